@@ -265,9 +265,10 @@ std::vector<FlagGroup> model_flags(ServerSettings& s) {
         {"combine-groups", &s.compute.combine_groups,
          "leaves of the tree in which experts' rows are summed; 0: one an expert", ""},
         {"mla-form", &s.compute.mla_form,
-         "auto: latent attention absorbs answers and expands prompts, but for the answers in them; "
-         "absorbed: all; roles: expands prompts whole, so answers are not cached; answers:ID,ID..: "
-         "auto with these tokens that open an answer",
+         "form of latent attention. auto: answers are absorbed, also in later prompts, and the "
+         "rest of a prompt is expanded; absorbed: all tokens are absorbed; roles: all of a prompt "
+         "is expanded, so answers are not cached; answers:ID,ID..: as auto, with the ids that open "
+         "an answer",
          ""}}},
       rank_flags(s),
   };

@@ -230,14 +230,21 @@ void print_comparison(const RunFigures& measured, const std::string& policy,
   row("cached %", 100 * measured.cached_share, 100 * simulated.cached_share);
 }
 
-// Returns true if hosts of two kinds keep the interval where equal hosts do not, or else complete a
-// tenth more tokens.
+// Returns true if hosts of two kinds keep the interval where equal hosts do not, at no more than a
+// tenth fewer tokens; or else if they complete a tenth more.
 bool pays(const RunFigures& mixed, const RunFigures& split, double itl_slo_ms) {
   const auto keeps = [&](const RunFigures& f) { return f.itl_p99_ms <= itl_slo_ms; };
-  const double before = mixed.output_tokens_per_s, now = split.output_tokens_per_s;
-  if (now <= 0) return false;
-  if (keeps(split) != keeps(mixed)) return keeps(split) && now * kMinGain >= before;
-  return now >= before * kMinGain;
+  const double mixed_rate = mixed.output_tokens_per_s, split_rate = split.output_tokens_per_s;
+  if (split_rate <= 0) return false;
+  if (keeps(split) != keeps(mixed)) return keeps(split) && split_rate * kMinGain >= mixed_rate;
+  return split_rate >= mixed_rate * kMinGain;
+}
+
+// Says how many of the hosts compute prompts alone.
+std::string division_of_hosts(const SimulateFlags& f, int num_prefill) {
+  return num_prefill == 0
+             ? fmt::format("{} do both", f.disaggregation_hosts)
+             : fmt::format("{} of {} for prompts", num_prefill, f.disaggregation_hosts);
 }
 
 // Says on which hosts the traffic runs best with one policy. The first run is that of equal hosts.
@@ -257,23 +264,22 @@ void print_verdict(const SimulateFlags& f, std::span<const Named> names,
   const RunFigures split = runs[best].figures();
   fmt::print(
       "\n{}: prefill apart from decode pays, {}: {:.1f} instead of {:.1f} tok/s, itl p99 {:.1f} "
-      "instead "
-      "of {:.1f} ms (--itl-slo-ms {:g}), ttft p99 {:.1f} instead of {:.1f} ms\n",
-      policy, names[best].policy, split.output_tokens_per_s, mixed.output_tokens_per_s,
-      split.itl_p99_ms, mixed.itl_p99_ms, f.itl_slo_ms, split.ttft_p99_ms, mixed.ttft_p99_ms);
+      "instead of {:.1f} ms (--itl-slo-ms {:g}), ttft p99 {:.1f} instead of {:.1f} ms\n",
+      policy, division_of_hosts(f, static_cast<int>(best)), split.output_tokens_per_s,
+      mixed.output_tokens_per_s, split.itl_p99_ms, mixed.itl_p99_ms, f.itl_slo_ms,
+      split.ttft_p99_ms, mixed.ttft_p99_ms);
 }
 
 // Plays the trace with each policy on equal hosts, and with each number of them for prompts.
-// Returns as many runs a policy as there are hosts, and names them.
+// Replaces `names` by one name a run: for each policy as many runs as hosts. Changes
+// f.scheduler.policy.
 Result<std::vector<VirtualRun>> run_on_hosts(SimulateFlags& f, const Trace& trace,
                                              const StepModel& model, std::vector<Named>& names) {
   const std::vector<Named> policies = std::exchange(names, {});
   std::vector<VirtualRun> runs;
   for (const Named& policy : policies)
     for (int prefill = 0; prefill < f.disaggregation_hosts; ++prefill) {
-      const std::string hosts =
-          prefill == 0 ? fmt::format("{} do both", f.disaggregation_hosts)
-                       : fmt::format("{} of {} for prompts", prefill, f.disaggregation_hosts);
+      const std::string hosts = division_of_hosts(f, prefill);
       names.push_back({policies.size() == 1 ? hosts : fmt::format("{}, {}", policy.policy, hosts),
                        policy.value});
       f.scheduler.policy = policy.value;

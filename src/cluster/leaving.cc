@@ -4,7 +4,7 @@
 
 namespace hocket {
 
-Result<void> may_leave(const ClusterView& view, const RankSet& leaving, bool any_coordinates) {
+Result<void> may_leave(const ClusterView& view, const RankSet& leaving, Coordinators coordinators) {
   const auto refuse = [](std::string why, std::string fix) {
     return fail(error(ErrorCode::invalid_request, "{}", why).with_fix(std::move(fix)));
   };
@@ -21,7 +21,7 @@ Result<void> may_leave(const ClusterView& view, const RankSet& leaving, bool any
         fmt::format("{} ranks would be left; with --tolerate-ranks {} the service needs {}", left,
                     view.tolerate_ranks, least),
         "let fewer leave");
-  if (!any_coordinates && leaving.has(view.coordinator))
+  if (coordinators != Coordinators::any && leaving.has(view.coordinator))
     return refuse(fmt::format("rank {} knows the members, so the others would pause without it",
                               view.coordinator),
                   "name other ranks, or start all with --cluster-store");

@@ -1,13 +1,17 @@
-// Whether a service goes on when ranks leave it. Thread: any.
+// Decides whether the other ranks of a service can serve on when some leave. Pure. Thread: any.
 #pragma once
+
+#include <cstdint>
 
 #include "cluster/member.h"
 
 namespace hocket {
 
-// Returns nothing if the others serve on when `leaving` have gone, and those of the view that leave
-// already; else why not. `any_coordinates`: any rank may, so that it may leave, too.
-// Errors: invalid_request.
-Result<void> may_leave(const ClusterView& view, const RankSet& leaving, bool any_coordinates);
+// The ranks that may coordinate.
+enum class Coordinators : uint8_t { rank_0, any };  // any: --cluster-store; a coordinator may leave
+
+// Returns nothing if enough ranks stay when `leaving`, and those that leave already, have gone.
+// Errors: invalid_request, with the reason and a fix.
+Result<void> may_leave(const ClusterView& view, const RankSet& leaving, Coordinators coordinators);
 
 }  // namespace hocket

@@ -149,7 +149,7 @@ TEST_F(ToleratesTest, RanksThatLeaveDoNotCountAsStaying) {
     set.add(rank);
     return set;
   };
-  EXPECT_TRUE(may_leave(members_.view(), set_of(3), false));
+  EXPECT_TRUE(may_leave(members_.view(), set_of(3), Coordinators::rank_0));
   const uint64_t version = members_.version();
   beats_[3].leaves = true;
   live(2000, 2500);
@@ -157,8 +157,8 @@ TEST_F(ToleratesTest, RanksThatLeaveDoNotCountAsStaying) {
   EXPECT_EQ(members_.view().epoch, 1u);
   EXPECT_EQ(members_.view().present().text(), "0,1,2,3");
   EXPECT_EQ(members_.view().staying().text(), "0,1,2");
-  EXPECT_TRUE(may_leave(members_.view(), set_of(3), false)) << "it leaves already";
-  const auto second = may_leave(members_.view(), set_of(2), false);
+  EXPECT_TRUE(may_leave(members_.view(), set_of(3), Coordinators::rank_0)) << "it leaves already";
+  const auto second = may_leave(members_.view(), set_of(2), Coordinators::rank_0);
   ASSERT_FALSE(second);
   EXPECT_THAT(second.error().message, testing::HasSubstr("2 ranks would be left"));
   members_.leave(3, "it has drained");

@@ -1,5 +1,6 @@
-// The progress of the thread that computes, which the heartbeat sends: a few relaxed stores. And by
-// what terms this rank would meet the others, and whether it leaves, each of which is set once.
+// Holds what the heartbeat sends: the progress of the thread that computes (a few relaxed stores),
+// the terms by which this rank would meet the others, and whether it leaves. The last two are set
+// once.
 //
 //   begin(step, expected)   a step is open: from here on, standing still is suspicious
 //   reached(stage)          the step moves

@@ -205,7 +205,8 @@ class Service {
       RankSet leaving;
       leaving.add(number);
       const bool has_seat = rank.hears == static_cast<int>(holder_);  // else the view is old
-      if (!has_seat || rank.leaves_at || !may_leave(members.view(), leaving, false)) return;
+      if (!has_seat || rank.leaves_at || !may_leave(members.view(), leaving, Coordinators::rank_0))
+        return;
       rank.asked_at = now_;
       rank.leaves_at = now_ + some_time(1000);
       beat();

@@ -37,7 +37,7 @@ enum class WeightFormat : uint8_t {
   nvfp4,
   q8_0,
   q4_k,
-  iq4,  // this and the next: four bits that are places in a table
+  iq4,  // this and those below: four bits that are indices into a table of sixteen integers
   iq3_xxs,
   iq3_s,
   iq2,
@@ -86,7 +86,7 @@ constexpr std::string_view weight_format_name(WeightFormat f) {
 constexpr bool is_mx(WeightFormat f) {
   return f == WeightFormat::mxfp4 || f == WeightFormat::mxfp8 || f == WeightFormat::nvfp4;
 }
-// Returns true for the formats whose numbers are places in a table of sixteen.
+// Returns true for the formats whose numbers are indices into a table of sixteen.
 constexpr bool has_table(WeightFormat f) {
   return f >= WeightFormat::iq4 && f <= WeightFormat::tq;
 }

@@ -1,4 +1,4 @@
-// Which keys a query of a layer with attention sees.
+// Says which keys a query of an attention layer sees. Pure. Thread: any.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ struct KeyReach {
   constexpr int most_keys() const {
     return window > 0 && chunk > 0 ? std::min(window, chunk) : std::max(window, chunk);
   }
-  // Never falls from one position to the next.
+  // Returns the first key; a later position never has an earlier one.
   constexpr int first_key(int position) const {
     const int in_window = window > 0 && position >= window ? position - window + 1 : 0;
     return chunk > 0 ? std::max(in_window, position - position % chunk) : in_window;

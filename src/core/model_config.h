@@ -53,8 +53,8 @@ struct AttentionConfig {
   int num_heads = 0;  // 0: no layer is of this kind
   int num_kv_heads = 0;
   int key_dim = 0, value_dim = 0;  // sizes of a head; queries have key_dim
-  KeyReach reach;
-  bool sinks = false;  // the softmax of each head has a learned logit that has no value
+  KeyReach reach;                  // which keys a query sees
+  bool sinks = false;              // the softmax of each head has a learned logit that has no value
   // q and k of each head are divided by their root mean square after the rotation.
   bool unit_norms = false;
   bool values_are_keys = false;  // values are the projection of keys, without their norm
@@ -205,8 +205,9 @@ struct ModelConfig {
   AttentionConfig local;
   RopeConfig local_rope;
   std::vector<bool> layer_is_local;  // [num_layers]; or empty
-  bool keeps_chunks = false;         // layers that see chunks keep all tokens: no window layers
-  MlaConfig mla;                     // kv_rank == 0: grouped-query attention
+  // True beside a store: layers with chunks keep all tokens and are no window layers.
+  bool keeps_chunks = false;
+  MlaConfig mla;  // kv_rank == 0: grouped-query attention
   DeltaNetConfig delta_net;
   std::vector<bool> layer_is_linear;  // [num_layers]: a delta net instead of attention; or empty
   QuantConfig quant;
@@ -242,8 +243,8 @@ struct ModelConfig {
   int num_linear_layers() const {
     return static_cast<int>(std::ranges::count(layer_is_linear, true));
   }
-  // Returns what the window layers see, whose keys and values are kept apart from those of other
-  // layers and given up; without a bound if there are none.
+  // Returns which keys window layers see; unbounded if the model has none. Their keys and values
+  // have pages of their own, which are given up.
   KeyReach window() const {
     const bool all = std::ranges::count(layer_is_local, true) == num_layers;
     return layer_is_local.empty() || all || keeps_chunks ? KeyReach{} : local.reach;

@@ -203,10 +203,10 @@ class CacheTier {
     ByTier<std::atomic<int64_t>> read_ns{}, saved_ns{};
     std::atomic<uint64_t> num_given_up{0};  // requests that went on before all was read
   };
-  // The end of the tier: readers stop, and writers write for so long.
+  // When the tier ends: readers stop at once, and writers may write until `until`.
   struct End {
     std::atomic<bool> has_begun{false};
-    TimePoint until{};  // set before
+    TimePoint until{};  // set before has_begun, and never again
     bool is_over() const { return has_begun && RealClock().now() > until; }
   };
   enum class Copied : uint8_t { yes, no_buffer, no_store };
@@ -243,12 +243,12 @@ class CacheTier {
   unsigned stores_lacking(const PageKey& key) const;
   Copied write_one(Kind kind, const PageKey& key,
                    const std::function<void(std::span<std::byte>)>& fill);
-  // How many of some pages are not written, and why.
-  struct Left {
+  // The pages of a call that were not copied, and why; Copied::yes: all were.
+  struct NotCopied {
     size_t count = 0;
     Copied why = Copied::yes;
   };
-  Left write_pages(std::span<const PageId> pages, TierRequest& known);
+  NotCopied write_pages(std::span<const PageId> pages, TierRequest& known);
   Copied write_state(size_t num_pages, std::span<const int> places, const TierRequest& known);
   void write_or_leave_state(const Request& request, TierRequest& known, size_t num_pages,
                             std::span<const int> places);
@@ -257,7 +257,7 @@ class CacheTier {
   Late& make_late(const Request& request, size_t num_pages, TierRequest& known);
   bool delay_state(const Request& request, size_t num_pages, TierRequest& known);
   void leave_out(size_t count, LeftOut why);
-  void leave_out(Left left) {
+  void leave_out(NotCopied left) {
     leave_out(left.count, left.why == Copied::no_store ? LeftOut::store_away : LeftOut::no_buffer);
   }
   void write_late(const Scheduler& scheduler);

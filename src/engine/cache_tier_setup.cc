@@ -187,8 +187,8 @@ Result<std::shared_ptr<FileStore>> open_files(const MemorySettings& memory, cons
     return std::unexpected(listed.error());
   if (!listed)
     log::info(
-        "prefixes in files: listing {} takes longer than {:.0f} s, so it goes on beside serving; "
-        "until then no file is deleted for --kv-cache-dir-gb",
+        "prefixes in files: listing {} takes longer than {:.0f} s, so it goes on while the "
+        "server runs; until it is done, --kv-cache-dir-gb does not limit the folder",
         folder.string(), to_seconds(FileStore::kListWait));
   return std::make_shared<FileStore>(files, FileStore::calls_for(folder));
 }

@@ -54,7 +54,7 @@ CacheTier::Copied CacheTier::write_one(Kind kind, const PageKey& key,
 }
 
 // Copies those pages to buffers that stores lack, from the first that is not written on.
-CacheTier::Left CacheTier::write_pages(std::span<const PageId> pages, TierRequest& known) {
+CacheTier::NotCopied CacheTier::write_pages(std::span<const PageId> pages, TierRequest& known) {
   // From the last page to the first: the file used last is the one that others build on.
   std::vector<size_t> lacking;
   for (size_t i = pages.size(); i > known.num_written; --i)
@@ -180,7 +180,7 @@ void CacheTier::on_pages_cached(const Request& request, const Scheduler& schedul
       std::span(request.tokens).first(static_cast<size_t>(request.leased_pages) * page_tokens_),
       known);
   const std::span<const PageId> pages = std::span(request.pages).first(num_to_write(request));
-  const Left left = write_pages(pages, known);
+  const NotCopied left = write_pages(pages, known);
   write_found_state(request, known);
   if (states_.keeps_windows()) write_windows(request, known, scheduler);
   if (left.count == 0 || late_of(request, known) != nullptr) return;

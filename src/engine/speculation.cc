@@ -78,12 +78,12 @@ void Speculation::offer(std::span<AnswerDrafts> answers, int max_rows) {
   num_dry_ = num_drafts > 0 ? 0 : std::min(num_dry_ + 1, kDryOffers);
 }
 
-void Speculation::note(const Batch& batch, TimePoint now, const Made& made) {
+void Speculation::note(const Batch& batch, TimePoint now, const StepCosts& costs) {
   const MutexLock lock(mutex_);
   SpeculationGate::Step step{.num_answers = batch.num_answers(),
                              .num_drafts = batch.num_drafts,
-                             .follows = made.rows != FollowedRows::none,
-                             .making_us = to_us(made.making)};
+                             .follows = costs.rows != FollowedRows::none,
+                             .making_us = to_us(costs.making)};
   const size_t num_prompts = batch.slices.size() - static_cast<size_t>(step.num_answers);
   for (size_t i = 0; i < batch.slices.size(); ++i) {
     const Slice& slice = batch.slices[i];
@@ -98,12 +98,12 @@ void Speculation::note(const Batch& batch, TimePoint now, const Made& made) {
     if (slice.num_drafts > 0 && goes_on)
       gate_.note_answer(seat_of(request.id), slice.num_drafts, slice.num_held());
   }
-  step.is_pure = num_prompts == 0 && made.rows != FollowedRows::prompts && last_end_.has_value() &&
+  step.is_pure = num_prompts == 0 && costs.rows != FollowedRows::prompts && last_end_.has_value() &&
                  batch.num_rows == step.num_answers + step.num_drafts;
   step.us = last_end_ ? to_us(now - *last_end_) : 0;
-  if (step.num_drafts == 0 && !step.follows && !batch.overlapped) step.us *= made.overlapped_share;
+  if (step.num_drafts == 0 && !step.follows && !batch.overlapped) step.us *= costs.overlapped_share;
   last_end_ = now;
-  if (step.num_answers > 0 || made.rows == FollowedRows::prompts) gate_.note_step(step);
+  if (step.num_answers > 0 || costs.rows == FollowedRows::prompts) gate_.note_step(step);
 }
 
 SpeculationGate::Ahead Speculation::ahead() const {

@@ -66,16 +66,16 @@ class Speculation {
   bool plays_drafts() const { return is_fixed_ || num_dry_ < kDryOffers; }
   // Answers SchedulerHooks::offer_drafts().
   void offer(std::span<AnswerDrafts> answers, int max_rows);
-  // How a step was made.
-  struct Made {
-    FollowedRows rows = FollowedRows::none;  // that the drafter computed before it,
-    Duration making{};                       // which took so long of its time
-    // The time of a step that overlaps another one, as a share of one that does not. While answers
-    // have drafts no step overlaps, so the time without drafts is that of a slower step.
+  // The costs of a step beside its rows.
+  struct StepCosts {
+    FollowedRows rows = FollowedRows::none;  // rows that the drafter computed since the step before
+    Duration making{};                       // time that it took to make drafts and these rows
+    // Time of a step that overlaps, as a share of one that does not. Steps that could have
+    // overlapped are counted with it, because drafts prevented that.
     double overlapped_share = 1;
   };
   // Learns from a step that was committed at `now`; its requests are still there.
-  void note(const Batch& batch, TimePoint now, const Made& made);
+  void note(const Batch& batch, TimePoint now, const StepCosts& costs);
   // Says what a drafter that is_ahead() makes for the step after the one that was offered last.
   SpeculationGate::Ahead ahead() const;
   // Notes that there is nothing to run, so the next step will not begin where the last one ended.

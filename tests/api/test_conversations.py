@@ -10,18 +10,18 @@ from conftest import ROOT
 TURNS, ANSWER, EDITED_TURN = 20, 28, 12
 PAGE, BORDER = 32, 64  # tokens of a page, and between two states of delta nets
 VOCABULARY = range(10, 480)
-OPENS = 9  # ends each prompt
+OPENS = 9  # opens an answer, so each prompt ends with it
 
 # Model, the most tokens beside the new ones that a turn may compute, and flags.
 KINDS = [
     ("qwen3_moe", PAGE, ()),  # full attention
     ("mimo_v2_flash", PAGE, ()),  # sliding windows
     ("gpt_oss_mxfp4", PAGE, ()),
-    ("llama4", BORDER + PAGE, ()),  # layers that see chunks, which end with an answer that leaves its chunk
+    ("llama4", BORDER + PAGE, ()),  # layers with chunks: an answer that leaves its chunk gives up the page in which its prompt ended
     ("qwen3_5_moe", BORDER + PAGE, ()),  # delta nets
     ("kimi_linear", BORDER + PAGE, ()),
     ("deepseek_v3", PAGE, ("--mla-form", f"answers:{OPENS}")),  # latents
-    ("deepseek_v3", ANSWER + PAGE, ()),  # nothing tells its answers, so the last one is computed again
+    ("deepseek_v3", ANSWER + PAGE, ()),  # no token opens an answer, so the last answer is computed again
 ]
 
 

@@ -29,8 +29,9 @@ namespace hocket {
 
 inline constexpr int kAttentionSegment = 1024;
 
-// Says if a row's token came with the prompt or was generated. Latent attention computes the two
-// differently (latent_attention.h), so the role must not depend on the batch.
+// Says in which form a row attends to latents: prompt: expanded; generated: absorbed. Rows of
+// answers in a prompt are "generated", too (policy/scheduler/absorbed_rows.h). It must not depend
+// on the batch (latent_attention.h).
 enum class TokenRole : uint8_t { prompt, generated };
 
 // Rows [row_begin, row_begin + num_rows) of a batch are the tokens from first_position on of one

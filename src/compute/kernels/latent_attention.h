@@ -1,5 +1,5 @@
 // Multi-head latent attention over pages that hold one latent per token (kv_layout.h, kind latent).
-// It has two forms; the role of a row's token chooses the form, never the batch:
+// It has two forms; a row's role (TokenRole) chooses the form, never the batch:
 //
 //   prompt      expanded   key of head h = [ round(key_up[h] . c) | rope part ], value of head h =
 //                          round(value_up[h] . c); ordinary attention over them

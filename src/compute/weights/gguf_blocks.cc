@@ -153,23 +153,23 @@ GridGroup read_iq4_xs(const std::byte* from, int j) {
   return out;
 }
 
-GridGroup integers_at(const GgufType& type, const std::byte* from, int64_t group) {
+GridGroup group_of_integers_at(const GgufType& type, const std::byte* from, int64_t group) {
   from += group / 8 * type.bytes;
   const int j = static_cast<int>(group % 8);
   return type.id == Id::iq4_xs ? read_iq4_xs(from, j) : read_grid_group(type.id, from, j);
 }
 
-// Returns the place of each number in a table; those of one type with a table are all in it.
-std::array<uint8_t, 256> places_in(const NumberTable& table) {
-  std::array<uint8_t, 256> places{};
+// Returns, by number, its index in the table. Every number of a type is in its table.
+std::array<uint8_t, 256> indices_in(const NumberTable& table) {
+  std::array<uint8_t, 256> indices{};
   for (int i = 15; i >= 0; --i)
-    places[static_cast<uint8_t>(table.numbers[i])] = static_cast<uint8_t>(i);
-  return places;
+    indices[static_cast<uint8_t>(table.numbers[i])] = static_cast<uint8_t>(i);
+  return indices;
 }
-const std::array<uint8_t, 256>& places_of(WeightFormat format) {
+const std::array<uint8_t, 256>& indices_of(WeightFormat format) {
   static const auto all = [] {
     std::array<std::array<uint8_t, 256>, kNumTables> out;
-    for (int i = 0; i < kNumTables; ++i) out[i] = places_in(number_table(table_format(i)));
+    for (int i = 0; i < kNumTables; ++i) out[i] = indices_in(number_table(table_format(i)));
     return out;
   }();
   return all[table_index(format)];
@@ -177,14 +177,14 @@ const std::array<uint8_t, 256>& places_of(WeightFormat format) {
 
 bool read_table_row(const GgufType& type, const std::byte* from, const ScaledRows& out,
                     int64_t row) {
-  const std::array<uint8_t, 256>& places = places_of(out.format.format);
+  const std::array<uint8_t, 256>& indices = indices_of(out.format.format);
   bool sound = true;
   uint8_t* numbers = out.numbers.row(row);
   for (int64_t g = 0; g < out.scales.cols; ++g, numbers += kShort) {
-    const GridGroup group = integers_at(type, from, g);
+    const GridGroup group = group_of_integers_at(type, from, g);
     out.scales.row(row)[g] = static_cast<float>(group.scales[0]);
     out.block_scales.row(row)[g / 8] = {group.block_scale, 0};
-    for (int i = 0; i < kShort; ++i) numbers[i] = places[static_cast<uint8_t>(group.numbers[i])];
+    for (int i = 0; i < kShort; ++i) numbers[i] = indices[static_cast<uint8_t>(group.numbers[i])];
     sound &= std::isfinite(group.block_scale);
   }
   return sound;
@@ -231,7 +231,7 @@ void read_with_minimum(GgufTypeId type, const std::byte* from, float* to) {
 
 void read_integers(const GgufType& type, const std::byte* from, float* to) {
   for (int i = 0; i < kLong; i += kShort) {
-    const GridGroup group = integers_at(type, from, i / kShort);
+    const GridGroup group = group_of_integers_at(type, from, i / kShort);
     for (int j = 0; j < kShort; ++j)
       to[i + j] = static_cast<float>(group.numbers[j]) * group.scale(j / 16);
   }
@@ -290,7 +290,7 @@ MatrixFormat format_of_blocks(GgufTypeId type) {
     case Id::tq2_0:
       return {WeightFormat::tq, kBlockGroup};
     default:
-      return kGgufBytes;
+      return kQ8Format;
   }
 }
 

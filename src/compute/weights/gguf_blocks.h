@@ -5,8 +5,8 @@
 //   Q4_0                         int4, groups of 32: the same
 //   Q4_K                         q4_k: the same
 //   MXFP4                        mxfp4: the same
-//   IQ4_XS, IQ3_XXS, IQ3_S, IQ2_XXS, IQ1_S, TQ1_0, TQ2_0   four bits that are places in the table
-//                                of iq4, iq3_xxs, iq3_s, iq2, iq1, tq: the same
+//   IQ4_XS, IQ3_XXS, IQ3_S, IQ2_XXS, IQ1_S, TQ1_0, TQ2_0   four bits that are indices into the
+//                                table of iq4, iq3_xxs, iq3_s, iq2, iq1, tq: the same
 //   Q4_1, Q5_1, Q2_K, Q3_K, Q5_K, Q6_K, IQ1_M, IQ2_XS, IQ2_S   q8_0: quantized again,
 //                                since their groups of 16 or their minima have no place
 //                                there
@@ -22,8 +22,8 @@
 
 namespace hocket {
 
-// The format of blocks that have none of their own.
-inline constexpr MatrixFormat kGgufBytes = {WeightFormat::q8_0, kQ8Group};
+// q8_0 in groups of 32: Q8_0 itself, and every type of GGUF that has no format of its own.
+inline constexpr MatrixFormat kQ8Format = {WeightFormat::q8_0, kQ8Group};
 
 // Returns the format in memory; bf16 for types without blocks.
 MatrixFormat format_of_blocks(GgufTypeId type);

@@ -98,7 +98,9 @@ class GatheredColumns final : public StoredRows {
   std::string_view type_name() const override { return matrix_->type_name(); }
   MatrixFormat format() const override {
     const MatrixFormat own = matrix_->format();
-    if (has_block_scales(own.format) && width() % kBlockOfScales != 0) return kGgufBytes;
+    // Gathered columns may end inside a block of 256; its scales cannot be cut, so rows are
+    // quantized again.
+    if (has_block_scales(own.format) && width() % kBlockOfScales != 0) return kQ8Format;
     return own.is_scaled() && width() % own.group == 0 ? own : MatrixFormat{};
   }
   int64_t columns() const override { return matrix_->columns(); }

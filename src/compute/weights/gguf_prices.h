@@ -12,7 +12,7 @@ namespace hocket {
 
 struct GgufPrice {
   std::string_view type;  // "Q4_K"
-  std::string format;     // in memory: "int8 in groups of 32", "bfloat16"
+  std::string format;     // in memory: "q8_0 in groups of 32", "bfloat16"
   int64_t file_bytes = 0, memory_bytes = 0;
   bool keeps_values = true;
 };

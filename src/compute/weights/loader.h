@@ -53,11 +53,11 @@ struct FormatChanges {
 };
 
 // Returns the format in memory of numbers that the files hold in `held`, if Options::quantize is
-// `asked`; bf16 asks for nothing. Integers of as few bits stay.
+// `asked`; bf16 asks for nothing. Formats that already take about as few bits stay.
 constexpr WeightFormat format_asked(WeightFormat held, WeightFormat asked) {
-  const bool has_few_bits = held == WeightFormat::int4 || has_block_scales(held) ||
-                            (held == WeightFormat::q8_0 && asked == WeightFormat::int8);
-  return asked == WeightFormat::bf16 || has_few_bits ? held : asked;
+  const bool stays = held == WeightFormat::int4 || has_block_scales(held) ||
+                     (held == WeightFormat::q8_0 && asked == WeightFormat::int8);
+  return asked == WeightFormat::bf16 || stays ? held : asked;
 }
 
 // The kv_b_proj of latent attention, per head (kernels/latent_attention.h).

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "compute/weights/gguf_blocks.h"
+
 namespace hocket {
 namespace {
 
@@ -32,9 +34,10 @@ int tasks_at_once(int64_t task_bytes, int tasks, size_t num_workers) {
 
 MatrixFormat common_format(MatrixFormat a, MatrixFormat b) {
   if (a == b) return a;
-  const MatrixFormat bytes = {WeightFormat::q8_0, kQ8Group};
-  const auto is_of_file = [&](MatrixFormat f) { return has_block_scales(f.format) || f == bytes; };
-  return is_of_file(a) && is_of_file(b) ? bytes : MatrixFormat{};
+  const auto is_of_file = [](MatrixFormat f) {
+    return has_block_scales(f.format) || f == kQ8Format;
+  };
+  return is_of_file(a) && is_of_file(b) ? kQ8Format : MatrixFormat{};
 }
 
 MatrixFormat format_asked(MatrixFormat held, WeightFormat asked, int k) {
@@ -101,11 +104,12 @@ Error too_deep(const Product& product) {
 Error not_finite(const MatrixReader& reader) {
   const char* what = "an infinity or NaN, or a number too large to be quantized";
   if (reader.kind() == MatrixReader::Kind::scaled)
-    what = is_mx(reader.format().format)
-               ? "a number or a scale that is NaN, or a scale whose products bfloat16 cannot hold"
-           : reader.format().format == WeightFormat::fp8
-               ? "a float8 that is not a number, or a scale that is not finite"
-               : "a scale that is not finite, or beyond float16, in which it is kept";
+    what =
+        is_mx(reader.format().format)
+            ? "a number or a scale that is NaN, or a scale whose products bfloat16 cannot hold"
+        : reader.format().format == WeightFormat::fp8
+            ? "a float8 that is not a number, or a scale that is not finite"
+            : "a scale that is not finite, or that is too large for the format in which it is kept";
   return error(ErrorCode::unsupported_model, "{} holds {}", reader.name(), what)
       .with_fix("the files are damaged, or were from the start: download them again");
 }

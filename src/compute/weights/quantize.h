@@ -48,7 +48,7 @@ struct ScaledRows {
   MatrixFormat format;
   View<uint8_t> numbers;           // [rows, k]
   View<float> scales;              // [rows, groups]; with block scales: integers
-  View<uint8_t> zeros;             // [rows, groups]; integers; the minima of q4_k
+  View<uint8_t> zeros;             // [rows, groups]; int8, int4, q8_0: zeros; q4_k: minima
   View<BlockScale> block_scales;   // [rows, blocks], if the format has them
   std::span<float> column_scales;  // [rows]; nvfp4
 
@@ -81,8 +81,8 @@ void dequantize_scaled_rows(const ScaledRows& rows, View<float> out);
 //   mxfp4, mxfp8   scale = the least power of two that reaches amax, nearest even
 //   nvfp4  column_scale = 2^-9; scale = amax / 6 / column_scale as e4m3, nearest even, at most 448
 // Groups whose amax is below 2^-60 become zeros; in int4 also those whose scale rounds to 0.
-// Returns false if a value is NaN or infinite.   Not to formats with block scales, whose rows come
-// from files.
+// Returns false if a value is NaN or infinite. Precondition: out.format has no block scales; such
+// rows come from files only.
 [[nodiscard]] bool quantize_scaled_rows(View<const float> rows, const ScaledRows& out);
 
 // One worker's memory for the rows in progress; it grows and never shrinks. A view is valid until

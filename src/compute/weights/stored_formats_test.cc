@@ -369,7 +369,8 @@ TEST(StoredFormats, ScalesOfInt4AreRounded) {
   EXPECT_FALSE(cut.loader->rounded_scales().from_float32);
   EXPECT_EQ(cut.loader->rounded_scales().changed, 1);
   folder_of(beyond, "F32", std::vector<float>{65520, 1});
-  EXPECT_THAT(error_of(beyond, quant, 1, 64), HasSubstr("a scale that is not finite, or beyond"));
+  EXPECT_THAT(error_of(beyond, quant, 1, 64),
+              HasSubstr("a scale that is not finite, or that is too"));
 }
 
 TEST(StoredFormats, ColumnsOutOfOrderAreRefused) {

@@ -15,9 +15,10 @@ class FileStore final : public PageStore {
  public:
   // Limit of one read or write.
   static constexpr Duration kLimit = std::chrono::seconds(5);
-  // Limit of making the folder, which a mount that sleeps may take long for.
+  // Limit of making the folder; a sleeping mount may need long.
   static constexpr Duration kOpenLimit = std::chrono::seconds(120);
-  // So long a start waits for the list of the folder's files; then it is made beside serving.
+  // A start waits at most this long for the list of the folder's files; then listing goes on while
+  // the server runs.
   static constexpr Duration kListWait = std::chrono::seconds(1);
   // The calls of a store in `folder`, which end within `limit`.
   static std::shared_ptr<TimedCalls> calls_for(const std::filesystem::path& folder,

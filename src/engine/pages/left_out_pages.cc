@@ -2,20 +2,22 @@
 
 #include <fmt/core.h>
 
+#include <array>
 #include <numeric>
 #include <string>
 
+#include "base/check.h"
 #include "base/log.h"
 
 namespace hocket {
 namespace {
 
-constexpr ByLeftOut<std::string_view> kWhy = {
+// In the sequence of LeftOut. A write that fails and the end of the process have their own
+// warnings.
+constexpr std::array<std::string_view, 3> kWhy = {
     "they were computed faster than a store took them",
     "they were evicted before they could be copied",
     "a store was away",
-    "a store failed",
-    "the process ended",
 };
 
 }  // namespace
@@ -27,18 +29,19 @@ ByLeftOut<uint64_t> LeftOutPages::counts() const {
 }
 
 void LeftOutPages::count_and_warn(LeftOut why, size_t num, bool takes_writes, TimePoint now) {
+  HOCKET_CHECK(static_cast<size_t>(why) < kWhy.size());
   count(why, num);
   unreported_[static_cast<size_t>(why)] += num;
   const size_t all = std::accumulate(unreported_.begin(), unreported_.end(), size_t{0});
   if (all == 0 || !takes_writes || now < next_report_) return;
   std::string reasons;
-  for (size_t i = 0; i < unreported_.size(); ++i)
+  for (size_t i = 0; i < kWhy.size(); ++i)
     if (unreported_[i] > 0)
       reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : ", ", kWhy[i], unreported_[i]);
   log::warning(
       "stored prefixes: {} pages or states were not written ({}); after an eviction or a restart "
-      "they are computed again. To mend it: a faster disk or network, or --hicache-write-policy "
-      "write_through_selective",
+      "they are computed again. For pages that were too many: a faster disk or network, or "
+      "--hicache-write-policy write_through_selective; a store that was away has said why",
       all, reasons);
   unreported_ = {};
   next_report_ = now + kReportsApart;

@@ -16,8 +16,8 @@ class LeftOutPages {
   // Thread: any.
   void count(LeftOut why, size_t num) { counts_[static_cast<size_t>(why)] += num; }
   ByLeftOut<uint64_t> counts() const;
-  // Counts them, and warns of all that were counted so since the last warning; once in
-  // kReportsApart, and while a store takes writes, since one that is away has said so itself.
+  // Counts them. Warns, at most once in kReportsApart, of all that this function has counted since
+  // the last warning; not while no store takes writes, since that has been said.
   // Thread: engine.
   void count_and_warn(LeftOut why, size_t num, bool takes_writes, TimePoint now);
 

@@ -1,5 +1,6 @@
-// Buffers of one size between the pool and the threads that read and write pages or states.
-// A buffer from `free` belongs to its taker until it is released.   Thread: any.
+// Buffers of one size, through which pages or states pass between the pool and the threads that
+// read and write stores. A thread that pops a buffer from `free` has it until it pushes it back, or
+// until each user of share() has called release(). Owner: CacheTier. Thread: any.
 #pragma once
 
 #include <atomic>
@@ -18,7 +19,7 @@ class PageBuffers {
 
   // All are free. `memory` is cut into `count` of them.
   PageBuffers(Buffer memory, size_t count);
-  // The buffer gets free once so many have released it.
+  // From now on the buffer has num_users users; the last release() pushes it to `free`.
   void share(Id id, int num_users) { users_[static_cast<size_t>(id)] = num_users; }
   void release(Id id);
   std::span<std::byte> of(Id id) const {

@@ -8,9 +8,10 @@
 namespace hocket {
 namespace {
 
-// A sum of steps below this is of no recent time.
+// With fewer recent steps than this the rank has had no answers lately.
 constexpr double kFewestSteps = 1;
-// D is forgotten later, since steps of answers alone are rare where prompts are many.
+// The mean D is used down to this weight of its steps, because steps without prompts are rare where
+// prompts are many.
 constexpr double kFewestPlainSteps = 1e-3;
 
 }  // namespace
@@ -68,8 +69,8 @@ void PrefillLoad::decide(int num_answers, TimePoint now) {
   changed_ = now;
   if (has_much)
     log::info(
-        "changed: others compute the prompts of this rank, which would delay a token by {:.1f} ms "
-        "where it takes {:.1f} ms itself (--disaggregation-mode auto)",
+        "changed: others compute the prompts of this rank: here they would delay each token by "
+        "{:.1f} ms, and a step without prompts takes {:.1f} ms (--disaggregation-mode auto)",
         1e3 * delay, 1e3 * step);
   else if (!has_answers)
     log::info(
@@ -77,8 +78,8 @@ void PrefillLoad::decide(int num_answers, TimePoint now) {
         "(--disaggregation-mode auto)");
   else
     log::info(
-        "changed: this rank computes its prompts itself, which delay a token by {:.1f} ms where it "
-        "takes {:.1f} ms itself (--disaggregation-mode auto)",
+        "changed: this rank computes its prompts itself: they delay each token by {:.1f} ms, and a "
+        "step without prompts takes {:.1f} ms (--disaggregation-mode auto)",
         1e3 * delay, 1e3 * step);
 }
 

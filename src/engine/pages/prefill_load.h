@@ -1,5 +1,5 @@
-// Whether one rank sends its prompts to other services (--disaggregation-mode). With `auto` it does
-// while prompts would delay its answers more than the answers take themselves:
+// Decides whether one rank sends its prompts to other services (--disaggregation-mode). With `auto`
+// it does while prompts would delay its answers more than the answers take themselves:
 //
 //   per token of an answer     | prompts that would be computed before it |  its own step  |
 //                                           P / n                         >=       D
@@ -19,7 +19,7 @@ namespace hocket {
 
 class PrefillLoad {
  public:
-  // The sums lose 1/e of their past in this time. A change by the load holds for so long, as it is
+  // After this time 1/e of a sum is left. A change by the load holds for as long, because it is
   // measured over that time.
   static constexpr Duration kMeasured = std::chrono::seconds(10);
 
@@ -40,7 +40,7 @@ class PrefillLoad {
 
  private:
   void age(TimePoint now);
-  // Decides anew, as the load is now.
+  // Decides anew from the sums. With num_answers == 0 it may end the sending, never begin it.
   void decide(int num_answers, TimePoint now);
   void set(bool sends);
 

@@ -1,6 +1,6 @@
-// The part of a service in prefill apart from decode (--disaggregation-mode). It may change while
-// the service runs: by set(), or with `automatic` by the load of each rank (prefill_load.h).
-// Requests that are under way end as they began.
+// The role of a service, by --disaggregation-mode: whether it computes prompts for others, and
+// others its own. It may change while the service runs: by set(), or with `automatic` by the load
+// of each rank (prefill_load.h). Requests that are under way end as they began.
 // Owner: shared by the ranks of a process, and those who change it. Thread: any.
 #pragma once
 

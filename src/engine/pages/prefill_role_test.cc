@@ -1,4 +1,4 @@
-// Tests how the part of a service in prefill apart from decode is set.
+// Tests how the role of a service (PrefillRole) is set.
 #include "engine/pages/prefill_role.h"
 
 #include <gtest/gtest.h>

@@ -46,7 +46,8 @@ struct EngineInfo {
   // The format of the layers' matrices, except those that have their own.
   WeightFormat weight_format = WeightFormat::bf16;
   TokenRole prompt_role = TokenRole::prompt;  // `generated` with --mla-form absorbed
-  std::vector<TokenId> answer_begins;         // ModelChoice's
+  // Ids that open an answer in the chat format; empty: none, or no latents.
+  std::vector<TokenId> answer_begins;
   int num_workers = 1;
   int combine_groups = 1;
   std::string grammar_backend = "none";  // "llguidance" or "none"; makes structured output

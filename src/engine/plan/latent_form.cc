@@ -77,8 +77,8 @@ Result<std::vector<TokenId>> choose_answer_begins(const ServerSettings& settings
     return known_answer_begins(from.tokenizer_path.empty() ? from.model_path : from.tokenizer_path,
                                model.vocab_size);
   std::vector<TokenId> ids;
-  if (!form.starts_with(kAnswersForm)) return ids;
-  form.remove_prefix(kAnswersForm.size());
+  if (!form.starts_with(kAnswersPrefix)) return ids;
+  form.remove_prefix(kAnswersPrefix.size());
   for (const char *at = form.data(), *end = at + form.size();; ++at) {
     int id = -1;
     const auto [behind, problem] = std::from_chars(at, end, id);

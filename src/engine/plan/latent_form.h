@@ -14,12 +14,12 @@
 
 namespace hocket {
 
-// Returns false if prompts use the expanded form and answers the absorbed one (arithmetic.md §5):
-// then an answer's pages hold other numbers than a prompt's would, and the cache leaves them out.
+// Returns true if all rows have one form (arithmetic.md §5), so that the cache takes whole answers.
+// If false, it takes of an answer only what AbsorbedRows makes equal to a prompt.
 bool caches_answers(const ModelConfig& model, TokenRole prompt_role);
 
-// Begins a value of --mla-form that lists the ids behind which an answer follows.
-inline constexpr std::string_view kAnswersForm = "answers:";
+// A value of --mla-form with this beginning lists the ids that open an answer.
+inline constexpr std::string_view kAnswersPrefix = "answers:";
 
 // Returns the ids behind which the model's chat format has an answer (AbsorbedRows): those that
 // --mla-form lists, or with `auto` those that the tokenizer has among the known ones. Empty with
@@ -34,10 +34,11 @@ inline constexpr int kComparedPromptLen = 4096;
 // form. Precondition: the model has latents.
 double absorbed_cost_ratio(const ModelCost& cost);
 
-// Returns the most entries of a batch's sequences: the prompt and the answer of each request, and
-// each run of rows whose form AbsorbedRows chooses.
-constexpr int max_sequences(int rows, int requests) {
-  return 4 * requests + 2 * rows / kRowsBehindAnAnswer;
+// Returns the most entries of a batch's sequences: two for each request, its prompt and its answer;
+// two more for runs of one form that its slice cuts; and two for each kRowsFromAnswerEnd rows,
+// because no whole absorbed run has fewer.
+constexpr int max_sequences(int num_rows, int num_requests) {
+  return 4 * num_requests + 2 * num_rows / kRowsFromAnswerEnd;
 }
 
 struct LatentForm {

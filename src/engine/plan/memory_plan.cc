@@ -153,9 +153,9 @@ void note_few_windows(const MemoryQuestion& q, MemoryPlan& plan) {
   const int held = std::max(0, remaining) / window_pages_of_request(options);
   if (plan.num_window_pages < plan.num_pages && held < plan.max_running_requests)
     plan.changes.push_back(
-        {.flag = "--max-running-requests",
+        {.flag = "requests that run beside a chunk of a prompt",
          .from = std::to_string(plan.max_running_requests),
-         .to = fmt::format("{} beside a chunk of a prompt", held),
+         .to = std::to_string(held),
          .why = fmt::format("--swa-full-tokens-ratio gives {} window pages; while more requests "
                             "run, chunks are shorter and prompts wait",
                             plan.num_window_pages)});

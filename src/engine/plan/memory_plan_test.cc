@@ -261,8 +261,8 @@ TEST(MemoryPlan, TheShareOfWindowLayersCanBeAsked) {
   EXPECT_GE(least->num_window_pages, 2 * 7) << "two requests";
   EXPECT_LT(least->num_window_pages, 30);
   ASSERT_FALSE(least->changes.empty());
-  EXPECT_EQ(least->changes.back().flag, "--max-running-requests");
-  EXPECT_EQ(least->changes.back().to, "0 beside a chunk of a prompt");
+  EXPECT_EQ(least->changes.back().flag, "requests that run beside a chunk of a prompt");
+  EXPECT_EQ(least->changes.back().to, "0");
   settings.scheduler.chunked_prefill_size = -1;
   EXPECT_EQ(plan_with_windows(settings)->num_window_pages, 1000) << "a whole prompt of the context";
 }

@@ -67,7 +67,7 @@ Result<TokenRole> choose_prompt_role(std::string_view form, const ModelConfig& m
   const bool absorbs = model.mla.kv_rank > 0 && model.num_linear_layers() > 0;
   if (form == "absorbed") return TokenRole::generated;
   if (form == "auto") return absorbs ? TokenRole::generated : TokenRole::prompt;
-  if (form != "roles" && !form.starts_with(kAnswersForm))
+  if (form != "roles" && !form.starts_with(kAnswersPrefix))
     return fail(error(ErrorCode::bad_value,
                       "--mla-form {} is not one of auto, absorbed, roles, answers:ID,ID..", form)
                     .with_param("mla-form"));

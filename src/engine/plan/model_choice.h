@@ -23,7 +23,8 @@ struct ModelChoice {
   DType dispatch_dtype = DType::bf16;         // type of rows sent to experts: dtype, or int8
   DType combine_dtype = DType::bf16;          // type of sums sent back: dtype, or int8
   TokenRole prompt_role = TokenRole::prompt;  // decides how prompt tokens attend to latents
-  std::vector<TokenId> answer_begins;         // SchedulerOptions'; empty in all but latent models
+  // Ids that open an answer in the chat format; empty: none, or no latents.
+  std::vector<TokenId> answer_begins;
   int combine_groups = 1;
   HeldExperts experts;  // this rank's; empty: all
   // Says how each matrix is stored where the configuration cannot: the headers of a GGUF file.

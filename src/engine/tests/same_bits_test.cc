@@ -309,7 +309,7 @@ TEST(SameBitsForms, APromptWithAnswersInIt) {
     prompt.push_back(5);
     add(10 + seed, 50);
     prompt.push_back(end);
-    add(20 + seed, kRowsBehindAnAnswer + 37);
+    add(20 + seed, kRowsFromAnswerEnd + 37);
   }
   const auto inputs = [&] {
     std::vector<RequestInput> made;

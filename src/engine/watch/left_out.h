@@ -8,10 +8,10 @@
 namespace hocket {
 
 enum class LeftOut : uint8_t {
-  no_buffer,     // pages were computed faster than stores take them
-  late,          // it was evicted, or nobody waited for it any more, before a buffer got free
-  store_away,    // the store had failed, and was left alone
-  write_failed,  // by that write the store is found to fail
+  no_buffer,     // computed faster than stores take pages
+  late,          // evicted, or no longer awaited, before a buffer got free
+  store_away,    // the store had failed and is left alone
+  write_failed,  // this write found that the store fails
   shutdown,      // the process ended
 };
 inline constexpr int kNumLeftOut = 5;

@@ -1,12 +1,12 @@
-// Which rows of a prompt attend to latents in the absorbed form, where the model's chat format says
-// what is an answer. An answer's rows are absorbed when they are generated, so they are when they
-// come back in a prompt. Only the tokens up to a row decide, so its numbers are the same with and
-// without a prefix cache.
+// Decides which rows of a prompt attend to latents in the absorbed form, by the tokens with which
+// the model's chat format marks answers. An answer's rows are absorbed when they are generated, so
+// they are when they come back in a prompt. Only the tokens up to a row decide, so its numbers are
+// the same with and without a prefix cache.
 //
 //   tokens    system user | <assistant> answer <end> | at most 255 more | user ..
 //   rows      expanded    |  absorbed                                   | expanded
 //
-// Source: docs/contracts/arithmetic.md, "latent attention". Pure.
+// Source: docs/contracts/arithmetic.md, "latent attention". Owner: a Request. Thread: engine.
 #pragma once
 
 #include <algorithm>
@@ -18,9 +18,9 @@
 
 namespace hocket {
 
-// So many rows from the end of an answer on are absorbed, too. Expanding all keys takes as long as
-// absorbing about 150 to 400 rows, so a short question is not worth it.
-inline constexpr int kRowsBehindAnAnswer = 256;
+// So many rows are absorbed from an answer's end token on, this one included. Expanding all keys
+// takes as long as absorbing about 150 to 400 rows, so a short question is not worth it.
+inline constexpr int kRowsFromAnswerEnd = 256;
 
 class AbsorbedRows {
  public:
@@ -34,14 +34,14 @@ class AbsorbedRows {
     if (contains(begins_, token))
       remaining_ = kOpen;
     else if (remaining_ == kOpen && contains(ends_, token))
-      remaining_ = kRowsBehindAnAnswer;
+      remaining_ = kRowsFromAnswerEnd;
     else if (remaining_ > 0 && remaining_ < kOpen)
       --remaining_;
     return remaining_ > 0;
   }
 
   // Takes tokens. Returns the rows at which the form changes, counted from the first; the first run
-  // is expanded. At most two for each kRowsBehindAnAnswer tokens, and one.
+  // is expanded. There are at most 2 * tokens / kRowsFromAnswerEnd + 1.
   std::vector<int> take_all(std::span<const TokenId> tokens) {
     std::vector<int> borders;
     if (begins_.empty()) return borders;

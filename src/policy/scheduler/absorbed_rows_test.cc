@@ -22,14 +22,14 @@ TEST(AbsorbedRows, AreThoseOfAnAnswerAndSomeBehindIt) {
     tokens.push_back(mark);
     std::ranges::copy(plain(count), std::back_inserter(tokens));
   };
-  add(kCloses, 9);                        // 10: ends nothing
-  add(kOpens, 4);                         // 20: opens an answer
-  add(kCloses, kRowsBehindAnAnswer + 3);  // 25: ends it
-  add(kOpens, 400);                       // 285
+  add(kCloses, 9);                       // 10: ends nothing
+  add(kOpens, 4);                        // 20: opens an answer
+  add(kCloses, kRowsFromAnswerEnd + 3);  // 25: ends it
+  add(kOpens, 400);                      // 285
   const TokenId begins[] = {kOpens}, ends[] = {kCloses};
   AbsorbedRows rows(begins, ends);
   EXPECT_EQ(rows.take_all(tokens),
-            (std::vector{20, 25 + kRowsBehindAnAnswer, 29 + kRowsBehindAnAnswer}));
+            (std::vector{20, 25 + kRowsFromAnswerEnd, 29 + kRowsFromAnswerEnd}));
   EXPECT_TRUE(rows.take(kWord)) << "the answer goes on";
   EXPECT_TRUE(AbsorbedRows({}, ends).take_all(tokens).empty());
 }
@@ -40,8 +40,8 @@ TEST(AbsorbedRows, AnAnswersPagesAreSharedAsFarAsAPromptHasItsForm) {
     Request request;
     request.caches_answer = false;
     request.prompt_len = static_cast<int>(prompt.size());
-    request.absorbed = AbsorbedRows(begins, ends);
-    request.form_borders = request.absorbed.take_all(prompt);
+    request.absorbed_rows = AbsorbedRows(begins, ends);
+    request.form_borders = request.absorbed_rows.take_all(prompt);
     request.tokens = std::move(prompt);
     std::ranges::copy(answer, std::back_inserter(request.tokens));
     return static_cast<int>(request.num_shareable());
@@ -50,8 +50,8 @@ TEST(AbsorbedRows, AnAnswersPagesAreSharedAsFarAsAPromptHasItsForm) {
   EXPECT_EQ(shared({kWord, kOpens}, plain(50)), 52);
   std::vector<TokenId> goes_on = plain(10);
   goes_on.push_back(kCloses);
-  std::ranges::copy(plain(2 * kRowsBehindAnAnswer), std::back_inserter(goes_on));
-  EXPECT_EQ(shared({kWord, kOpens}, goes_on), 2 + 10 + kRowsBehindAnAnswer);
+  std::ranges::copy(plain(2 * kRowsFromAnswerEnd), std::back_inserter(goes_on));
+  EXPECT_EQ(shared({kWord, kOpens}, goes_on), 2 + 10 + kRowsFromAnswerEnd);
 }
 
 }  // namespace

@@ -88,9 +88,10 @@ struct Request {
   std::shared_ptr<const std::vector<TokenId>> prediction;  // this and the next: RequestInput's
   bool taken_over = false;
   bool caches_answer = true;  // SchedulerOptions::cache_answers
-  // The prompt's rows at which the form of latents changes, and the rule behind the prompt.
+  // Rows of the prompt at which the form of latents changes.
   std::vector<int> form_borders;
-  AbsorbedRows absorbed;
+  // Has taken the prompt, and says which rows of the answer a prompt would absorb, too.
+  AbsorbedRows absorbed_rows;
 
   // Set by the waiting queue.
   int64_t queue_order = 0;       // rises with arrival; negative if retracted, the newest lowest
@@ -157,7 +158,7 @@ struct Request {
   size_t num_shareable() const {
     if (caches_answer) return tokens.size();
     auto end = static_cast<size_t>(prompt_len);
-    for (AbsorbedRows rows = absorbed; end < tokens.size() && rows.take(tokens[end]);) ++end;
+    for (AbsorbedRows rows = absorbed_rows; end < tokens.size() && rows.take(tokens[end]);) ++end;
     return end;
   }
   // Returns the tokens that a cached prefix may replace: never the last one, nor rows that must

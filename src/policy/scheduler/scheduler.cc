@@ -182,8 +182,9 @@ Result<void> Scheduler::State::add(RequestInput input) {
   request->tokens = std::move(input.prompt);
   request->tokens.insert(request->tokens.end(), input.answer.begin(), input.answer.end());
   request->prompt_len = prompt_len;
-  request->absorbed = AbsorbedRows(options.answer_begins, options.eos_ids);
-  request->form_borders = request->absorbed.take_all(std::span(request->tokens).first(prompt_len));
+  request->absorbed_rows = AbsorbedRows(options.answer_begins, options.eos_ids);
+  request->form_borders =
+      request->absorbed_rows.take_all(std::span(request->tokens).first(prompt_len));
   request->sampling = std::move(input.sampling);
   request->priority = priority;
   request->client = input.client;

@@ -41,7 +41,8 @@ struct Host {
   TimePoint link_free{};
   std::deque<Coming> inbox;
 
-  // An idle host takes in whatever comes, so that waiting for it ends.
+  // True if the host has nothing to compute but its inbox: it can then admit at once what no event
+  // would wake it for.
   bool can_admit() const { return batch == nullptr && scheduler.idle() && !inbox.empty(); }
 };
 

@@ -81,19 +81,20 @@ NgramDrafter::Match NgramDrafter::find(const Seat& seat, std::span<const TokenId
   return best;
 }
 
-// Returns the longest match that a token follows. The search begins behind the last one, since the
-// answer goes on where it was in the text.
+// Returns the longest match in the prediction that has a token behind it. The search begins behind
+// the previous match, because an answer mostly follows the text in sequence.
 NgramDrafter::Match NgramDrafter::find_predicted(const Seat& seat,
                                                  std::span<const TokenId> predicted,
                                                  std::span<const TokenId> tokens) {
   Match best{.end = -1, .len = 1};
-  int places = 0;
+  int positions = 0;
   const auto search = [&](int begin, int end) {
-    for (int at = begin; at < end && places < kMaxPlaces && best.len < kLongest; ++at) {
+    for (int at = begin; at < end && positions < kMaxPredictedMatches && best.len < kLongest;
+         ++at) {
       if (predicted[static_cast<size_t>(at)] != tokens.back()) continue;
       const int len = equal_at_end(predicted.first(static_cast<size_t>(at) + 1), tokens);
       if (len > best.len) best = {at, len};
-      ++places;
+      ++positions;
     }
   };
   search(seat.predicted, static_cast<int>(predicted.size()) - 1);
@@ -125,7 +126,7 @@ void NgramDrafter::draft(std::span<DraftTask> tasks) {
   }
 }
 
-// Returns false if the last tokens stand nowhere before.
+// Returns false if neither the request's own tokens nor the prediction has a match.
 bool NgramDrafter::find_match(Seat& seat, DraftTask& task, std::span<const TokenId> predicted) {
   const size_t len = task.tokens.size();
   if (len < 3) return false;

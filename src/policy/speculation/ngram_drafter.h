@@ -1,14 +1,14 @@
-// Drafts from a request's own tokens: it finds the latest place where the last tokens stood before,
-// the longest match first, and proposes what followed there.
+// Drafts from a request's own tokens: it finds the latest position at which the last tokens stood
+// before, the longest match first, and proposes what followed there.
 //
 //   tokens   .. a b c d e f .. x b c | d e f    drafts; the match is "b c"
 //
 // There are three other sources. Tokens that must follow are proposed before any match. The text
-// that a client expects is searched like the own one, and wins where its match is as long. Tokens
-// that another request had behind the same ones are proposed where there is no match.
+// that a client expects is searched from behind its last match on, and wins where its match is as
+// long. Tokens that another request had behind the same ones are proposed where there is no match.
 //
-// Places are found by chains of equal pairs of tokens. Per seat it remembers the last kSpan tokens
-// only, and follows a chain for kMaxSteps places at most; both bound memory and work.
+// Positions are found by chains of equal pairs of tokens. Per seat it remembers the last kSpan
+// tokens only, and follows a chain for kMaxSteps positions at most; both bound memory and work.
 #pragma once
 
 #include <array>
@@ -22,10 +22,11 @@ namespace hocket {
 
 class NgramDrafter final : public Drafter {
  public:
-  static constexpr int kSpan = 16384;     // tokens behind the end that are searched
-  static constexpr int kMaxSteps = 32;    // places that are looked at
-  static constexpr int kMaxPlaces = 256;  // the same in the text that the client expects
-  static constexpr int kLongest = 16;     // longer matches count as this long
+  static constexpr int kSpan = 16384;   // tokens behind the end that are searched
+  static constexpr int kMaxSteps = 32;  // positions that are looked at
+  // positions that are looked at in the text that the client expects
+  static constexpr int kMaxPredictedMatches = 256;
+  static constexpr int kLongest = 16;  // longer matches count as this long
 
   // Writes the tokens behind those of the seat's request; returns how many. Empty: there are none.
   using Source = std::function<size_t(int seat, std::span<TokenId> out)>;

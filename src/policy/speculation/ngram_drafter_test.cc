@@ -111,7 +111,7 @@ TEST_F(NgramDrafterTest, TokensFartherBackThanTheSpanAreForgotten) {
   EXPECT_EQ(NgramDrafter::bytes_per_seat(1 << 30), 98304U);
 }
 
-// Returns the longest match, the latest among equals, by looking at every place.
+// Returns the longest match, the latest among equals, by looking at every position.
 std::pair<int, int> longest_match(const std::vector<TokenId>& tokens) {
   const int last = static_cast<int>(tokens.size()) - 1;
   std::pair best{-1, 1};

@@ -76,7 +76,7 @@ Result<std::shared_ptr<const std::vector<TokenId>>> predicted_ids(const Generati
   };
   const auto too_long = [&] {
     return of_prediction(
-        error(ErrorCode::invalid_request, "prediction may have {} tokens", kMaxPredictedTokens)
+        error(ErrorCode::invalid_request, "prediction has more than {} tokens", kMaxPredictedTokens)
             .with_fix("send the part of the text that the answer repeats"));
   };
   if (!model.tokenizer->check_length(*request.prediction, kMaxPredictedTokens)) return too_long();

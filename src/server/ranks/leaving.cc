@@ -1,4 +1,5 @@
-// Which ranks may leave a running service.
+// Decides which ranks leave a running service, remembers those that were told, and makes the answer
+// of POST /scale_ranks.
 #include "cluster/leaving.h"
 
 #include "server/ranks/rank_router.h"
@@ -38,10 +39,10 @@ Result<ScaleRanks> parse_scale_ranks(const Json& body) {
   return fields.finish_with(wanted);
 }
 
-Result<Json> leaving_answer(const RankSet& told, std::span<const PeerAnswer> there) {
+Result<Json> leaving_answer(const RankSet& told, std::span<const PeerAnswer> answers) {
   RankSet failed;
   std::string why;
-  for (const PeerAnswer& peer : there)
+  for (const PeerAnswer& peer : answers)
     if (told.has(peer.rank) && peer.status != 200) {
       failed.add(peer.rank);
       why += (why.empty() ? "" : "; ") + complaint_of(peer);
@@ -59,7 +60,7 @@ Result<Json> leaving_answer(const RankSet& told, std::span<const PeerAnswer> the
 }
 
 // A rank that was told to leave says so in its next beat; until then this rank knows better.
-ClusterView RankRouter::view_of_leaving() const {
+ClusterView RankRouter::view_with_leaving() const {
   ClusterView view = options_.cluster->view();
   const TimePoint now = RealClock().now();
   MutexLock lock(mutex_);
@@ -80,13 +81,14 @@ void RankRouter::note_leaving(const RankSet& leaving) {
 }
 
 Result<RankSet> RankRouter::ranks_to_leave(const ScaleRanks& wanted) const {
-  const ClusterView view = view_of_leaving();
+  const ClusterView view = view_with_leaving();
   const RankSet staying = view.staying();
   if (!wanted.keep) {
     const RankSet present = view.present();
-    const RankSet twice = wanted.leave.without(wanted.leave.without(present.without(staying)));
-    if (twice.size() == 0) return wanted.leave;
-    return fail(error(ErrorCode::invalid_request, "the ranks {} leave already", twice.text())
+    // The named ranks that are present, but do not stay.
+    const RankSet already = wanted.leave.without(staying).without(wanted.leave.without(present));
+    if (already.size() == 0) return wanted.leave;
+    return fail(error(ErrorCode::invalid_request, "the ranks {} leave already", already.text())
                     .with_fix("name others")
                     .with_param("leave"));
   }
@@ -102,7 +104,8 @@ Result<RankSet> RankRouter::ranks_to_leave(const ScaleRanks& wanted) const {
 }
 
 Result<void> RankRouter::may_leave(const RankSet& leaving) const {
-  return hocket::may_leave(view_of_leaving(), leaving, options_.has_store);
+  return hocket::may_leave(view_with_leaving(), leaving,
+                           options_.has_store ? Coordinators::any : Coordinators::rank_0);
 }
 
 RankSet RankRouter::own_host() const {

@@ -94,7 +94,7 @@ class RankRouter {
   void forget_prefixes();
 
   // If the body of /scale_ranks says how many stay, these are the coordinator and the lowest ranks.
-  // Errors: invalid_request, if one of those named leaves already, or so few are there.
+  // Errors: invalid_request, if a named rank leaves already, or if no more than `keep` ranks stay.
   Result<RankSet> ranks_to_leave(const ScaleRanks& wanted) const;
   // Returns invalid_request, with the reason, if the others could not serve on without these ranks
   // and those that leave already.
@@ -140,7 +140,7 @@ class RankRouter {
   bool takes_part() const HOCKET_REQUIRES(mutex_);
   std::optional<PeerEndpoint> endpoint_of(int rank) const HOCKET_REQUIRES(mutex_);
   Error too_many() const;
-  ClusterView view_of_leaving() const;
+  ClusterView view_with_leaving() const;
   // A rank that keeps the records of this rank's streams, in keeper.cc.
   struct Keeper {
     int rank = 0;

@@ -21,9 +21,9 @@ Result<ScaleRanks> parse_scale_ranks(const Json& body);
 // Returns the ranks as a list, ascending.
 Json to_json(const RankSet& ranks);
 
-// Returns the answer when the ranks `told` were told to leave and the others have answered
-// `there`: {"leaving": [2]}, and if a rank could not be told {"leaving": [2], "staying": [3],
+// Returns the answer when the ranks `told` were told to leave and the others have given `answers`:
+// {"leaving": [2]}, and if a rank could not be told {"leaving": [2], "staying": [3],
 // "why": "rank 3 (h3): ..."}. Errors: lost_rank, if no rank leaves.
-Result<Json> leaving_answer(const RankSet& told, std::span<const PeerAnswer> there);
+Result<Json> leaving_answer(const RankSet& told, std::span<const PeerAnswer> answers);
 
 }  // namespace hocket

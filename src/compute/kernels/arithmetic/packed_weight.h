@@ -21,7 +21,7 @@
 //   q8_0  (number - 128) times the scale of its column and group of 32 k
 //   q4_k  number times the scale of its column and group of 32 k, minus the minimum of these;
 //         numbers 0..15, scales and minima as BlockScales hold them
-//   iq4 to tq   number `number` of the format's table, times the scale of its column and group of
+//   iq4 to tq   entry `number` of the format's table, times the scale of its column and group of
 //         32 k, which TableScales hold
 //   mxfp4   e2m1, times the scale of its column and group of 32 k, which is e8m0: 2^(byte - 127)
 //   mxfp8   e4m3, times such a scale
@@ -29,8 +29,8 @@
 //           product is multiplied by the column's scale
 // Number times group scale is a bf16, exactly; it is zero or not below 2^-126.
 //
-// Scales are bytes for the last three, fp16 for int4 and q8_0, BlockScales for q4_k, TableScales
-// for those with a table, else fp32.
+// Scales are bytes for the last three, fp16 for int4 and q8_0, else fp32. In q4_k one BlockScales,
+// in formats with a table one TableScales has those of a panel and eight groups.
 #pragma once
 
 #include <cstdint>
@@ -92,7 +92,7 @@ struct TableScales {
 };
 static_assert(sizeof(TableScales) == 160);
 
-// The numbers of a format with a table, as GGUF's types of that name have them.
+// The numbers of a format with a table: of IQ4_XS, IQ3_XXS, IQ3_S, IQ2_XXS, IQ1_S, TQ1_0 and TQ2_0.
 struct NumberTable {
   alignas(16) int8_t numbers[16];
   float unit;  // a power of two that multiplies all scales
@@ -107,7 +107,7 @@ constexpr int table_index(WeightFormat f) {
 }
 // Precondition: has_table(format).
 const NumberTable& number_table(WeightFormat format);
-
+// Returns the bytes of the scales of one panel and eight groups. Precondition: has_block_scales(f).
 constexpr int64_t block_scales_size(WeightFormat f) {
   return f == WeightFormat::q4_k ? sizeof(BlockScales) : sizeof(TableScales);
 }
@@ -120,8 +120,8 @@ struct PackedWeight {
   // Values of k under one scale: 128 in fp8, 32 in mxfp4, mxfp8, q8_0 and with block scales, 16 in
   // nvfp4; in int8 and int4 32, 64, 128 or all (a multiple of 64); 0: no scales.
   int group = 0;
-  const std::byte* scales = nullptr;     // [panels][groups][16 columns]; or [panels][blocks]
-  const uint8_t* zeros = nullptr;        // int8, int4: [panels][groups][16 columns]
+  const std::byte* scales = nullptr;  // [panels][groups][16 columns]; or [panels][ceil(groups/8)]
+  const uint8_t* zeros = nullptr;     // int8, int4: [panels][groups][16 columns]
   const float* column_scales = nullptr;  // nvfp4: [n], each multiplies its finished products
   const float* bias = nullptr;           // [n], added to every product; or null
 

@@ -6,9 +6,9 @@
 //                       y = fma(float(sums), x_scale * scale, y), in registers, group by group
 //
 // Formats with a table are unpacked to its numbers. q4_k has minima instead of zeros: then y =
-// fma(-x_total, min, y), x_total = x_scale * x_sum. The offset of int4 is the zero. That of int8 is
-// 128, so that the difference is a signed byte; a group with another zero corrects its sums. All of
-// a span stays in the first cache.
+// fma(-x_total, min, y), x_total = x_scale * x_sum. The offset of int4 is the zero. That of int8
+// and q8_0 is 128, so that the difference is a signed byte; a group with another zero corrects its
+// sums. All of a span stays in the first cache.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ struct Scratch {
   int32_t* sums;    // [kPanels][kSpanSubBlocks][16][16]
   float* x_scales;  // [tiles of rows][groups][16]
   int32_t* x_sums;  // as x_scales
-  float* x_totals;  // as x_scales: the memory of x_sums in q4_k
+  float* x_totals;  // x_scale * x_sum, q4_k only: overwrites x_sums in place
   int8_t* tail;     // [16][k]: the last rows, if they do not fill a tile
   int8_t* weights;  // [kPanels][kSpanSubBlocks][32][16], unpacked
 };
@@ -92,10 +92,10 @@ struct Span {
   bool is_shifted[kPanels][kSpanSubBlocks];  // for each group: true if one of its zeros is not 128
 };
 
-// Unpacks sub-block 0 or 1 of a k-block. Each byte of `by` is the offset of the number at its
-// place, or, for a format with a table, `by` is the table. q4_k has neither.
+// Unpacks sub-block 0 or 1 of a k-block. offset_or_table: byte i is subtracted from number i; in a
+// format with a table it is that table; q4_k does not use it.
 template <WeightFormat kFormat>
-void unpack_sub_block(const std::byte* block, int sub_block, __m512i by, int8_t* to) {
+void unpack_sub_block(const std::byte* block, int sub_block, __m512i offset_or_table, int8_t* to) {
   const std::byte* from = block + (kIsBytes<kFormat> ? sub_block * kSubBlockBytes : 0);
   for (int i = 0; i < kSubBlockBytes; i += kLine) {
     __m512i line = _mm512_loadu_si512(from + i);
@@ -103,9 +103,9 @@ void unpack_sub_block(const std::byte* block, int sub_block, __m512i by, int8_t*
       line = _mm512_and_si512(sub_block == 1 ? _mm512_srli_epi16(line, 4) : line,
                               _mm512_set1_epi8(15));
     if constexpr (kFormat == kTable) {
-      line = _mm512_shuffle_epi8(by, line);
+      line = _mm512_shuffle_epi8(offset_or_table, line);
     } else if constexpr (kFormat != WeightFormat::q4_k) {
-      line = _mm512_sub_epi8(line, by);
+      line = _mm512_sub_epi8(line, offset_or_table);
     }
     _mm512_store_si512(to + i, line);
   }
@@ -121,19 +121,20 @@ template <WeightFormat kFormat>
 void unpack(const ScaledProduct<int8_t>& p, int panel, int i, Span& span, int8_t* to) {
   const std::byte* w = p.w + int64_t{panel} * p.panel_bytes;
   const int64_t first = (int64_t{panel} * p.groups + span.first_group) * kPanelN;
-  __m512i by = _mm512_set1_epi8(static_cast<char>(kInt8Offset));
-  if constexpr (kFormat == kTable) by = load_table(*p.table, 0);
+  __m512i offset_or_table = _mm512_set1_epi8(static_cast<char>(kInt8Offset));
+  if constexpr (kFormat == kTable) offset_or_table = load_table(*p.table, 0);
   for (int sub_block = 0, group = 0; group < span.groups; ++group) {
     if constexpr (kFormat == WeightFormat::int4)
-      by = zeros_of_quads(p.zeros + first + group * kPanelN);
+      offset_or_table = zeros_of_quads(p.zeros + first + group * kPanelN);
     span.is_shifted[i][group] = false;
     if constexpr (kFormat == WeightFormat::int8)
       span.is_shifted[i][group] =
-          _mm512_cmpneq_epu8_mask(zeros_of_quads(p.zeros + first + group * kPanelN), by) != 0;
+          _mm512_cmpneq_epu8_mask(zeros_of_quads(p.zeros + first + group * kPanelN),
+                                  offset_or_table) != 0;
     const int end = std::min(sub_block + span.group_sub_blocks, span.sub_blocks);
     for (; sub_block < end; ++sub_block) {
       const int at = span.first_sub_block + sub_block;
-      unpack_sub_block<kFormat>(w + int64_t{at / 2} * tile_bytes(kFormat), at % 2, by,
+      unpack_sub_block<kFormat>(w + int64_t{at / 2} * tile_bytes(kFormat), at % 2, offset_or_table,
                                 to + sub_block * kSubBlockBytes);
     }
   }

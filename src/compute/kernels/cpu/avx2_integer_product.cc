@@ -1,5 +1,5 @@
-// Integer weights times int8 rows without VNNI. A register has eight columns; four k
-// are a quad, two quads of int4 share a byte.
+// Integer weights times int8 rows without VNNI. A register has eight columns; four k are a quad,
+// two quads of int4 share a byte.
 //   int8   Weights and rows are widened to 16 bits. VPMADDUBSW multiplies bytes and would saturate,
 //          because 2 * 255 * 127 > 2^15.
 //          q8_0 is the same, and so are formats with a table, with 128 added to their numbers.
@@ -61,21 +61,21 @@ inline void clear(__m256i (&sums)[R][2]) {
 
 // Returns the numbers in the low or high halves of bytes, a byte each.
 template <bool kHigh>
-inline __m256i halves_of(__m256i bytes) {
+inline __m256i nibbles_of(__m256i bytes) {
   return _mm256_and_si256(kHigh ? _mm256_srli_epi16(bytes, 4) : bytes, _mm256_set1_epi8(15));
 }
 
-// sums += x . w for R rows by 16 columns of half a block, whose bytes `widen` makes of what is
-// loaded; x [R][2][8 quads].
-template <int R, class Widen>
-inline void add_wide_half(const int32_t* x, const std::byte* w, Widen widen,
+// sums += x . w for R rows by 16 columns of half a block. numbers_of turns loaded bytes into
+// numbers 0..255; x [R][2][8 quads].
+template <int R, class NumbersOf>
+inline void add_wide_half(const int32_t* x, const std::byte* w, NumbersOf numbers_of,
                           __m256i (&sums)[R][2]) {
 #pragma GCC unroll 2
   for (int quad = 0; quad < kHalfQuads; ++quad, ++x, w += 4 * kPanelN) {
     __m256i even[2], odd[2];
 #pragma GCC unroll 2
     for (int h = 0; h < 2; ++h) {
-      const __m256i bytes = widen(load_words(w + h * 4 * kLanes));
+      const __m256i bytes = numbers_of(load_words(w + h * 4 * kLanes));
       even[h] = _mm256_and_si256(bytes, _mm256_set1_epi16(0xff));
       odd[h] = _mm256_srli_epi16(bytes, 8);
     }
@@ -102,7 +102,7 @@ inline void add_half_int4(const int32_t* x, const std::byte* w, __m256i (&sums)[
   for (int quad = 0; quad < kHalfQuads; ++quad, ++x, w += 4 * kPanelN) {
     __m256i numbers[2];
 #pragma GCC unroll 2
-    for (int h = 0; h < 2; ++h) numbers[h] = halves_of<kHigh>(load_words(w + h * 4 * kLanes));
+    for (int h = 0; h < 2; ++h) numbers[h] = nibbles_of<kHigh>(load_words(w + h * 4 * kLanes));
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const __m256i a = _mm256_set1_epi32(x[r * kHalfWords<WeightFormat::int4>]);
@@ -135,7 +135,7 @@ inline void add_half(const int32_t* x, const std::byte* panel, int half, __m256i
     add_wide_half(x, tile + half % 2 * kHalfTile, [](__m256i bytes) { return bytes; }, sums);
   } else if constexpr (kFormat == kTable) {
     const auto by_table = [&](auto high) {
-      return [=](__m256i bytes) { return _mm256_shuffle_epi8(table, halves_of<high()>(bytes)); };
+      return [=](__m256i bytes) { return _mm256_shuffle_epi8(table, nibbles_of<high()>(bytes)); };
     };
     half % 2 == 0 ? add_wide_half(x, tile, by_table(std::false_type()), sums)
                   : add_wide_half(x, tile, by_table(std::true_type()), sums);
@@ -153,13 +153,13 @@ inline __m256 load_scales(const std::byte* scales, int64_t at) {
   return _mm256_loadu_ps(reinterpret_cast<const float*>(scales));
 }
 
-inline __m256 load_halves(const uint16_t* halves) {
-  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(halves)));
+inline __m256 load_f16(const uint16_t* from) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
 }
 // Loads the scales or minima of eight columns of one group of q4_k.
 inline __m256 load_block_scales(const uint16_t* halves, const uint8_t* integers) {
   const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(integers));
-  return _mm256_mul_ps(load_halves(halves), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)));
+  return _mm256_mul_ps(load_f16(halves), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)));
 }
 
 // The factors of one group: those of a panel's columns, and those of the rows, `groups` apart.
@@ -172,8 +172,8 @@ struct GroupFactors {
   float unit;  // the table's
 };
 
-// Starts the sums of a group at -zero * x_sum, or at 0 in q4_k; the zeros of a table are its
-// offset.
+// Starts the sums of a group at -zero * x_sum. q4_k has no zeros; q8_0 and tables have kOffset as
+// zero of all columns.
 template <WeightFormat kFormat, int R>
 inline void begin_group(const GroupFactors& f, __m256i (&sums)[R][2]) {
   if constexpr (kFormat == WeightFormat::q4_k) return clear(sums);
@@ -224,7 +224,7 @@ inline void finish_group(const GroupFactors& f, int group, const __m256i (&sums)
       const auto& block = reinterpret_cast<const TableScales*>(f.scales)[group / kBlockGroups];
       const int8_t* const integers = block.scales[group % kBlockGroups] + h * kLanes;
       const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(integers));
-      scale = _mm256_mul_ps(load_halves(block.scale + h * kLanes), _mm256_set1_ps(f.unit));
+      scale = _mm256_mul_ps(load_f16(block.scale + h * kLanes), _mm256_set1_ps(f.unit));
       scale = _mm256_mul_ps(scale, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)));
     } else {
       scale = load_scales<kFormat>(f.scales, h * kLanes);

@@ -21,8 +21,8 @@ inline __m512 load_scales(const std::byte* scales, int64_t at) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales)));
 }
 
-inline __m512 load_halves(const uint16_t* halves) {
-  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(halves)));
+inline __m512 load_f16(const uint16_t* from) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
 }
 // The scales and minima of one group of q4_k: float16 times an integer, exactly.
 struct GroupScales {
@@ -31,7 +31,7 @@ struct GroupScales {
 inline GroupScales load_group_scales(const std::byte* panel_scales, int group) {
   const auto& block = reinterpret_cast<const BlockScales*>(panel_scales)[group / kBlockGroups];
   const auto times = [](const uint16_t* halves, const uint8_t* integers) {
-    return _mm512_mul_ps(load_halves(halves), _mm512_cvtepi32_ps(load_zeros(integers)));
+    return _mm512_mul_ps(load_f16(halves), _mm512_cvtepi32_ps(load_zeros(integers)));
   };
   const int i = group % kBlockGroups;
   return {times(block.scale, block.scales[i]), times(block.min, block.mins[i])};
@@ -42,7 +42,7 @@ inline __m512 load_table_scales(const std::byte* panel_scales, int group, float 
   const int8_t* const integers = block.scales[group % kBlockGroups];
   const __m512i integer =
       _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(integers)));
-  return _mm512_mul_ps(_mm512_mul_ps(load_halves(block.scale), _mm512_set1_ps(unit)),
+  return _mm512_mul_ps(_mm512_mul_ps(load_f16(block.scale), _mm512_set1_ps(unit)),
                        _mm512_cvtepi32_ps(integer));
 }
 // Returns the table four times, as VPSHUFB wants it, with `add` added to each number.

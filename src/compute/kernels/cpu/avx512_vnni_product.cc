@@ -1,9 +1,7 @@
-// Integer weights times int8 rows by VNNI: unsigned weights, signed rows, four k at a
-// time.
-//   up to 8 rows, or groups of 32   one panel at a time, read in memory order
-//   more rows                       two panels at a time, in blocks of rows whose sums and results
-//                                   both fit into registers; int4 may be unpacked once for many
-//                                   rows
+// Integer weights times int8 rows by VNNI: unsigned weights, signed rows, four k at a time.
+//   up to 8 rows, groups of 32, formats of GGUF   one panel at a time, read in memory order
+//   more rows of int8 and int4   two panels at a time, in blocks of rows whose sums and results
+//                                both fit into registers; int4 may be unpacked once for many rows
 #include <immintrin.h>
 
 #include <algorithm>
@@ -33,7 +31,8 @@ constexpr int kFar = 8192, kGroupsAhead = 8;
 template <WeightFormat kFormat>
 constexpr int kNear = tile_bytes(kFormat) == tile_bytes(WeightFormat::int8) ? 1024 : 2048;
 
-// Returns how many halves of a block share a line: two for int4, one for int8.
+// Returns how many halves of a block share a line: two in formats of four bits, one in those of
+// eight.
 constexpr int halves_a_line(WeightFormat format) {
   return tile_bytes(format) == tile_bytes(WeightFormat::int8) ? 1 : 2;
 }
@@ -333,9 +332,9 @@ void multiply_all_rows(const ScaledProduct<int8_t>& p, int panel) {
       unpacked, int64_t{p.k_blocks} * tile_bytes(WeightFormat::int8));
 }
 
-// Multiplies at most kVectorRows rows at a time, with one panel at a time.
+// Multiplies one panel at a time, kVectorRows rows at a time.
 template <WeightFormat kFormat>
-void product_of_few_rows(const ScaledProduct<int8_t>& p) {
+void product_by_panels(const ScaledProduct<int8_t>& p) {
   for_each_rows<kVectorRows>(p.rows,
                              [&](auto count, int row) { multiply_rows<count(), kFormat>(p, row); });
 }
@@ -351,7 +350,7 @@ void product(ScaledProduct<int8_t> p) {
     p.w = rest.w, p.scales = rest.scales, p.zeros = rest.zeros, p.y = rest.y;
     p.panels -= panel;
   }
-  if (p.panels > 0) product_of_few_rows<kFormat>(p);
+  if (p.panels > 0) product_by_panels<kFormat>(p);
 }
 
 }  // namespace
@@ -363,13 +362,13 @@ void avx512_vnni_product_int4(const ScaledProduct<int8_t>& p) {
   product<WeightFormat::int4, true>(p);
 }
 void avx512_vnni_product_q8_0(const ScaledProduct<int8_t>& p) {
-  product_of_few_rows<WeightFormat::q8_0>(p);
+  product_by_panels<WeightFormat::q8_0>(p);
 }
 void avx512_vnni_product_q4_k(const ScaledProduct<int8_t>& p) {
-  product_of_few_rows<WeightFormat::q4_k>(p);
+  product_by_panels<WeightFormat::q4_k>(p);
 }
 void avx512_vnni_product_table(const ScaledProduct<int8_t>& p) {
-  product_of_few_rows<kTable>(p);
+  product_by_panels<kTable>(p);
 }
 void avx512_vnni_product_int4_in_place(const ScaledProduct<int8_t>& p) {
   product<WeightFormat::int4, false>(p);
