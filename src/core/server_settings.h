@@ -145,7 +145,7 @@ struct ComputeSettings {
   std::string cpu_bind = "auto";  // auto, none, or a list such as 0-3,8
   int num_threads = 0;            // compute threads; 0: one for each core
   int combine_groups = 0;         // 0: one an expert (docs/contracts/arithmetic.md)
-  std::string mla_form = "auto";  // auto: prompts expanded, answers absorbed; absorbed: both
+  std::string mla_form = "auto";  // form of latent attention: see --mla-form
 };
 
 // Ranks that serve as one (docs/contracts/expert_parallel.md).

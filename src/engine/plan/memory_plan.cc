@@ -166,6 +166,19 @@ int fitting_context(int64_t pages, int page_tokens) {
   return static_cast<int>(std::max<int64_t>(0, pages) * page_tokens / 1024 * 1024);
 }
 
+// Says that layers with chunks keep all tokens, and why.
+void note_kept_chunks(const MemoryQuestion& q, MemoryPlan& plan) {
+  if (!q.model.keeps_chunks) return;
+  plan.changes.push_back(
+      {.flag = "pages of layers with chunks",
+       .from = "given up behind each chunk",
+       .to = "kept for all tokens",
+       .why =
+           fmt::format("each prefix in --kv-cache-dir, a store or a peer would take {} tokens of "
+                       "these layers, however short it is",
+                       q.model.local.reach.chunk)});
+}
+
 }  // namespace
 
 AllToAll::Options exchange_options(const ExpertParallelDispatcher::Options& dispatcher) {
@@ -280,14 +293,7 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
                                ? s.memory.mem_fraction_static * static_cast<double>(q.total_bytes)
                                : kDefaultMemoryShare * static_cast<double>(q.available_bytes));
   note_needless_ratios(q, plan);
-  if (q.model.keeps_chunks)
-    plan.changes.push_back(
-        {.flag = "layers that see chunks",
-         .from = "keys of a chunk",
-         .to = "keys of all tokens",
-         .why = fmt::format("each prefix in --kv-cache-dir, a store or a peer would take {} tokens "
-                            "of these layers",
-                            q.model.local.reach.chunk)});
+  note_kept_chunks(q, plan);
   plan_states(q, plan);
   if (q.module_page_bytes > 0 && plan.max_drafts > 1)
     plan.num_spare_pages =

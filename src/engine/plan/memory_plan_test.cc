@@ -243,7 +243,7 @@ TEST(MemoryPlan, LayersThatSeeChunksKeepAllTokensBesideAStore) {
                                    .available_bytes = 8 * kGb});
     ASSERT_TRUE(plan.has_value()) << describe(plan.error());
     ASSERT_FALSE(plan->changes.empty());
-    EXPECT_EQ(plan->changes[0].to, "keys of all tokens");
+    EXPECT_EQ(plan->changes[0].to, "kept for all tokens");
     EXPECT_FALSE(choice_of("golden/mimo_v2_flash", settings).model.keeps_chunks);
     flag->clear();
   }
