@@ -140,7 +140,8 @@ def test_metrics(server):
     named = {f"hocket:{name}" for name in re.findall(r"`(\w+)(?:\{\w+\})?`", table[table.index("| Names"):])}
     told = {name for name in families if not name.startswith("hocket:http_")}
     values = {f"hocket:{v}" for v in ("input", "device_hit", "prefill_compute", "prefill_cache", "decode", "prefill", "mixed", "idle",
-                                      "prefill_forward", "decode_forward", "file", "redis", "peer")}
+                                      "prefill_forward", "decode_forward", "file", "redis", "peer", "no_buffer", "late",
+                                      "store_away", "write_failed", "shutdown")}
     assert told == named - values
 
 
