@@ -34,7 +34,7 @@ class ExpertMemory {
  private:
   std::vector<Buffer> buffers_;
   std::vector<Slot> free_;
-  std::map<const std::byte*, int64_t> bytes_;  // of slots, by address
+  std::map<const std::byte*, int64_t> bytes_;  // the size of each slot, by address
 };
 
 }  // namespace hocket
