@@ -72,7 +72,7 @@ struct LinearShape {
   // 16 for nvfp4, 0 for bf16.
   int group() const {
     if (format == WeightFormat::nvfp4) return kNvfp4Group;
-    if (format == WeightFormat::q8_0 || has_block_scales(format)) return kBlockGroup;
+    if (format == WeightFormat::q8_0 || has_block_scales(format)) return kGgufGroup;
     return format == WeightFormat::bf16 ? 0 : format == WeightFormat::int8 ? k : kFp8Group;
   }
   std::string name() const {
@@ -139,7 +139,7 @@ Result<KernelBench> KernelBench::create(Isa isa, WorkerPool& workers) {
   HOCKET_TRY(bench.middle_, Buffer::allocate(int64_t{kMaxRows} * kTopK * kIntermediate * 2));
   HOCKET_TRY(bench.y_, Buffer::allocate(int64_t{kMaxRows} * kMaxN * 4));
   HOCKET_TRY(bench.ref_y_, Buffer::allocate(int64_t{kMaxRows} * kMaxN * 4));
-  HOCKET_TRY(bench.zeros_, Buffer::allocate(int64_t{kMaxN} * kMaxK / kBlockGroup));
+  HOCKET_TRY(bench.zeros_, Buffer::allocate(int64_t{kMaxN} * kMaxK / kGgufGroup));
   std::memset(bench.zeros_.data(), 8, bench.zeros_.bytes());
   fill_normal(bench.weights_, 0.05f);
   fill_normal(bench.x_, 1.0f);

@@ -163,7 +163,7 @@ TEST(AllocationTest, ProductsAllocateNothing) {
         WeightFormat::mxfp4, WeightFormat::mxfp8, WeightFormat::nvfp4, WeightFormat::q8_0,
         WeightFormat::q4_k, WeightFormat::iq4}) {
     const int group = is_mx(format) ? cases::mx_group(format)
-                      : has_block_scales(format) || format == WeightFormat::q8_0 ? kBlockGroup
+                      : has_block_scales(format) || format == WeightFormat::q8_0 ? kGgufGroup
                                                                                  : kFp8Group;
     const auto experts = cases::make_experts(shape, format, group, random);
     const int64_t before = num_allocations;

@@ -122,9 +122,9 @@ TEST(Experts, EqualToPlainProductsOneExpertAfterTheOther) {
     expect_experts<Bf16, Bf16>(c, WeightFormat::fp8, kFp8Group, seed++);
     expect_experts<Bf16, Bf16>(c, WeightFormat::int8, 0, seed++);
     expect_experts<Bf16, float>(c, WeightFormat::int4, 32, seed++);
-    expect_experts<Bf16, Bf16>(c, WeightFormat::q8_0, kQ8Group, seed++);
-    expect_experts<Bf16, Bf16>(c, WeightFormat::q4_k, kBlockGroup, seed++);
-    expect_experts<Bf16, float>(c, WeightFormat::iq3_s, kBlockGroup, seed++);
+    expect_experts<Bf16, Bf16>(c, WeightFormat::q8_0, kGgufGroup, seed++);
+    expect_experts<Bf16, Bf16>(c, WeightFormat::q4_k, kGgufGroup, seed++);
+    expect_experts<Bf16, float>(c, WeightFormat::iq3_s, kGgufGroup, seed++);
     expect_experts<Bf16, Bf16>(c, WeightFormat::mxfp4, kMxGroup, seed++);
     expect_experts<Bf16, float>(c, WeightFormat::mxfp8, kMxGroup, seed++);
     expect_experts<Bf16, Bf16>(c, WeightFormat::nvfp4, kNvfp4Group, seed++);

@@ -95,7 +95,7 @@ TEST(Linear, SameBitsInEveryWeightFormat) {
           WeightFormat::mxfp8, WeightFormat::nvfp4, WeightFormat::q4_k, WeightFormat::iq1})
       for (int group : {16, 32, 128, 0}) {
         if (format == WeightFormat::fp8 && group != kFp8Group) continue;
-        if (has_block_scales(format) && group != kBlockGroup) continue;
+        if (has_block_scales(format) && group != kGgufGroup) continue;
         if (is_mx(format) ? group != cases::mx_group(format) : group == kNvfp4Group) continue;
         std::mt19937 random(++seed);
         cases::ScaledMatrix w = cases::scaled_matrix({format, group, c.rows, c.k, c.n}, random);

@@ -17,8 +17,6 @@ using Id = GgufTypeId;
 
 constexpr int kLong = 256;  // numbers of the longer blocks
 constexpr int kShort = 32;
-constexpr std::array<int8_t, 16> kUneven = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                            1,    13,   25,  38,  53,  69,  89,  113};
 
 int byte_at(const std::byte* at) {
   return static_cast<int>(*at);
@@ -33,6 +31,11 @@ float half_at(const std::byte* at) {
 // Number i of 32 that are stored as two halves of 16 bytes.
 int nibble(const std::byte* bytes, int i) {
   return i < 16 ? byte_at(bytes + i) & 15 : byte_at(bytes + i - 16) >> 4;
+}
+
+// The number for which four bits of IQ4_NL and IQ4_XS stand.
+int8_t uneven(int bits) {
+  return number_table(WeightFormat::iq4).numbers[bits];
 }
 
 // Number i of 32 with its fifth bit in four further bytes.
@@ -76,9 +79,9 @@ bool read_q4_k_row(const std::byte* from, const ScaledRows& out, int64_t row) {
     out.scales.row(row)[g] = static_cast<float>(scale);
     out.zeros.row(row)[g] = static_cast<uint8_t>(min);
     for (int i = 0; i < kShort; ++i) numbers[i] = static_cast<uint8_t>(q4_k_number(block, j, i));
-    const BlockScale by = {half_at(block), half_at(block + 2)};
+    const BlockFactors by = {half_at(block), half_at(block + 2)};
     out.block_scales.row(row)[g / 8] = by;
-    sound &= std::isfinite(by.scale) && std::isfinite(by.min);
+    sound &= std::isfinite(by.d) && std::isfinite(by.dmin);
   }
   return sound;
 }
@@ -149,7 +152,7 @@ GridGroup read_iq4_xs(const std::byte* from, int j) {
   const int low = byte_at(from + 4 + j / 2) >> 4 * (j % 2) & 15;
   GridGroup out{.block_scale = half_at(from), .unit = 1, .scales = {}, .numbers = {}};
   out.scales.fill(static_cast<int8_t>((low | (high >> 2 * j & 3) << 4) - 32));
-  for (int i = 0; i < kShort; ++i) out.numbers[i] = kUneven[nibble(from + 8 + j * 16, i)];
+  for (int i = 0; i < kShort; ++i) out.numbers[i] = uneven(nibble(from + 8 + j * 16, i));
   return out;
 }
 
@@ -212,7 +215,7 @@ Group group_at(const GgufType& type, const std::byte* from, int64_t group) {
       break;
     case Id::iq4_nl:
       for (int i = 0; i < kShort; ++i)
-        out.numbers[i] = static_cast<uint8_t>(kUneven[nibble(from, i)] + kInt8Zero);
+        out.numbers[i] = static_cast<uint8_t>(uneven(nibble(from, i)) + kInt8Zero);
       break;
     default:
       HOCKET_CHECK(type.id == Id::q4_0);
@@ -275,20 +278,20 @@ MatrixFormat format_of_blocks(GgufTypeId type) {
     case Id::mxfp4:
       return {WeightFormat::mxfp4, kMxGroup};
     case Id::q4_k:
-      return {WeightFormat::q4_k, kBlockGroup};
+      return {WeightFormat::q4_k, kGgufGroup};
     case Id::iq4_xs:
-      return {WeightFormat::iq4, kBlockGroup};
+      return {WeightFormat::iq4, kGgufGroup};
     case Id::iq3_xxs:
-      return {WeightFormat::iq3_xxs, kBlockGroup};
+      return {WeightFormat::iq3_xxs, kGgufGroup};
     case Id::iq3_s:
-      return {WeightFormat::iq3_s, kBlockGroup};
+      return {WeightFormat::iq3_s, kGgufGroup};
     case Id::iq2_xxs:
-      return {WeightFormat::iq2, kBlockGroup};
+      return {WeightFormat::iq2, kGgufGroup};
     case Id::iq1_s:
-      return {WeightFormat::iq1, kBlockGroup};
+      return {WeightFormat::iq1, kGgufGroup};
     case Id::tq1_0:
     case Id::tq2_0:
-      return {WeightFormat::tq, kBlockGroup};
+      return {WeightFormat::tq, kGgufGroup};
     default:
       return kQ8Format;
   }

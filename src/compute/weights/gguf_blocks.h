@@ -23,7 +23,7 @@
 namespace hocket {
 
 // q8_0 in groups of 32: Q8_0 itself, and every type of GGUF that has no format of its own.
-inline constexpr MatrixFormat kQ8Format = {WeightFormat::q8_0, kQ8Group};
+inline constexpr MatrixFormat kQ8Format = {WeightFormat::q8_0, kGgufGroup};
 
 // Returns the format in memory; bf16 for types without blocks.
 MatrixFormat format_of_blocks(GgufTypeId type);

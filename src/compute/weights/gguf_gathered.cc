@@ -100,7 +100,7 @@ class GatheredColumns final : public StoredRows {
     const MatrixFormat own = matrix_->format();
     // Gathered columns may end inside a block of 256; its scales cannot be cut, so rows are
     // quantized again.
-    if (has_block_scales(own.format) && width() % kBlockOfScales != 0) return kQ8Format;
+    if (has_block_scales(own.format) && width() % kScaleBlock != 0) return kQ8Format;
     return own.is_scaled() && width() % own.group == 0 ? own : MatrixFormat{};
   }
   int64_t columns() const override { return matrix_->columns(); }
@@ -121,7 +121,7 @@ class GatheredColumns final : public StoredRows {
       move(rows.scales.row(row), groups, out.scales.row(row));
       if (out.zeros.rows > 0) move(rows.zeros.row(row), groups, out.zeros.row(row));
       if (out.block_scales.rows > 0)
-        move(rows.block_scales.row(row), width() / kBlockOfScales, out.block_scales.row(row));
+        move(rows.block_scales.row(row), width() / kScaleBlock, out.block_scales.row(row));
     }
     return sound;
   }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "compute/kernels/arithmetic/packed_weight.h"
 #include "compute/tensor/bf16.h"
 #include "compute/weights/gguf_grid_tables.h"
 
@@ -12,10 +13,7 @@ namespace {
 
 using Id = GgufTypeId;
 
-constexpr int8_t kIq2Numbers[] = {8, 25, 43, 0};
-constexpr int8_t kIq3XxsNumbers[] = {4, 12, 20, 28, 36, 44, 52, 62};
 constexpr int kEight = 8;
-constexpr float kEighth = 0.125f;
 
 int byte_of(const std::byte* at) {
   return static_cast<int>(*at);
@@ -43,7 +41,8 @@ int8_t with_sign(int number, int signs, int i) {
 }
 
 void put_iq2(uint16_t word, int signs, int8_t* to) {
-  for (int i = 0; i < kEight; ++i) to[i] = with_sign(kIq2Numbers[word >> 2 * i & 3], signs, i);
+  const int8_t* const numbers = number_table(WeightFormat::iq2).numbers;
+  for (int i = 0; i < kEight; ++i) to[i] = with_sign(numbers[word >> 2 * i & 3], signs, i);
 }
 
 // Two words of four numbers.
@@ -61,6 +60,13 @@ void put_iq1(uint16_t word, bool down, int8_t* to) {
     to[i] = static_cast<int8_t>(8 * ((word >> 2 * i & 3) - 1) + (down ? -1 : 1));
 }
 
+// A group under the scale of its block, with the unit of a format with a table, which has all
+// numbers of the type.
+GridGroup group_of(WeightFormat format, float block_scale) {
+  return {
+      .block_scale = block_scale, .unit = number_table(format).unit, .scales = {}, .numbers = {}};
+}
+
 // Scales are odd: 2 bits + 1.
 int8_t odd(uint32_t bits) {
   return static_cast<int8_t>(2 * bits + 1);
@@ -73,7 +79,7 @@ uint32_t four_bits(const std::byte* bytes, int i) {
 GridGroup read_iq2_xxs(const std::byte* from, int group) {
   const std::byte* const words = from + 2 + group * 8;
   const auto rest = word_at<uint32_t>(words + 4);
-  GridGroup out{.block_scale = half_of(from), .unit = kEighth, .scales = {}, .numbers = {}};
+  GridGroup out = group_of(WeightFormat::iq2, half_of(from));
   out.scales.fill(odd(rest >> 28));
   for (int l = 0; l < 4; ++l)
     put_iq2(kIq2XxsGrid[byte_of(words + l)], even_signs(rest >> 7 * l), &out.numbers[l * kEight]);
@@ -81,7 +87,7 @@ GridGroup read_iq2_xxs(const std::byte* from, int group) {
 }
 
 GridGroup read_iq2_xs(const std::byte* from, int group) {
-  GridGroup out{.block_scale = half_of(from), .unit = kEighth, .scales = {}, .numbers = {}};
+  GridGroup out = group_of(WeightFormat::iq2, half_of(from));
   for (int half = 0; half < 2; ++half) out.scales[half] = odd(four_bits(from + 66 + group, half));
   for (int l = 0; l < 4; ++l) {
     const auto word = word_at<uint16_t>(from + 2 + (group * 4 + l) * 2);
@@ -92,7 +98,7 @@ GridGroup read_iq2_xs(const std::byte* from, int group) {
 
 GridGroup read_iq2_s(const std::byte* from, int group) {
   const int high = byte_of(from + 66 + group);
-  GridGroup out{.block_scale = half_of(from), .unit = kEighth, .scales = {}, .numbers = {}};
+  GridGroup out = group_of(WeightFormat::iq2, half_of(from));
   for (int half = 0; half < 2; ++half) out.scales[half] = odd(four_bits(from + 74 + group, half));
   for (int l = 0; l < 4; ++l) {
     const int at = group * 4 + l;
@@ -105,12 +111,12 @@ GridGroup read_iq2_s(const std::byte* from, int group) {
 GridGroup read_iq3_xxs(const std::byte* from, int group) {
   const std::byte* const places = from + 2 + group * 8;
   const auto rest = word_at<uint32_t>(from + 66 + group * 4);
-  GridGroup out{.block_scale = half_of(from), .unit = 0.25f, .scales = {}, .numbers = {}};
+  GridGroup out = group_of(WeightFormat::iq3_xxs, half_of(from));
   out.scales.fill(odd(rest >> 28));
   for (int l = 0; l < 4; ++l)
     put_iq3(kIq3XxsGrid[byte_of(places + 2 * l)], kIq3XxsGrid[byte_of(places + 2 * l + 1)],
             even_signs(rest >> 7 * l), &out.numbers[l * kEight],
-            [](int bits) { return kIq3XxsNumbers[bits]; });
+            [](int bits) { return number_table(WeightFormat::iq3_xxs).numbers[bits]; });
   return out;
 }
 
@@ -118,7 +124,7 @@ GridGroup read_iq3_s(const std::byte* from, int group) {
   const std::byte* const places = from + 2 + group * 8;
   const int high = byte_of(from + 66 + group);
   const auto word = [&](int i) { return kIq3SGrid[byte_of(places + i) | (high >> i & 1) << 8]; };
-  GridGroup out{.block_scale = half_of(from), .unit = 1, .scales = {}, .numbers = {}};
+  GridGroup out = group_of(WeightFormat::iq3_s, half_of(from));
   out.scales.fill(odd(four_bits(from + 106, group)));
   for (int l = 0; l < 4; ++l)
     put_iq3(word(2 * l), word(2 * l + 1), byte_of(from + 74 + group * 4 + l),
@@ -128,7 +134,7 @@ GridGroup read_iq3_s(const std::byte* from, int group) {
 
 GridGroup read_iq1_s(const std::byte* from, int group) {
   const auto high = word_at<uint16_t>(from + 34 + group * 2);
-  GridGroup out{.block_scale = half_of(from), .unit = kEighth, .scales = {}, .numbers = {}};
+  GridGroup out = group_of(WeightFormat::iq1, half_of(from));
   out.scales.fill(odd(high >> 12 & 7));
   for (int l = 0; l < 4; ++l) {
     const int place = byte_of(from + 2 + group * 4 + l) | (high >> 3 * l & 7) << 8;
@@ -143,7 +149,7 @@ GridGroup read_iq1_m(const std::byte* from, int group) {
   for (int i = 0; i < 4; ++i)
     d = static_cast<uint16_t>(d | word_at<uint16_t>(scales + 2 * i) >> 12 << 4 * i);
   const auto three_bits = word_at<uint16_t>(scales + group / 2 * 2) >> 6 * (group % 2);
-  GridGroup out{.block_scale = f16_to_float(d), .unit = kEighth, .scales = {}, .numbers = {}};
+  GridGroup out = group_of(WeightFormat::iq1, f16_to_float(d));
   for (int half = 0; half < 2; ++half) out.scales[half] = odd(three_bits >> 3 * half & 7);
   for (int l = 0; l < 4; ++l) {
     const int high = byte_of(from + 32 + group * 2 + l / 2) >> 4 * (l % 2);
@@ -160,7 +166,8 @@ int8_t third_at(int byte, int i) {
 }
 
 GridGroup read_tq1_0(const std::byte* from, int group) {
-  GridGroup out{.block_scale = half_of(from + 52), .unit = 1, .scales = {1, 1}, .numbers = {}};
+  GridGroup out = group_of(WeightFormat::tq, half_of(from + 52));
+  out.scales.fill(1);
   for (int i = 0; i < 32; ++i) {
     const int at = group * 32 + i;  // 5 times 32 numbers in 32 bytes, 5 times 16, 4 times 4
     if (at < 160) {
@@ -175,7 +182,8 @@ GridGroup read_tq1_0(const std::byte* from, int group) {
 }
 
 GridGroup read_tq2_0(const std::byte* from, int group) {
-  GridGroup out{.block_scale = half_of(from + 64), .unit = 1, .scales = {1, 1}, .numbers = {}};
+  GridGroup out = group_of(WeightFormat::tq, half_of(from + 64));
+  out.scales.fill(1);
   for (int i = 0; i < 32; ++i)
     out.numbers[i] =
         static_cast<int8_t>((byte_of(from + group / 4 * 32 + i) >> 2 * (group % 4) & 3) - 1);

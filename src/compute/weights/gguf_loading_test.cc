@@ -136,16 +136,16 @@ TEST(GgufLoading, PartsOfSeveralTypesAreBytes) {
   const auto format_of = [](const Loaded& loaded) {
     return MatrixFormat{loaded.weight.format, loaded.weight.group};
   };
-  const MatrixFormat bytes{WeightFormat::q8_0, kQ8Group}, int4{WeightFormat::int4, 64};
+  const MatrixFormat bytes{WeightFormat::q8_0, kGgufGroup}, int4{WeightFormat::int4, 64};
   EXPECT_EQ(format_of(load_stack(source, {"Q4_K", "Q4_K"})),
-            (MatrixFormat{WeightFormat::q4_k, kBlockGroup}));
+            (MatrixFormat{WeightFormat::q4_k, kGgufGroup}));
   EXPECT_EQ(format_of(load_stack(source, {"Q4_K", "Q6_K"})), bytes);
   EXPECT_EQ(format_of(load_stack(source, {"IQ4_XS", "Q4_K"})), bytes);
   EXPECT_EQ(format_of(load_stack(source, {"Q4_K", "F16"})), MatrixFormat{});
   // int4 is asked of what the parts have in common, so it never costs memory.
   EXPECT_EQ(format_of(load_stack(source, {"Q4_K", "Q6_K"}, WeightFormat::int4)), int4);
   EXPECT_EQ(format_of(load_matrix(source, "Q4_K.weight", WeightFormat::int4)),
-            (MatrixFormat{WeightFormat::q4_k, kBlockGroup}));
+            (MatrixFormat{WeightFormat::q4_k, kGgufGroup}));
   EXPECT_EQ(format_of(load_matrix(source, "Q6_K.weight", WeightFormat::int8)), bytes);
 
   const Loaded loaded = load_stack(source, {"Q4_K", "Q6_K"});
@@ -169,20 +169,20 @@ TEST(GgufLoading, GatheredRowsAndColumnsKeepTheirFormatOrAreBytes) {
     for (const float x : want) largest = std::max(largest, std::abs(x));
     for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], error * largest) << i;
   };
-  const MatrixFormat bytes{WeightFormat::q8_0, kQ8Group};
-  const MatrixFormat q4_k{WeightFormat::q4_k, kBlockGroup};
-  constexpr float kRounded = 1 / 250.0f;
+  const MatrixFormat bytes{WeightFormat::q8_0, kGgufGroup};
+  const MatrixFormat q4_k{WeightFormat::q4_k, kGgufGroup};
+  constexpr float kRounded = 1 / 253.0f;
   expect_values(*gguf_gathered_rows({rows_of("Q4_K"), rows_of("Q4_K")}, {{1, 1, 1}, {0, 0, 1}}),
                 q4_k, 0);
   expect_values(*gguf_gathered_rows({rows_of("Q4_K"), rows_of("Q5_K")}, {{1, 0, 1}, {0, 0, 1}}),
                 bytes, kRounded);
-  ASSERT_EQ(k % kBlockOfScales, 0);
+  ASSERT_EQ(k % kScaleBlock, 0);
   std::vector<int64_t> wide, narrow;  // runs of whole blocks, and of halves, in reverse
-  for (int64_t i = k / kBlockOfScales; i-- > 0;) wide.push_back(i);
-  for (int64_t i = 2 * k / kBlockOfScales; i-- > 0;) narrow.push_back(i);
+  for (int64_t i = k / kScaleBlock; i-- > 0;) wide.push_back(i);
+  for (int64_t i = 2 * k / kScaleBlock; i-- > 0;) narrow.push_back(i);
   expect_values(*gguf_gathered_columns(rows_of("Q4_K"), wide), q4_k, 0);
   expect_values(*gguf_gathered_columns(rows_of("Q4_K"), narrow), bytes, kRounded);
-  expect_values(*gguf_gathered_columns(rows_of("IQ4_XS"), wide), {WeightFormat::iq4, kBlockGroup},
+  expect_values(*gguf_gathered_columns(rows_of("IQ4_XS"), wide), {WeightFormat::iq4, kGgufGroup},
                 0);
 }
 

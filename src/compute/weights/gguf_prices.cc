@@ -32,7 +32,7 @@ int64_t bytes_in_memory(MatrixFormat format, int64_t numbers) {
       return numbers / 2 + groups;
     default:
       if (has_block_scales(format.format))
-        return numbers / 2 + numbers / kBlockOfScales * block_scales_size(format.format) / kPanelN;
+        return numbers / 2 + numbers / kScaleBlock * block_scales_size(format.format) / kPanelN;
       return numbers +
              groups * (scale_size(format.format) + (format.format == WeightFormat::int8 ? 1 : 0));
   }

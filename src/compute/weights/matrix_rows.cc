@@ -22,13 +22,13 @@ void pack_block_scales(const ScaledRows& rows, int packed_row, const PackedWeigh
     for (int64_t g = 0; g < rows.scales.cols; ++g) {
       const int64_t column = packed_row + row, at = column % kPanelN;
       auto& block = const_cast<S&>(to.block_scales<S>(column, g));
-      const BlockScale by = rows.block_scales.row(row)[g / kBlockGroups];
-      auto& scale = block.scales[g % kBlockGroups][at];
+      const BlockFactors by = rows.block_scales.row(row)[g / kScaleBlockGroups];
+      auto& scale = block.scales[g % kScaleBlockGroups][at];
       scale = static_cast<std::remove_reference_t<decltype(scale)>>(rows.scales.row(row)[g]);
-      block.scale[at] = float_to_f16(by.scale);
-      if constexpr (std::is_same_v<S, BlockScales>) {
-        block.min[at] = float_to_f16(by.min);
-        block.mins[g % kBlockGroups][at] = rows.zeros.row(row)[g];
+      block.d[at] = float_to_f16(by.d);
+      if constexpr (std::is_same_v<S, Q4kScales>) {
+        block.dmin[at] = float_to_f16(by.dmin);
+        block.mins[g % kScaleBlockGroups][at] = rows.zeros.row(row)[g];
       }
     }
 }
@@ -51,7 +51,7 @@ PackedScales pack_scaled(const ScaledRows& rows, int packed_row, const PackedWei
   for (size_t row = 0; row < rows.column_scales.size(); ++row)
     const_cast<float*>(to.column_scales)[packed_row + row] = rows.column_scales[row];
   if (has_block_scales(to.format)) {
-    to.format == WeightFormat::q4_k ? pack_block_scales<BlockScales>(rows, packed_row, to)
+    to.format == WeightFormat::q4_k ? pack_block_scales<Q4kScales>(rows, packed_row, to)
                                     : pack_block_scales<TableScales>(rows, packed_row, to);
     return {};
   }

@@ -233,12 +233,12 @@ void dequantize_scaled_rows(const ScaledRows& rows, View<float> out) {
         for (int i = begin; i < end; ++i)
           to[i] = kFp4Values[numbers[i]] * scale * rows.column_scales[r];
       } else if (format == WeightFormat::q4_k) {
-        const BlockScale by = rows.block_scales.row(r)[g / kBlockGroups];
-        const float both = by.scale * scale, min = by.min * rows.zeros.row(r)[g];
+        const BlockFactors by = rows.block_scales.row(r)[g / kScaleBlockGroups];
+        const float both = by.d * scale, min = by.dmin * rows.zeros.row(r)[g];
         for (int i = begin; i < end; ++i) to[i] = both * static_cast<float>(numbers[i]) - min;
       } else if (has_table(format)) {
         const NumberTable& table = number_table(format);
-        const float both = rows.block_scales.row(r)[g / kBlockGroups].scale * table.unit * scale;
+        const float both = rows.block_scales.row(r)[g / kScaleBlockGroups].d * table.unit * scale;
         for (int i = begin; i < end; ++i)
           to[i] = both * static_cast<float>(table.numbers[numbers[i]]);
       } else {
@@ -288,7 +288,7 @@ ScaledRows RowScratch::scaled(MatrixFormat format, int64_t rows, int64_t k) {
   ScaledRows out{format, {numbers_.data(), rows, k}, {scales_.data(), rows, groups}, {}, {}, {}};
   if (is_integer(format.format)) out.zeros = {zeros_.data(), rows, groups};
   if (has_block_scales(format.format)) {
-    const int64_t blocks = round_up(groups, kBlockGroups) / kBlockGroups;
+    const int64_t blocks = round_up(groups, kScaleBlockGroups) / kScaleBlockGroups;
     if (std::ssize(block_scales_) < rows * blocks) block_scales_.resize(rows * blocks);
     out.block_scales = {block_scales_.data(), rows, blocks};
   }

@@ -39,18 +39,18 @@ constexpr int whole_group(int k) {
 }
 
 // The factors of the integer scales and minima of eight groups: float16 numbers.
-struct BlockScale {
-  float scale = 0, min = 0;
+struct BlockFactors {
+  float d = 0, dmin = 0;
 };
 
 // Views of scaled rows; the caller owns the memory.
 struct ScaledRows {
   MatrixFormat format;
-  View<uint8_t> numbers;           // [rows, k]
-  View<float> scales;              // [rows, groups]; with block scales: integers
-  View<uint8_t> zeros;             // [rows, groups]; int8, int4, q8_0: zeros; q4_k: minima
-  View<BlockScale> block_scales;   // [rows, blocks], if the format has them
-  std::span<float> column_scales;  // [rows]; nvfp4
+  View<uint8_t> numbers;            // [rows, k]
+  View<float> scales;               // [rows, groups]; with block scales: integers
+  View<uint8_t> zeros;              // [rows, groups]; int8, int4, q8_0: zeros; q4_k: minima
+  View<BlockFactors> block_scales;  // [rows, blocks], if the format has them
+  std::span<float> column_scales;   // [rows]; nvfp4
 
   int group_begin(int64_t g) const { return static_cast<int>(g) * format.group; }
   int group_end(int64_t g) const {
@@ -105,7 +105,7 @@ class RowScratch {
   std::vector<float> floats_, scales_, column_scales_;
   std::vector<Bf16> halves_;
   std::vector<uint8_t> numbers_, zeros_;
-  std::vector<BlockScale> block_scales_;
+  std::vector<BlockFactors> block_scales_;
 };
 
 inline int64_t count_changed_scales(std::span<const RowScratch> workers) {

@@ -94,6 +94,7 @@ void ModelCost::add_row_operations(Operations& of_row, const PackedWeight& weigh
       of_row.fp8 += 2 * parameters;
       break;
     default:
+      HOCKET_CHECK(is_integer(weight.format));
       of_row.integers += 2 * parameters;
       break;
   }

@@ -1,11 +1,11 @@
 #include "engine/plan/latent_form.h"
 
 #include <fmt/format.h>
+#include <simdjson.h>
 
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "base/text_file.h"
 #include "gguf/tokenizer.h"
@@ -47,22 +47,19 @@ std::string read_tokenizer(const std::filesystem::path& path) {
 
 // Returns the ids of the known tokens among `added_tokens`, in the file's sequence.
 std::vector<TokenId> known_answer_begins(const std::filesystem::path& path, int vocab_size) {
-  using Json = nlohmann::json;
   std::vector<TokenId> ids;
-  const auto keep = [](int depth, Json::parse_event_t event, const Json& part) {
-    return depth != 1 || event != Json::parse_event_t::key || part == "added_tokens";
-  };
-  const Json all = Json::parse(read_tokenizer(path), keep, /*allow_exceptions=*/false);
-  if (!all.is_object() || !all.contains("added_tokens")) return ids;
-  for (const Json& token : all["added_tokens"]) {
-    if (!token.is_object() || !token.contains("id") || !token.contains("content")) continue;
-    const Json &id = token["id"], &text = token["content"];
-    if (!id.is_number_unsigned() || !text.is_string() || id.get<uint64_t>() >= uint64_t(vocab_size))
+  simdjson::dom::parser parser;
+  simdjson::dom::array tokens;
+  if (parser.parse(read_tokenizer(path))["added_tokens"].get(tokens) != simdjson::SUCCESS)
+    return ids;
+  for (const simdjson::dom::element token : tokens) {
+    uint64_t id = 0;
+    std::string_view text;
+    if (token["id"].get(id) != simdjson::SUCCESS || id >= static_cast<uint64_t>(vocab_size) ||
+        token["content"].get(text) != simdjson::SUCCESS || ids.size() == kMaxAnswerBegins)
       continue;
-    if (std::ranges::find(kAnswerBegins, text.get_ref<const std::string&>()) !=
-            std::end(kAnswerBegins) &&
-        ids.size() < kMaxAnswerBegins)
-      ids.push_back(TokenId{id.get<int>()});
+    if (std::ranges::find(kAnswerBegins, text) != std::end(kAnswerBegins))
+      ids.push_back(TokenId{static_cast<int>(id)});
   }
   return ids;
 }

@@ -1,6 +1,5 @@
 // Says whether the prefix cache keeps answers under --mla-form, and what it costs prompts. Pure,
-// except that it reads the tokenizer's file.
-// Thread: any.
+// except that it reads the tokenizer's file.   Thread: any.
 #pragma once
 
 #include <optional>

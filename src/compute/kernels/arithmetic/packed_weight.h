@@ -20,7 +20,7 @@
 //   int4  the same; numbers 0..15
 //   q8_0  (number - 128) times the scale of its column and group of 32 k
 //   q4_k  number times the scale of its column and group of 32 k, minus the minimum of these;
-//         numbers 0..15, scales and minima as BlockScales hold them
+//         numbers 0..15, scales and minima as Q4kScales hold them
 //   iq4 to tq   entry `number` of the format's table, times the scale of its column and group of
 //         32 k, which TableScales hold
 //   mxfp4   e2m1, times the scale of its column and group of 32 k, which is e8m0: 2^(byte - 127)
@@ -29,7 +29,7 @@
 //           product is multiplied by the column's scale
 // Number times group scale is a bf16, exactly; it is zero or not below 2^-126.
 //
-// Scales are bytes for the last three, fp16 for int4 and q8_0, else fp32. In q4_k one BlockScales,
+// Scales are bytes for the last three, fp16 for int4 and q8_0, else fp32. In q4_k one Q4kScales,
 // in formats with a table one TableScales has those of a panel and eight groups.
 #pragma once
 
@@ -44,9 +44,9 @@ inline constexpr int kTileElements = kPanelN * kBlockK;
 inline constexpr int kIntegerBlockK = 64;
 inline constexpr int kFp8Group = 128;
 inline constexpr int kMxGroup = 32, kNvfp4Group = 16;
-inline constexpr int kQ8Group = 32;
-inline constexpr int kBlockGroup = 32, kBlockOfScales = 256;  // q4_k and formats with a table
-inline constexpr int kBlockGroups = kBlockOfScales / kBlockGroup;
+// Formats of GGUF: k under one scale, and k whose scales have a float16 in common (not in q8_0).
+inline constexpr int kGgufGroup = 32, kScaleBlock = 256;
+inline constexpr int kScaleBlockGroups = kScaleBlock / kGgufGroup;
 // Beyond this k the int32 sums of int8 and int4 weights may overflow.
 inline constexpr int kMaxIntegerDepth = 65536;
 
@@ -78,17 +78,18 @@ constexpr int scale_size(WeightFormat f) {
   return is_mx(f) ? 1 : f == WeightFormat::int4 || f == WeightFormat::q8_0 ? 2 : 4;
 }
 
-// The scales and minima of one panel and eight groups of q4_k: float16 times six bits, exactly.
-struct BlockScales {
-  uint16_t scale[kPanelN], min[kPanelN];
-  uint8_t scales[kBlockGroups][kPanelN], mins[kBlockGroups][kPanelN];
+// The scales and minima of one panel and eight groups of q4_k: d times a scale and dmin times a
+// minimum, both float16 times six bits and exact.
+struct Q4kScales {
+  uint16_t d[kPanelN], dmin[kPanelN];
+  uint8_t scales[kScaleBlockGroups][kPanelN], mins[kScaleBlockGroups][kPanelN];
 };
-static_assert(sizeof(BlockScales) == 320);
-// The scales of one panel and eight groups of a format with a table: float16 times the table's unit
-// times an integer, exactly.
+static_assert(sizeof(Q4kScales) == 320);
+// The scales of one panel and eight groups of a format with a table: d, a float16, times the
+// table's unit times an integer, exactly.
 struct TableScales {
-  uint16_t scale[kPanelN];
-  int8_t scales[kBlockGroups][kPanelN];
+  uint16_t d[kPanelN];
+  int8_t scales[kScaleBlockGroups][kPanelN];
 };
 static_assert(sizeof(TableScales) == 160);
 
@@ -109,7 +110,7 @@ constexpr int table_index(WeightFormat f) {
 const NumberTable& number_table(WeightFormat format);
 // Returns the bytes of the scales of one panel and eight groups. Precondition: has_block_scales(f).
 constexpr int64_t block_scales_size(WeightFormat f) {
-  return f == WeightFormat::q4_k ? sizeof(BlockScales) : sizeof(TableScales);
+  return f == WeightFormat::q4_k ? sizeof(Q4kScales) : sizeof(TableScales);
 }
 
 // A matrix that the model's weight memory owns.
@@ -138,7 +139,7 @@ struct PackedWeight {
   // Bytes of the scales of one panel.
   int64_t panel_scale_bytes() const {
     if (has_block_scales(format))
-      return round_up(groups(), kBlockGroups) / kBlockGroups * block_scales_size(format);
+      return round_up(groups(), kScaleBlockGroups) / kScaleBlockGroups * block_scales_size(format);
     return int64_t{groups()} * kPanelN * scale_size(format);
   }
   int64_t scale_bytes() const { return round_up(panels() * panel_scale_bytes(), 64); }
@@ -153,14 +154,14 @@ struct PackedWeight {
     return data_bytes() + scale_bytes() + zero_bytes() + column_scale_bytes();
   }
 
-  // Returns the scales of a column's panel and group g. S: BlockScales for q4_k, TableScales for
+  // Returns the scales of a column's panel and group g. S: Q4kScales for q4_k, TableScales for
   // formats with a table.
   template <class S>
   const S& block_scales(int64_t column, int64_t g) const {
     HOCKET_CHECK(has_block_scales(format));
     HOCKET_CHECK(sizeof(S) == block_scales_size(format));
     const std::byte* const of_panel = scales + column / kPanelN * panel_scale_bytes();
-    return reinterpret_cast<const S*>(of_panel)[g / kBlockGroups];
+    return reinterpret_cast<const S*>(of_panel)[g / kScaleBlockGroups];
   }
   // Returns the index of a column's scale in group g.
   int64_t scale_index(int64_t column, int64_t g) const {

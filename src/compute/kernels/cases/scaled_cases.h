@@ -36,7 +36,7 @@ inline std::vector<ScaledCase> scaled_cases() {
       list.push_back({format, mx_group(format), rows, k, n});
     for (WeightFormat format : {WeightFormat::int8, WeightFormat::int4})
       for (int group : {32, 64, 128, 0}) list.push_back({format, group, rows, k, n});
-    for (WeightFormat format : kGgufFormats) list.push_back({format, kBlockGroup, rows, k, n});
+    for (WeightFormat format : kGgufFormats) list.push_back({format, kGgufGroup, rows, k, n});
   };
   for (int rows : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 32, 33, 70}) add(rows, 160, 48);
   for (int k : {1, 31, 32, 33, 64, 65, 96, 100, 128, 129, 200, 511, 1000})
@@ -57,24 +57,24 @@ struct ScaledMatrix {
   // Returns the minimum of the number's group, which only q4_k has.
   double minimum(int n, int k) const {
     if (weight.format != WeightFormat::q4_k) return 0;
-    const BlockScales& block = weight.block_scales<BlockScales>(n, k / weight.group);
-    const int column = n % kPanelN, group = k / weight.group % kBlockGroups;
-    return f16_to_float(block.min[column]) * block.mins[group][column];
+    const Q4kScales& block = weight.block_scales<Q4kScales>(n, k / weight.group);
+    const int column = n % kPanelN, group = k / weight.group % kScaleBlockGroups;
+    return f16_to_float(block.dmin[column]) * block.mins[group][column];
   }
   // Returns the value that number (n, k) stands for, without the column's scale.
   double value(int n, int k) const {
     const uint8_t number = numbers[int64_t{n} * weight.k + k];
     if (weight.format == WeightFormat::q4_k) {
-      const BlockScales& block = weight.block_scales<BlockScales>(n, k / weight.group);
-      const int column = n % kPanelN, group = k / weight.group % kBlockGroups;
-      const double scale = f16_to_float(block.scale[column]) * block.scales[group][column];
+      const Q4kScales& block = weight.block_scales<Q4kScales>(n, k / weight.group);
+      const int column = n % kPanelN, group = k / weight.group % kScaleBlockGroups;
+      const double scale = f16_to_float(block.d[column]) * block.scales[group][column];
       return scale * number - minimum(n, k);
     }
     if (has_table(weight.format)) {
       const auto& block = weight.block_scales<TableScales>(n, k / weight.group);
       const NumberTable& table = number_table(weight.format);
-      const double scale = f16_to_float(block.scale[n % kPanelN]) * table.unit;
-      const int group = k / weight.group % kBlockGroups;
+      const double scale = f16_to_float(block.d[n % kPanelN]) * table.unit;
+      const int group = k / weight.group % kScaleBlockGroups;
       return scale * block.scales[group][n % kPanelN] * table.numbers[number];
     }
     const int64_t at = weight.scale_index(n, k / weight.group);
@@ -125,15 +125,15 @@ inline void pack_numbers(View<const uint8_t> rows, int64_t row_begin, const Pack
 inline uint16_t random_half(std::mt19937& random) {
   return float_to_f16(random_scale(WeightFormat::int4, Values::normal, random));
 }
-inline void fill(std::mt19937& random, BlockScales& block) {
-  for (uint16_t& scale : block.scale) scale = random_half(random);
-  for (uint16_t& min : block.min) min = random_half(random);
+inline void fill(std::mt19937& random, Q4kScales& block) {
+  for (uint16_t& d : block.d) d = random_half(random);
+  for (uint16_t& dmin : block.dmin) dmin = random_half(random);
   for (auto* const integers : {&block.scales, &block.mins})
     for (auto& group : *integers)
       for (uint8_t& integer : group) integer = static_cast<uint8_t>(random() % 64);
 }
 inline void fill(std::mt19937& random, TableScales& block) {
-  for (uint16_t& scale : block.scale) scale = random_half(random);
+  for (uint16_t& d : block.d) d = random_half(random);
   for (auto& group : block.scales)
     for (int8_t& integer : group) integer = static_cast<int8_t>(random());
 }
@@ -159,7 +159,7 @@ inline ScaledMatrix scaled_matrix(const ScaledCase& c, std::mt19937& random,
   w.data = m.memory.data();
   w.scales = scales;
   if (c.format == WeightFormat::q4_k) {
-    fill_block_scales<BlockScales>(random, w);
+    fill_block_scales<Q4kScales>(random, w);
   } else if (has_table(c.format)) {
     fill_block_scales<TableScales>(random, w);
   } else {

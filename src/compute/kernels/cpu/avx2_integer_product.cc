@@ -195,14 +195,14 @@ inline void begin_group(const GroupFactors& f, __m256i (&sums)[R][2]) {
 }
 // acc = fma(float(sum), x_scale * scale, acc), then acc = fma(-(x_scale * float(x_sum)), min, acc)
 template <int R>
-inline void finish_q4_k_group(const GroupFactors& f, const BlockScales& block, int group,
+inline void finish_q4_k_group(const GroupFactors& f, const Q4kScales& block, int group,
                               const __m256i (&sums)[R][2], __m256 (&acc)[R][2]) {
-  const int i = group % kBlockGroups;
+  const int i = group % kScaleBlockGroups;
 #pragma GCC unroll 2
   for (int h = 0; h < 2; ++h) {
     const int first = h * kLanes;
-    const __m256 scale = load_block_scales(block.scale + first, block.scales[i] + first);
-    const __m256 min = load_block_scales(block.min + first, block.mins[i] + first);
+    const __m256 scale = load_block_scales(block.d + first, block.scales[i] + first);
+    const __m256 min = load_block_scales(block.dmin + first, block.mins[i] + first);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const float x_scale = f.x_scales[r * f.groups];
@@ -221,10 +221,10 @@ inline void finish_group(const GroupFactors& f, int group, const __m256i (&sums)
   for (int h = 0; h < 2; ++h) {
     __m256 scale;
     if constexpr (kFormat == kTable) {
-      const auto& block = reinterpret_cast<const TableScales*>(f.scales)[group / kBlockGroups];
-      const int8_t* const integers = block.scales[group % kBlockGroups] + h * kLanes;
+      const auto& block = reinterpret_cast<const TableScales*>(f.scales)[group / kScaleBlockGroups];
+      const int8_t* const integers = block.scales[group % kScaleBlockGroups] + h * kLanes;
       const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(integers));
-      scale = _mm256_mul_ps(load_f16(block.scale + h * kLanes), _mm256_set1_ps(f.unit));
+      scale = _mm256_mul_ps(load_f16(block.d + h * kLanes), _mm256_set1_ps(f.unit));
       scale = _mm256_mul_ps(scale, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)));
     } else {
       scale = load_scales<kFormat>(f.scales, h * kLanes);
@@ -243,7 +243,7 @@ void multiply_panel(const ScaledProduct<int8_t>& p, const int32_t* x, int row, i
   const int group_halves = p.group_blocks == 0 ? 1 : 2 * p.group_blocks, halves = 2 * p.k_blocks;
   const int64_t at = int64_t{panel} * p.groups * kPanelN, x_at = int64_t{row} * p.groups;
   const std::byte* const scales = p.scales + panel * p.panel_scale_bytes;
-  const auto* const blocks = reinterpret_cast<const BlockScales*>(scales);
+  const auto* const blocks = reinterpret_cast<const Q4kScales*>(scales);
   GroupFactors f = {
       scales,   kHasZeros<kFormat> ? p.zeros + at : nullptr, p.x_scales + x_at, p.x_sums + x_at,
       p.groups, kFormat == kTable ? p.table->unit : 1};
@@ -264,7 +264,7 @@ void multiply_panel(const ScaledProduct<int8_t>& p, const int32_t* x, int row, i
          ++half)
       add_half<R, kFormat>(x, w, half, table, sums);
     if constexpr (kFormat == WeightFormat::q4_k) {
-      finish_q4_k_group(f, blocks[group / kBlockGroups], group, sums, acc);
+      finish_q4_k_group(f, blocks[group / kScaleBlockGroups], group, sums, acc);
     } else {
       finish_group<kFormat>(f, group, sums, acc);
       if constexpr (kFormat != kTable) f.scales += kPanelN * scale_size(kFormat);

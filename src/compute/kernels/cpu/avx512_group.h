@@ -29,20 +29,20 @@ struct GroupScales {
   __m512 scale, min;
 };
 inline GroupScales load_group_scales(const std::byte* panel_scales, int group) {
-  const auto& block = reinterpret_cast<const BlockScales*>(panel_scales)[group / kBlockGroups];
+  const auto& block = reinterpret_cast<const Q4kScales*>(panel_scales)[group / kScaleBlockGroups];
   const auto times = [](const uint16_t* halves, const uint8_t* integers) {
     return _mm512_mul_ps(load_f16(halves), _mm512_cvtepi32_ps(load_zeros(integers)));
   };
-  const int i = group % kBlockGroups;
-  return {times(block.scale, block.scales[i]), times(block.min, block.mins[i])};
+  const int i = group % kScaleBlockGroups;
+  return {times(block.d, block.scales[i]), times(block.dmin, block.mins[i])};
 }
 // The scales of one group of a format with a table.
 inline __m512 load_table_scales(const std::byte* panel_scales, int group, float unit) {
-  const auto& block = reinterpret_cast<const TableScales*>(panel_scales)[group / kBlockGroups];
-  const int8_t* const integers = block.scales[group % kBlockGroups];
+  const auto& block = reinterpret_cast<const TableScales*>(panel_scales)[group / kScaleBlockGroups];
+  const int8_t* const integers = block.scales[group % kScaleBlockGroups];
   const __m512i integer =
       _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(integers)));
-  return _mm512_mul_ps(_mm512_mul_ps(load_f16(block.scale), _mm512_set1_ps(unit)),
+  return _mm512_mul_ps(_mm512_mul_ps(load_f16(block.d), _mm512_set1_ps(unit)),
                        _mm512_cvtepi32_ps(integer));
 }
 // Returns the table four times, as VPSHUFB wants it, with `add` added to each number.

@@ -169,7 +169,7 @@ inline void multiply_block(const int8_t* x, const std::byte* tile, __m512i table
 template <WeightFormat kFormat>
 inline void fetch_scales(const Panel& p, int group) {
   if constexpr (has_block_scales(kFormat)) {
-    constexpr int kGroupBytes = block_scales_size(kFormat) / kBlockGroups;
+    constexpr int kGroupBytes = block_scales_size(kFormat) / kScaleBlockGroups;
     fetch_near(p.scales + group * kGroupBytes);
     fetch_near(p.scales + (group + 1) * kGroupBytes);
   } else {

@@ -92,16 +92,16 @@ float dot(const ScaledProduct<int8_t>& p, int row, int panel, int column, Number
 float dot_q4_k(const ScaledProduct<int8_t>& p, int row, int panel, int column) {
   const auto* const w = reinterpret_cast<const uint8_t*>(p.w + panel * p.panel_bytes);
   const auto* const blocks =
-      reinterpret_cast<const BlockScales*>(p.scales + panel * p.panel_scale_bytes);
+      reinterpret_cast<const Q4kScales*>(p.scales + panel * p.panel_scale_bytes);
   float acc = 0;
   for (int group = 0; group < p.groups; ++group) {
     int32_t sum = 0;
-    for (int k = group * kBlockGroup; k < (group + 1) * kBlockGroup; ++k)
+    for (int k = group * kGgufGroup; k < (group + 1) * kGgufGroup; ++k)
       sum += p.x[row * p.x_stride + k] * int4_number(w, k, column);
-    const BlockScales& block = blocks[group / kBlockGroups];
-    const int in_block = group % kBlockGroups;
-    const float scale = f16_to_float(block.scale[column]) * block.scales[in_block][column];
-    const float min = f16_to_float(block.min[column]) * block.mins[in_block][column];
+    const Q4kScales& block = blocks[group / kScaleBlockGroups];
+    const int in_block = group % kScaleBlockGroups;
+    const float scale = f16_to_float(block.d[column]) * block.scales[in_block][column];
+    const float min = f16_to_float(block.dmin[column]) * block.mins[in_block][column];
     const int64_t x_at = int64_t{row} * p.groups + group;
     const float x_total = p.x_scales[x_at] * static_cast<float>(p.x_sums[x_at]);
     acc = std::fma(static_cast<float>(sum), p.x_scales[x_at] * scale, acc);
@@ -118,23 +118,30 @@ float dot_table(const ScaledProduct<int8_t>& p, int row, int panel, int column) 
   float acc = 0;
   for (int group = 0; group < p.groups; ++group) {
     int32_t sum = 0;
-    for (int k = group * kBlockGroup; k < (group + 1) * kBlockGroup; ++k)
+    for (int k = group * kGgufGroup; k < (group + 1) * kGgufGroup; ++k)
       sum += p.x[row * p.x_stride + k] * p.table->numbers[int4_number(w, k, column)];
-    const TableScales& block = blocks[group / kBlockGroups];
-    const float unit = f16_to_float(block.scale[column]) * p.table->unit;
-    const float scale = unit * block.scales[group % kBlockGroups][column];
+    const TableScales& block = blocks[group / kScaleBlockGroups];
+    const float unit = f16_to_float(block.d[column]) * p.table->unit;
+    const float scale = unit * block.scales[group % kScaleBlockGroups][column];
     acc =
         std::fma(static_cast<float>(sum), p.x_scales[int64_t{row} * p.groups + group] * scale, acc);
   }
   return acc;
 }
 
-template <WeightFormat kFormat, class Number>
-void integer_product(const ScaledProduct<int8_t>& p, Number number) {
+// Computes y; dot(row, panel, column) gives one of its numbers.
+template <class Dot>
+void for_each_result(const ScaledProduct<int8_t>& p, Dot dot) {
   for (int row = 0; row < p.rows; ++row)
     for (int column = 0; column < p.panels * kPanelN; ++column)
-      p.y[row * p.y_stride + column] =
-          dot<kFormat>(p, row, column / kPanelN, column % kPanelN, number);
+      p.y[row * p.y_stride + column] = dot(row, column / kPanelN, column % kPanelN);
+}
+
+template <WeightFormat kFormat, class Number>
+void integer_product(const ScaledProduct<int8_t>& p, Number number) {
+  for_each_result(p, [&](int row, int panel, int column) {
+    return dot<kFormat>(p, row, panel, column, number);
+  });
 }
 
 }  // namespace
@@ -190,14 +197,12 @@ void product_q8_0(const ScaledProduct<int8_t>& p) {
   integer_product<WeightFormat::q8_0>(p, int8_number);
 }
 void product_q4_k(const ScaledProduct<int8_t>& p) {
-  for (int row = 0; row < p.rows; ++row)
-    for (int column = 0; column < p.panels * kPanelN; ++column)
-      p.y[row * p.y_stride + column] = dot_q4_k(p, row, column / kPanelN, column % kPanelN);
+  for_each_result(p,
+                  [&](int row, int panel, int column) { return dot_q4_k(p, row, panel, column); });
 }
 void product_table(const ScaledProduct<int8_t>& p) {
-  for (int row = 0; row < p.rows; ++row)
-    for (int column = 0; column < p.panels * kPanelN; ++column)
-      p.y[row * p.y_stride + column] = dot_table(p, row, column / kPanelN, column % kPanelN);
+  for_each_result(p,
+                  [&](int row, int panel, int column) { return dot_table(p, row, panel, column); });
 }
 
 }  // namespace hocket::ref
