@@ -8,6 +8,7 @@
 #include "apps/cluster_process.h"
 #include "apps/commands.h"
 #include "apps/flags.h"
+#include "apps/join.h"
 #include "apps/running_server.h"
 #include "apps/service_manager.h"
 #include "apps/until_signal.h"
@@ -167,14 +168,24 @@ SignalListener::Limits limits_of_end(const HttpSettings& http, const ClusterProc
           .silence = silence > Duration{} ? silence + kEndMargin : Duration{}};
 }
 
-Result<int> serve_model(const Arguments& arguments) {
-  ServerSettings settings;
+// Fills `settings`. Returns false if the command shall not run, as after --help.
+Result<bool> read_settings(ServerSettings& settings, const Arguments& arguments) {
+  settings = {};
   settings.parallel.ep_size = 0;  // not given
   const std::vector<FlagGroup> flags = settings_flags(settings);
-  HOCKET_TRY(const bool go,
-             parse_flags({.command = "serve", .about = "OpenAI-compatible server", .groups = flags},
-                         arguments));
+  return parse_flags({.command = "serve", .about = "OpenAI-compatible server", .groups = flags},
+                     arguments);
+}
+
+Result<int> serve_model(Arguments arguments) {
+  ServerSettings settings;
+  HOCKET_TRY(const bool go, read_settings(settings, arguments));
   if (!go) return 0;
+  if (!settings.parallel.join.empty()) {
+    HOCKET_TRY(arguments, arguments_to_join(settings, arguments));
+    HOCKET_TRY_VOID(read_settings(settings, arguments));
+  }
+  const std::vector<FlagGroup> flags = settings_flags(settings);
   HOCKET_TRY(const log::Level level, log::parse_level(settings.http.log_level));
   log::set_level(level);
   HOCKET_TRY(const log::Format format, log::parse_format(settings.observe.log_format));
@@ -191,7 +202,8 @@ Result<int> serve_model(const Arguments& arguments) {
   }
   // From here on a signal does not end the process at once: serve_until_signal() handles it.
   const auto loaded = [&] { signals.hand_over(limits_of_end(settings.http, cluster.get())); };
-  HOCKET_TRY(const RunningServer running, start_server(settings, cluster.get(), loaded));
+  HOCKET_TRY(const RunningServer running,
+             start_server(settings, cluster.get(), loaded, flags_to_join(settings, plan)));
   log_start(running.model->engine->info(), settings, plan.rank);
   const char* scheme = settings.http.ssl_certfile.empty() ? "http" : "https";
   Readiness readiness(

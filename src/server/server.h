@@ -14,6 +14,7 @@
 #include "core/server_settings.h"
 #include "engine/engine.h"
 #include "server/generation/generation_request.h"
+#include "server/join_flags.h"
 
 namespace hocket {
 
@@ -29,6 +30,8 @@ class Server {
     // Changed settings that /get_server_info shows besides the engine's.
     std::vector<SettingChange> changes;
     std::vector<SlowPath> slow_paths;
+    // What GET /join_terms tells a rank that is about to join.
+    JoinFlags join_flags;
     // Ends the process as SIGTERM does: it drains. Empty: /scale_ranks is refused. Thread: any.
     std::function<void()> leave;
     int num_http_threads = 1;

@@ -188,6 +188,20 @@ def leave(ranks, keep, words, wanted):
     return f"{keep} ranks after {took:.1f} s amid {running} streams, longest pause {pause:.2f} s"
 
 
+def join(ranks, rank):
+    """Starts a process that knows of the service nothing but where rank 0 is, and gets `rank`."""
+    process = ranks.processes[rank]
+    own = ("--model-path", "--port", "--cluster-token-file", "--cpu-bind", "--num-threads", "--max-total-tokens")
+    process.flags = {name: value for name, value in process.flags.items() if name in own} | {"--join": f"127.0.0.1:{ranks.http_ports()[0]}"}
+    had = process.log().count("join: rank")
+    process.start()
+    deadline = time.monotonic() + BACK_S
+    while process.log().count("join: rank") == had:
+        assert process.alive() and time.monotonic() < deadline, f"rank {rank} has not asked to join"
+        time.sleep(0.02)
+    assert f"rank {rank} of" in process.log().rsplit("join: ", 1)[1]
+
+
 def some_leave_and_join(num_ranks, tolerated, keeps):
     """Ranks leave until so many are left as `keeps` says, and join again, amid streams."""
     words, every = WORDS[:num_ranks], range(num_ranks)
@@ -204,7 +218,7 @@ def some_leave_and_join(num_ranks, tolerated, keeps):
         for keep in keeps:
             told.append(leave(ranks, keep, words, wanted))
             for rank in every[keep:]:
-                ranks.processes[rank].start()
+                join(ranks, rank)
             took, running, pause = wait_amid_streams(ranks, [0], words, wanted, num_ranks)
             told.append(f"all after {took:.1f} s amid {running} streams, longest pause {pause:.2f} s")
             check_answers(ranks, every, "after the return")

@@ -1,5 +1,5 @@
-// Decides which ranks leave a running service, remembers those that were told, and makes the answer
-// of POST /scale_ranks.
+// Decides which ranks leave a running service and which may join it, remembers those that were told
+// to leave, and makes the answer of POST /scale_ranks.
 #include "cluster/leaving.h"
 
 #include "server/ranks/rank_router.h"
@@ -10,6 +10,8 @@ namespace {
 
 // Within this time the beat of a rank that was told to leave is in the view.
 constexpr Duration kBeatsArrive = std::chrono::seconds(5);
+// Within this time a process that was offered a rank connects, or has failed.
+constexpr Duration kOfferHolds = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -106,6 +108,29 @@ Result<RankSet> RankRouter::ranks_to_leave(const ScaleRanks& wanted) const {
 Result<void> RankRouter::may_leave(const RankSet& leaving) const {
   return hocket::may_leave(view_with_leaving(), leaving,
                            options_.has_store ? Coordinators::any : Coordinators::rank_0);
+}
+
+Result<int> RankRouter::offer_rank() {
+  const ClusterView view = options_.cluster->view();
+  const TimePoint now = RealClock().now();
+  bool was_offered = false;
+  MutexLock lock(mutex_);
+  for (size_t rank = 0; rank < view.members.size(); ++rank) {
+    if (view.members[rank].presence != Presence::absent) continue;
+    if (now < offered_until_[rank]) {
+      was_offered = true;
+      continue;
+    }
+    offered_until_[rank] = now + kOfferHolds;
+    return static_cast<int>(rank);
+  }
+  if (was_offered)
+    return fail(error(ErrorCode::invalid_request,
+                      "another process is about to join as the last "
+                      "rank that is free")
+                    .with_fix("ask again in ten seconds if it does not"));
+  return fail(error(ErrorCode::invalid_request, "all {} ranks are there", view.members.size())
+                  .with_fix("start the service with a larger --ep-size"));
 }
 
 RankSet RankRouter::own_host() const {

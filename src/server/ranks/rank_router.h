@@ -101,6 +101,10 @@ class RankRouter {
   Result<void> may_leave(const RankSet& leaving) const;
   // Notes that these ranks were told to leave; if this rank is among them, the others hear it.
   void note_leaving(const RankSet& leaving);
+  // Returns the lowest rank that no process has, and that was not offered in the last ten seconds:
+  // a process that was offered a rank needs a moment to connect.
+  // Errors: invalid_request, if there is none.
+  Result<int> offer_rank();
   // Returns the ranks of this host, which one process started and which end together.
   RankSet own_host() const;
 
@@ -182,7 +186,8 @@ class RankRouter {
     std::string boot_id;
     TimePoint until{};
   };
-  std::vector<LeavingProcess> leaving_ HOCKET_GUARDED_BY(mutex_);  // by rank
+  std::vector<LeavingProcess> leaving_ HOCKET_GUARDED_BY(mutex_);   // by rank
+  std::vector<TimePoint> offered_until_ HOCKET_GUARDED_BY(mutex_);  // by rank, see offer_rank()
   ClusterCounts counts_ HOCKET_GUARDED_BY(mutex_);
   std::unique_ptr<PeerBook> book_ HOCKET_GUARDED_BY(mutex_);
   std::unique_ptr<HttpClient> client_;
