@@ -7,39 +7,63 @@
 
 namespace hocket {
 
-// The rank that a client asked has checked what it tells the others.
-Result<RankSet> Endpoints::ranks_to_leave(const HttpRequest& request) const {
+namespace {
+
+// Only a rank may say that others have decided.
+Result<ScaleRanks> read_scale_ranks(const HttpRequest& request) {
   HOCKET_TRY(const Json json, parse_json_object(request.body));
-  HOCKET_TRY(const ScaleRanks wanted, parse_scale_ranks(json));
+  HOCKET_TRY(ScaleRanks wanted, parse_scale_ranks(json));
+  wanted.is_decided = wanted.is_decided && request.from_rank;
+  return wanted;
+}
+
+}  // namespace
+
+// Returns the ranks that leave, which the coordinator decides and the others are told.
+Result<RankSet> Endpoints::ranks_to_leave(const HttpRequest& request,
+                                          const ScaleRanks& wanted) const {
   const char* const field = wanted.keep ? "keep" : "leave";
   if (options_.rank_router == nullptr || !options_.leave)
     return fail(
         error(ErrorCode::invalid_request, "no rank can leave: this process is all of the service")
             .with_fix("start the ranks as processes, with --tolerate-ranks")
             .with_param(field));
-  const RankRouter& router = *options_.rank_router;
-  if (request.from_rank) return wanted.leave;
-  HOCKET_TRY(const RankSet leaving, router.ranks_to_leave(wanted));
-  if (Result<void> may = router.may_leave(leaving); !may)
-    return fail(std::move(may.error()).with_param(field));
+  RankRouter& router = *options_.rank_router;
+  if (wanted.is_decided) {
+    router.note_leaving(wanted.leave);
+    return wanted.leave;
+  }
+  if (router.coordinator() != router.rank())
+    return fail(error(ErrorCode::lost_rank, "another rank coordinates the others now")
+                    .with_fix("ask again"));
   if (router.own_host().size() > 1)
     return fail(error(ErrorCode::invalid_request,
                       "one process runs several ranks of this host, and they end together")
                     .with_fix("send SIGTERM to the process that started them")
                     .with_param(field));
+  auto leaving = router.decide_leaving(wanted);
+  if (!leaving) return fail(std::move(leaving.error()).with_param(field));
   return leaving;
 }
 
-// All ranks are told, so that each of them knows at once which ones stay. A rank that is among them
-// ends as by SIGTERM, this one after its answer.
+// One rank decides, so that two clients cannot make too many leave; a rank that does not coordinate
+// passes the request on. All ranks are told then, so that each of them knows at once which ones
+// stay. A rank that is among them ends as by SIGTERM, this one after its answer.
 void Endpoints::scale_ranks(const HttpRequest& request, const Exchange& exchange) {
-  const auto leaving = ranks_to_leave(request);
+  const auto wanted = read_scale_ranks(request);
+  if (!wanted) {
+    respond_error(*exchange, wanted.error());
+    return;
+  }
+  if (options_.rank_router != nullptr && !request.from_rank &&
+      options_.rank_router->forward_to(options_.rank_router->coordinator(), request, exchange))
+    return;
+  const auto leaving = ranks_to_leave(request, *wanted);
   if (!leaving) {
     respond_error(*exchange, leaving.error());
     return;
   }
   RankRouter& router = *options_.rank_router;
-  router.note_leaving(*leaving);
   const auto answer = [this, exchange, own = router.rank(),
                        ranks = *leaving](std::span<const PeerAnswer> there) {
     if (const auto json = leaving_answer(ranks, there))
@@ -48,9 +72,9 @@ void Endpoints::scale_ranks(const HttpRequest& request, const Exchange& exchange
       respond_error(*exchange, json.error());
     if (ranks.has(own)) options_.leave();
   };
-  if (request.from_rank) return answer({});
+  if (wanted->is_decided) return answer({});
   HttpRequest others = request;
-  others.body = to_text(Json{{"leave", to_json(*leaving)}});
+  others.body = to_text(Json{{"leave", to_json(*leaving)}, {"decided", true}});
   router.ask_all(others, [answer](auto&& there) { answer(there); });
 }
 

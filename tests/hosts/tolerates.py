@@ -4,6 +4,7 @@
     tests/hosts/tolerates.py [--only WORD]
 """
 
+import concurrent.futures
 import functools
 import json
 import signal
@@ -225,6 +226,20 @@ def some_leave_and_join(num_ranks, tolerated, keeps):
     return "; ".join(told)
 
 
+def two_are_told_at_once(num_ranks):
+    """Two clients ask two ranks at once that the other one leaves, though only one may be missing: one of them is refused."""
+    with Cluster(num_ranks, flags={"--tolerate-ranks": 1}) as ranks:
+        ranks.wait_doors()
+        with concurrent.futures.ThreadPoolExecutor(2) as clients:
+            answers = list(clients.map(lambda asked: ranks.call(asked, "/scale_ranks", {"leave": [3 - asked]}), (1, 2)))
+        assert sorted(status for status, _, _ in answers) == [200, 400], answers
+        left = 2 if answers[0][0] == 200 else 1
+        status = ranks.processes[left].exit_status(BACK_S)
+        assert status == 0, f"rank {left} ends with {status}"
+        check_answers(ranks, [0, 3 - left], f"without rank {left}")
+        return f"rank {left} left, and the other request was refused"
+
+
 def one_is_killed_with_etcd(num_ranks, killed=None):
     """The same with etcd, where any rank may be missing; without `killed` it is the one that coordinates."""
     with Etcd(1) as store:
@@ -241,6 +256,7 @@ CASES = [
     ("kill -9 of one of 3 whose experts move", functools.partial(one_is_killed, 3, 1, more=MOVES)),
     ("4 ranks, then 1, then 4, then 2, then 4", functools.partial(some_leave_and_join, 4, 3, (1, 2))),
     ("3 ranks, then 2, whose experts move", functools.partial(some_leave_and_join, 3, 1, (2,))),
+    ("two of 3 are told to leave at once, of which one may", functools.partial(two_are_told_at_once, 3)),
     ("SIGTERM of one of 3", functools.partial(one_is_asked_to_end, 3, 1)),
     ("kill -9 of rank 0 of 3, with etcd", functools.partial(one_is_killed_with_etcd, 3, 0)),
     ("kill -9 of the coordinator of 3, with etcd", functools.partial(one_is_killed_with_etcd, 3)),

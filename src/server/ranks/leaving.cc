@@ -26,6 +26,7 @@ Result<ScaleRanks> parse_scale_ranks(const Json& body) {
   Fields fields(body);
   ScaleRanks wanted;
   int keep = 0;
+  fields.read("decided", wanted.is_decided);
   if (fields.read("keep", keep, 1, RankSet::kMaxRank + 1)) wanted.keep = keep;
   if (const Json* const ranks = fields.array("leave", RankSet::kMaxRank + 1))
     for (const Json& rank : *ranks) {
@@ -105,9 +106,15 @@ Result<RankSet> RankRouter::ranks_to_leave(const ScaleRanks& wanted) const {
   return leave;
 }
 
-Result<void> RankRouter::may_leave(const RankSet& leaving) const {
-  return hocket::may_leave(view_with_leaving(), leaving,
-                           options_.has_store ? Coordinators::any : Coordinators::rank_0);
+// Requests come on several threads. One decision waits for the other, so that two that are allowed
+// each alone do not add up to too many.
+Result<RankSet> RankRouter::decide_leaving(const ScaleRanks& wanted) {
+  const MutexLock lock(deciding_);
+  HOCKET_TRY(const RankSet leaving, ranks_to_leave(wanted));
+  HOCKET_TRY_VOID(may_leave(view_with_leaving(), leaving,
+                            options_.has_store ? Coordinators::any : Coordinators::rank_0));
+  note_leaving(leaving);
+  return leaving;
 }
 
 Result<int> RankRouter::offer_rank() {

@@ -93,12 +93,13 @@ class RankRouter {
   // Forgets which rank has which prefix, because all prefix caches were emptied.
   void forget_prefixes();
 
-  // If the body of /scale_ranks says how many stay, these are the coordinator and the lowest ranks.
-  // Errors: invalid_request, if a named rank leaves already, or if no more than `keep` ranks stay.
-  Result<RankSet> ranks_to_leave(const ScaleRanks& wanted) const;
-  // Returns invalid_request, with the reason, if the others could not serve on without these ranks
-  // and those that leave already.
-  Result<void> may_leave(const RankSet& leaving) const;
+  // The rank that decides who leaves.
+  int coordinator() const { return options_.cluster->view().coordinator; }
+  // Decides which ranks leave, and notes them. If `wanted` says how many stay, these are the
+  // coordinator and the lowest ranks. Errors: invalid_request, if a named rank leaves already, if
+  // no more than `keep` ranks stay, or if the others could not serve on without these ranks and
+  // those that leave already.
+  Result<RankSet> decide_leaving(const ScaleRanks& wanted);
   // Notes that these ranks were told to leave; if this rank is among them, the others hear it.
   void note_leaving(const RankSet& leaving);
   // Returns the lowest rank that no process has, and that was not offered in the last ten seconds:
@@ -145,6 +146,7 @@ class RankRouter {
   std::optional<PeerEndpoint> endpoint_of(int rank) const HOCKET_REQUIRES(mutex_);
   Error too_many() const;
   ClusterView view_with_leaving() const;
+  Result<RankSet> ranks_to_leave(const ScaleRanks& wanted) const;
   // A rank that keeps the records of this rank's streams, in keeper.cc.
   struct Keeper {
     int rank = 0;
@@ -186,7 +188,8 @@ class RankRouter {
     std::string boot_id;
     TimePoint until{};
   };
-  std::vector<LeavingProcess> leaving_ HOCKET_GUARDED_BY(mutex_);   // by rank
+  std::vector<LeavingProcess> leaving_ HOCKET_GUARDED_BY(mutex_);  // by rank
+  Mutex deciding_;  // held while decide_leaving() decides
   std::vector<TimePoint> offered_until_ HOCKET_GUARDED_BY(mutex_);  // by rank, see offer_rank()
   ClusterCounts counts_ HOCKET_GUARDED_BY(mutex_);
   std::unique_ptr<PeerBook> book_ HOCKET_GUARDED_BY(mutex_);

@@ -14,6 +14,7 @@ namespace hocket {
 struct ScaleRanks {
   RankSet leave;
   std::optional<int> keep;
+  bool is_decided = false;  // "decided": the coordinator tells the others, who obey
 };
 // Errors: invalid_request, naming the field.
 Result<ScaleRanks> parse_scale_ranks(const Json& body);
