@@ -30,7 +30,7 @@ class Server {
     // Changed settings that /get_server_info shows besides the engine's.
     std::vector<SettingChange> changes;
     std::vector<SlowPath> slow_paths;
-    // What GET /join_terms tells a rank that is about to join.
+    // GET /join_terms tells them to a rank that is about to join.
     JoinFlags join_flags;
     // Ends the process as SIGTERM does: it drains. Empty: /scale_ranks is refused. Thread: any.
     std::function<void()> leave;
