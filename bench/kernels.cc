@@ -265,7 +265,8 @@ std::vector<KernelCase> KernelBench::cases() {
   // mxfp4 is widened as nvfp4 is; the bytes of these weights would overflow as its scales.
   for (WeightFormat format :
        {WeightFormat::fp8, WeightFormat::int8, WeightFormat::int4, WeightFormat::nvfp4,
-        WeightFormat::q8_0, WeightFormat::q4_k, WeightFormat::iq4})
+        WeightFormat::q8_0, WeightFormat::q4_k, WeightFormat::q5_k, WeightFormat::q6_k,
+        WeightFormat::iq4, WeightFormat::q3_k})
     for (int rows : {1, 4, 16, 256}) list.push_back(linear_case({rows, 2048, 2048, format}));
   for (int tokens : {1, 4, 16, 64, 512}) list.push_back(experts_case(tokens));
   return list;

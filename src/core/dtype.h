@@ -42,7 +42,12 @@ enum class WeightFormat : uint8_t {
   iq3_s,
   iq2,
   iq1,
-  tq
+  tq,
+  q3_k,  // this and the two below: the same with scales for 16 numbers
+  iq2_s,
+  iq1_m,
+  q5_k,
+  q6_k
 };
 
 constexpr std::string_view weight_format_name(WeightFormat f) {
@@ -79,6 +84,16 @@ constexpr std::string_view weight_format_name(WeightFormat f) {
       return "iq1";
     case WeightFormat::tq:
       return "tq";
+    case WeightFormat::q3_k:
+      return "q3_k";
+    case WeightFormat::iq2_s:
+      return "iq2_s";
+    case WeightFormat::iq1_m:
+      return "iq1_m";
+    case WeightFormat::q5_k:
+      return "q5_k";
+    case WeightFormat::q6_k:
+      return "q6_k";
   }
   return "?";
 }
@@ -88,11 +103,19 @@ constexpr bool is_mx(WeightFormat f) {
 }
 // Returns true for the formats whose numbers are indices into a table of sixteen.
 constexpr bool has_table(WeightFormat f) {
-  return f >= WeightFormat::iq4 && f <= WeightFormat::tq;
+  return f >= WeightFormat::iq4 && f <= WeightFormat::iq1_m;
+}
+// Returns true for the formats whose groups of 32 have minima.
+constexpr bool has_minima(WeightFormat f) {
+  return f == WeightFormat::q4_k || f == WeightFormat::q5_k;
+}
+// Returns true for the formats whose groups of 32 have two scales, for 16 neighbouring k each.
+constexpr bool has_scales_of_16(WeightFormat f) {
+  return (f >= WeightFormat::q3_k && f <= WeightFormat::iq1_m) || f == WeightFormat::q6_k;
 }
 // Returns true for the formats whose scales are integers times a scale of 256 neighbouring k.
 constexpr bool has_block_scales(WeightFormat f) {
-  return f == WeightFormat::q4_k || has_table(f);
+  return has_table(f) || has_minima(f) || has_scales_of_16(f);
 }
 // Returns true for the formats whose products are sums of integers.
 constexpr bool is_integer(WeightFormat f) {

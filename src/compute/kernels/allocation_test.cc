@@ -161,7 +161,8 @@ TEST(AllocationTest, ProductsAllocateNothing) {
   for (WeightFormat format :
        {WeightFormat::bf16, WeightFormat::fp8, WeightFormat::int8, WeightFormat::int4,
         WeightFormat::mxfp4, WeightFormat::mxfp8, WeightFormat::nvfp4, WeightFormat::q8_0,
-        WeightFormat::q4_k, WeightFormat::iq4}) {
+        WeightFormat::q4_k, WeightFormat::q5_k, WeightFormat::q6_k, WeightFormat::iq4,
+        WeightFormat::q3_k}) {
     const int group = is_mx(format) ? cases::mx_group(format)
                       : has_block_scales(format) || format == WeightFormat::q8_0 ? kGgufGroup
                                                                                  : kFp8Group;

@@ -1,5 +1,7 @@
 #include "compute/kernels/embedding.h"
 
+#include <algorithm>
+
 namespace hocket {
 namespace {
 
@@ -15,6 +17,77 @@ void unpack_row(const PackedWeight& table, int row, float* out) {
   }
 }
 
+// Returns stored number `k` of a row of q8_0 or of a format with block scales.
+int stored_number(const PackedWeight& table, int row, int k) {
+  constexpr int kLine = 4 * kPanelN, kQuads = 8;
+  const std::byte* const tile = table.panel(row / kPanelN) +
+                                int64_t{k / kIntegerBlockK} * tile_bytes(table.format) +
+                                row % kPanelN * 4 + k % 4;
+  if (table.format == WeightFormat::q8_0)
+    return static_cast<int>(tile[k % kIntegerBlockK / 4 * kLine]);
+  const int bits = table.format == WeightFormat::q5_k   ? 1
+                   : table.format == WeightFormat::q6_k ? 2
+                                                        : 0;  // that have lines of their own
+  const int part_quads = bits == 0 ? kQuads : 4 / bits;
+  const int quad = k / 4 % kQuads, high = k / kGgufGroup % 2, in_part = quad % part_quads;
+  const std::byte* const part =
+      tile + quad / part_quads * (part_quads + (bits > 0 ? 1 : 0)) * kLine;
+  const int number = static_cast<int>(part[in_part * kLine]) >> 4 * high & 15;
+  if (bits == 0) return number;
+  const int upper = static_cast<int>(part[part_quads * kLine]) >> bits * (2 * in_part + high);
+  return number | (upper & ((1 << bits) - 1)) << 4;
+}
+
+// Numbers of one row under one scale: (number - zero) * scale - min, or table[number] * scale.
+struct RowScale {
+  float scale = 0, min = 0;
+  int zero = 0;
+  const int8_t* numbers = nullptr;  // the table's
+};
+RowScale scale_of(const PackedWeight& table, int row, int k) {
+  const int group = k / kGgufGroup, in_block = group % kScaleBlockGroups, column = row % kPanelN;
+  RowScale out;
+  if (table.format == WeightFormat::q8_0) {
+    out.scale = scale_at(table.format, table.scales, table.scale_index(row, group));
+    out.zero = 128;
+    return out;
+  }
+  if (has_minima(table.format)) {
+    const auto& block = table.block_scales<Q4kScales>(row, group);
+    out.scale = f16_to_float(block.d[column]) * block.scales[in_block][column];
+    out.min = f16_to_float(block.dmin[column]) * block.mins[in_block][column];
+    return out;
+  }
+  float unit = 1;
+  if (has_table(table.format)) {
+    const NumberTable& numbers = number_table(table.format);
+    unit = numbers.unit, out.numbers = numbers.numbers;
+  } else {
+    out.zero = kQ6kOffset;
+  }
+  if (has_scales_of_16(table.format)) {
+    const auto& block = table.block_scales<ScalesOf16>(row, group);
+    out.scale = f16_to_float(block.d[column]) * unit * block.scales[k % kScaleBlock / 16][column];
+  } else {
+    const auto& block = table.block_scales<TableScales>(row, group);
+    out.scale = f16_to_float(block.d[column]) * unit * block.scales[in_block][column];
+  }
+  return out;
+}
+
+void unpack_integers(const PackedWeight& table, int row, float* out) {
+  constexpr int kLeast = 16;  // numbers under one scale
+  for (int begin = 0; begin < table.k; begin += kLeast) {
+    const RowScale by = scale_of(table, row, begin);
+    for (int k = begin; k < std::min(begin + kLeast, table.k); ++k) {
+      const int stored = stored_number(table, row, k);
+      const int number = by.numbers != nullptr ? by.numbers[stored] : stored - by.zero;
+      const float value = by.scale * static_cast<float>(number) - by.min;
+      out[k] = to_float(from_float<Bf16>(value));
+    }
+  }
+}
+
 }  // namespace
 
 void embed(Backend& backend, std::span<const TokenId> ids, const PackedWeight& table,
@@ -23,6 +96,7 @@ void embed(Backend& backend, std::span<const TokenId> ids, const PackedWeight& t
   HOCKET_CHECK(out.cols == table.k);
   for (TokenId id : ids) HOCKET_CHECK((value(id) >= 0 && value(id) < table.n));
   backend.workers().run(static_cast<int>(ids.size()), [&](int row, int) {
+    if (is_integer(table.format)) return unpack_integers(table, value(ids[row]), out.row(row));
     with_dtype(activation_dtype(table.format),
                [&](auto t) { unpack_row<decltype(t)>(table, value(ids[row]), out.row(row)); });
   });

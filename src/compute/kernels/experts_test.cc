@@ -125,6 +125,8 @@ TEST(Experts, EqualToPlainProductsOneExpertAfterTheOther) {
     expect_experts<Bf16, Bf16>(c, WeightFormat::q8_0, kGgufGroup, seed++);
     expect_experts<Bf16, Bf16>(c, WeightFormat::q4_k, kGgufGroup, seed++);
     expect_experts<Bf16, float>(c, WeightFormat::iq3_s, kGgufGroup, seed++);
+    expect_experts<Bf16, Bf16>(c, WeightFormat::q5_k, kGgufGroup, seed++);
+    expect_experts<Bf16, float>(c, WeightFormat::q6_k, kGgufGroup, seed++);
     expect_experts<Bf16, Bf16>(c, WeightFormat::mxfp4, kMxGroup, seed++);
     expect_experts<Bf16, float>(c, WeightFormat::mxfp8, kMxGroup, seed++);
     expect_experts<Bf16, Bf16>(c, WeightFormat::nvfp4, kNvfp4Group, seed++);

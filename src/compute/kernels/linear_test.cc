@@ -90,9 +90,9 @@ TEST(Linear, SameBitsInEveryWeightFormat) {
                               {400, 160, 72},
                               {140, 8200, 24},    // more rows than the scratch of one worker holds
                               {400, 8200, 8}}) {  // more than the scratch of three
-    for (WeightFormat format :
-         {WeightFormat::fp8, WeightFormat::int8, WeightFormat::int4, WeightFormat::mxfp4,
-          WeightFormat::mxfp8, WeightFormat::nvfp4, WeightFormat::q4_k, WeightFormat::iq1})
+    for (WeightFormat format : {WeightFormat::fp8, WeightFormat::int8, WeightFormat::int4,
+                                WeightFormat::mxfp4, WeightFormat::mxfp8, WeightFormat::nvfp4,
+                                WeightFormat::q4_k, WeightFormat::iq1, WeightFormat::q6_k})
       for (int group : {16, 32, 128, 0}) {
         if (format == WeightFormat::fp8 && group != kFp8Group) continue;
         if (has_block_scales(format) && group != kGgufGroup) continue;

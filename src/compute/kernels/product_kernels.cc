@@ -10,7 +10,7 @@ namespace {
 
 using Bf16Body = void (*)(const Product<Bf16>&);
 using Fp8Body = void (*)(const ScaledProduct<Bf16>&);
-using IntegerBody = void (*)(const ScaledProduct<int8_t>&);
+using IntegerBody = IntegerKernels::Body;
 
 // AVX-512 bodies of bf16 and fp8: by FMA, and by VDPBF16PS.
 struct FmaBodies {
@@ -62,95 +62,89 @@ template <Fp8Body few, Bf16Body tiles, void (*tile)(const cpu::MxTile&, Bf16*)>
 constexpr Fp8Body kMxByRows = by_rows<ScaledProduct<Bf16>, few, widened_mx<tiles, tile>>;
 
 // An AVX-512 machine may lack VBMI and VNNI; an AMX machine may lack integer tiles.
-struct IntegerBodies {
-  IntegerBody int8, int4, q8_0, q4_k, table;
-};
-
 template <class Vector>
-ProductKernels vector_level(Isa isa, IntegerBodies integers) {
+ProductKernels vector_level(Isa isa, IntegerKernels integers) {
   const bool vbmi = has_feature("avx512_vbmi");
   return {isa,
           Vector::kBf16,
           cpu::avx512_product_f32,
           vbmi ? Vector::kFp8 : widened_fp8<Vector::kBf16, cpu::avx2_widen_tile>,
-          integers.int8,
-          integers.int4,
-          integers.q8_0,
-          integers.q4_k,
-          integers.table,
+          integers,
           vbmi ? Vector::kVbmiMx : Vector::kMx};
 }
 
 template <class Vector, Bf16Body tiles>
-ProductKernels tile_level_of(Isa isa, IntegerBodies integers) {
+ProductKernels tile_level_of(Isa isa, IntegerKernels integers) {
   constexpr Bf16Body kBf16 = by_rows<Product<Bf16>, Vector::kBf16, tiles>;
   const bool vbmi = has_feature("avx512_vbmi");
   return {isa,
           kBf16,
           cpu::avx512_product_f32,
           vbmi ? vbmi_fp8<Vector::kFp8, kBf16> : widened_fp8<kBf16, cpu::avx2_widen_tile>,
-          integers.int8,
-          integers.int4,
-          integers.q8_0,
-          integers.q4_k,
-          integers.table,
+          integers,
           vbmi ? kMxByRows<Vector::kVbmiMx, tiles, cpu::avx512_vbmi_widen_mx_tile>
                : kMxByRows<Vector::kMx, tiles, cpu::avx512_widen_mx_tile>};
 }
 template <Bf16Body tiles>
-ProductKernels tile_level(Isa isa, IntegerBodies integers) {
+ProductKernels tile_level(Isa isa, IntegerKernels integers) {
   return uses_vdpbf16ps(isa) ? tile_level_of<Vdpbf16psBodies, tiles>(isa, integers)
                              : tile_level_of<FmaBodies, tiles>(isa, integers);
 }
 
+constexpr IntegerKernels kRefIntegers = {
+    ref::product_int8, ref::product_int4, ref::product_q8_0,  ref::product_q4_k,
+    ref::product_q5_k, ref::product_q6_k, ref::product_table, ref::product_table_of_16};
+constexpr IntegerKernels kAvx2Integers = {cpu::avx2_product_int8,  cpu::avx2_product_int4,
+                                          cpu::avx2_product_q8_0,  cpu::avx2_product_q4_k,
+                                          cpu::avx2_product_q5_k,  cpu::avx2_product_q6_k,
+                                          cpu::avx2_product_table, cpu::avx2_product_table_of_16};
+constexpr IntegerKernels kVnniIntegers = {
+    cpu::avx512_vnni_product_int8,  cpu::avx512_vnni_product_int4,
+    cpu::avx512_vnni_product_q8_0,  cpu::avx512_vnni_product_q4_k,
+    cpu::avx512_vnni_product_q5_k,  cpu::avx512_vnni_product_q6_k,
+    cpu::avx512_vnni_product_table, cpu::avx512_vnni_product_table_of_16};
+
+// Tiles from some rows on, and the bodies of kFew below.
+template <const IntegerKernels& kFew>
+constexpr IntegerKernels kOnTiles = {
+    by_rows_and_groups<kFew.int8, cpu::amx_group_product_int8, cpu::amx_product_int8>,
+    by_rows_and_groups<kFew.int4, cpu::amx_group_product_int4, cpu::amx_product_int4>,
+    by_group_rows<kFew.q8_0, cpu::amx_group_product_q8_0>,
+    by_group_rows<kFew.q4_k, cpu::amx_group_product_q4_k>,
+    by_group_rows<kFew.q5_k, cpu::amx_group_product_q5_k>,
+    by_group_rows<kFew.q6_k, cpu::amx_group_product_q6_k>,
+    by_group_rows<kFew.table, cpu::amx_group_product_table>,
+    by_group_rows<kFew.table_of_16, cpu::amx_group_product_table_of_16>};
+template <const IntegerKernels& kFew>
+constexpr IntegerKernels kOnEmulatedTiles = {
+    by_rows_and_groups<kFew.int8, cpu::amx_emulated_group_product_int8,
+                       cpu::amx_emulated_product_int8>,
+    by_rows_and_groups<kFew.int4, cpu::amx_emulated_group_product_int4,
+                       cpu::amx_emulated_product_int4>,
+    by_group_rows<kFew.q8_0, cpu::amx_emulated_group_product_q8_0>,
+    by_group_rows<kFew.q4_k, cpu::amx_emulated_group_product_q4_k>,
+    by_group_rows<kFew.q5_k, cpu::amx_emulated_group_product_q5_k>,
+    by_group_rows<kFew.q6_k, cpu::amx_emulated_group_product_q6_k>,
+    by_group_rows<kFew.table, cpu::amx_emulated_group_product_table>,
+    by_group_rows<kFew.table_of_16, cpu::amx_emulated_group_product_table_of_16>};
+
 std::array<ProductKernels, 6> make_kernels() {
   const bool vnni = has_feature("avx512_vnni"), tiles = has_feature("amx_int8") && vnni;
-  const IntegerBodies integers = {
-      vnni ? cpu::avx512_vnni_product_int8 : cpu::avx2_product_int8,
-      vnni ? cpu::avx512_vnni_product_int4 : cpu::avx2_product_int4,
-      vnni ? cpu::avx512_vnni_product_q8_0 : cpu::avx2_product_q8_0,
-      vnni ? cpu::avx512_vnni_product_q4_k : cpu::avx2_product_q4_k,
-      vnni ? cpu::avx512_vnni_product_table : cpu::avx2_product_table,
-  };
+  const IntegerKernels& integers = vnni ? kVnniIntegers : kAvx2Integers;
   // Processors with a fast VDPBF16PS (AMD's) also have the units that the body in place wants.
-  IntegerBodies beside_vdpbf16ps = integers;
+  IntegerKernels beside_vdpbf16ps = integers;
   if (vnni) beside_vdpbf16ps.int4 = cpu::avx512_vnni_product_int4_in_place;
-  const IntegerBodies on_tiles = {
-      by_rows_and_groups<cpu::avx512_vnni_product_int8, cpu::amx_group_product_int8,
-                         cpu::amx_product_int8>,
-      by_rows_and_groups<cpu::avx512_vnni_product_int4, cpu::amx_group_product_int4,
-                         cpu::amx_product_int4>,
-      by_group_rows<cpu::avx512_vnni_product_q8_0, cpu::amx_group_product_q8_0>,
-      by_group_rows<cpu::avx512_vnni_product_q4_k, cpu::amx_group_product_q4_k>,
-      by_group_rows<cpu::avx512_vnni_product_table, cpu::amx_group_product_table>,
-  };
-  const IntegerBodies emulated = {
-      vnni ? by_rows_and_groups<cpu::avx512_vnni_product_int8, cpu::amx_emulated_group_product_int8,
-                                cpu::amx_emulated_product_int8>
-           : by_rows_and_groups<cpu::avx2_product_int8, cpu::amx_emulated_group_product_int8,
-                                cpu::amx_emulated_product_int8>,
-      vnni ? by_rows_and_groups<cpu::avx512_vnni_product_int4, cpu::amx_emulated_group_product_int4,
-                                cpu::amx_emulated_product_int4>
-           : by_rows_and_groups<cpu::avx2_product_int4, cpu::amx_emulated_group_product_int4,
-                                cpu::amx_emulated_product_int4>,
-      vnni ? by_group_rows<cpu::avx512_vnni_product_q8_0, cpu::amx_emulated_group_product_q8_0>
-           : by_group_rows<cpu::avx2_product_q8_0, cpu::amx_emulated_group_product_q8_0>,
-      vnni ? by_group_rows<cpu::avx512_vnni_product_q4_k, cpu::amx_emulated_group_product_q4_k>
-           : by_group_rows<cpu::avx2_product_q4_k, cpu::amx_emulated_group_product_q4_k>,
-      vnni ? by_group_rows<cpu::avx512_vnni_product_table, cpu::amx_emulated_group_product_table>
-           : by_group_rows<cpu::avx2_product_table, cpu::amx_emulated_group_product_table>,
-  };
+  const IntegerKernels& emulated =
+      vnni ? kOnEmulatedTiles<kVnniIntegers> : kOnEmulatedTiles<kAvx2Integers>;
   return {{
-      {Isa::ref, ref::product_bf16, ref::product_f32, ref::product_fp8, ref::product_int8,
-       ref::product_int4, ref::product_q8_0, ref::product_q4_k, ref::product_table,
+      {Isa::ref, ref::product_bf16, ref::product_f32, ref::product_fp8, kRefIntegers,
        ref::product_mx},
       {Isa::avx2, cpu::avx2_product_bf16, cpu::avx2_product_f32,
-       widened_fp8<cpu::avx2_product_bf16, cpu::avx2_widen_tile>, cpu::avx2_product_int8,
-       cpu::avx2_product_int4, cpu::avx2_product_q8_0, cpu::avx2_product_q4_k,
-       cpu::avx2_product_table, cpu::avx2_product_mx},
+       widened_fp8<cpu::avx2_product_bf16, cpu::avx2_widen_tile>, kAvx2Integers,
+       cpu::avx2_product_mx},
       vector_level<FmaBodies>(Isa::avx512, integers),
       vector_level<Vdpbf16psBodies>(Isa::avx512_bf16, beside_vdpbf16ps),
-      tile_level<cpu::amx_product_bf16>(Isa::amx, tiles ? on_tiles : integers),
+      tile_level<cpu::amx_product_bf16>(Isa::amx, tiles ? kOnTiles<kVnniIntegers> : integers),
       tile_level<cpu::amx_emulated_product_bf16>(Isa::amx_emulated, emulated),
   }};
 }

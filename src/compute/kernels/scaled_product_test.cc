@@ -295,5 +295,82 @@ TEST_F(ScaledProductTest, TheLargestSumsAreExact) {
           }
 }
 
+// One group of the largest numbers of formats with scales of 16 under the largest scales that files
+// can have: the integer sum is below 2^24.
+TEST_F(ScaledProductTest, TheLargestSumsOf16AreExact) {
+  struct Kind {
+    WeightFormat format;
+    uint8_t number;
+    int value, scale;
+  };
+  std::vector<Isa> isas = cases::vector_isas();
+  isas.push_back(Isa::ref);
+  for (const Kind& kind :
+       {Kind{WeightFormat::q6_k, 0, -32, -128}, Kind{WeightFormat::q6_k, 63, 31, -128},
+        Kind{WeightFormat::q3_k, 0, -4, -32}, Kind{WeightFormat::iq2_s, 2, 43, 31},
+        Kind{WeightFormat::iq2_s, 5, -43, 31}, Kind{WeightFormat::iq1_m, 0, -9, 15}})
+    for (const int x : {-127, 127})
+      for (const int rows : {1, 8, 16}) {
+        const ScaledCase c{kind.format, kGgufGroup, rows, kGgufGroup, 32};
+        std::mt19937 random(1);
+        const cases::ScaledMatrix w = cases::scaled_matrix(c, random);
+        const std::vector<uint8_t> numbers(static_cast<size_t>(c.n * c.k), kind.number);
+        cases::pack_numbers(View<const uint8_t>(numbers.data(), c.n, c.k), 0, w.weight);
+        for (int panel = 0; panel < w.weight.panels(); ++panel) {
+          auto& block = const_cast<ScalesOf16&>(
+              w.weight.block_scales<ScalesOf16>(int64_t{panel} * kPanelN, 0));
+          std::ranges::fill(block.d, float_to_f16(1));
+          for (auto& of_half : block.scales)
+            std::ranges::fill(of_half, static_cast<int8_t>(kind.scale));
+        }
+        cases::QuantizedRows rows_of_x = cases::quantized_rows(w.weight, rows, random);
+        for (int row = 0; row < rows; ++row)
+          std::fill_n(rows_of_x.data.data() + row * rows_of_x.stride, c.k, static_cast<int8_t>(x));
+        std::ranges::fill(rows_of_x.scales, 1.0f);
+        std::ranges::fill(rows_of_x.sums, x * c.k);
+        const int sum = c.k * x * kind.value * kind.scale;
+        ASSERT_LT(std::abs(sum), 1 << 24);
+        const float unit = has_table(kind.format) ? number_table(kind.format).unit : 1;
+        for (Isa isa : isas) {
+          const std::vector<float> y = result(isa, c, product_of(w.weight, rows_of_x, rows));
+          const auto stride = static_cast<int>(y.size()) / rows;
+          for (int i = 0; i < rows * c.n; ++i)
+            ASSERT_EQ(y[i / c.n * stride + i % c.n], static_cast<float>(sum) * unit)
+                << isa_name(isa) << " " << name_of(c);
+        }
+      }
+}
+
+// The same for q5_k, whose sums AVX2 has in 16 bits at first. Scales are 63 and minima 0.
+TEST_F(ScaledProductTest, TheLargestSumsOfFiveBitsAreExact) {
+  for (const int x : {-127, 127})
+    for (const int rows : {1, 9, 16}) {
+      const ScaledCase c{WeightFormat::q5_k, kGgufGroup, rows, kGgufGroup, 32};
+      std::mt19937 random(1);
+      const cases::ScaledMatrix w = cases::scaled_matrix(c, random);
+      std::memset(w.memory.data(), 255, w.weight.data_bytes());
+      for (int panel = 0; panel < w.weight.panels(); ++panel) {
+        auto& block =
+            const_cast<Q4kScales&>(w.weight.block_scales<Q4kScales>(int64_t{panel} * kPanelN, 0));
+        std::ranges::fill(block.d, float_to_f16(1));
+        for (auto& of_group : block.scales) std::ranges::fill(of_group, uint8_t{63});
+        for (auto& of_group : block.mins) std::ranges::fill(of_group, uint8_t{0});
+      }
+      cases::QuantizedRows rows_of_x = cases::quantized_rows(w.weight, rows, random);
+      std::ranges::fill(rows_of_x.data, static_cast<int8_t>(x));
+      std::ranges::fill(rows_of_x.scales, 1.0f);
+      std::ranges::fill(rows_of_x.sums, x * c.k);
+      std::vector<Isa> isas = cases::vector_isas();
+      isas.push_back(Isa::ref);
+      for (Isa isa : isas) {
+        const std::vector<float> y = result(isa, c, product_of(w.weight, rows_of_x, rows));
+        const auto stride = static_cast<int>(y.size()) / rows;
+        for (int i = 0; i < rows * c.n; ++i)
+          ASSERT_EQ(y[i / c.n * stride + i % c.n], static_cast<float>(c.k * x * 31 * 63))
+              << isa_name(isa);
+      }
+    }
+}
+
 }  // namespace
 }  // namespace hocket

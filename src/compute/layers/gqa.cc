@@ -10,9 +10,16 @@
 namespace hocket {
 namespace {
 
+int64_t columns_of(std::span<const PackedWeight> qkv) {
+  int64_t n = 0;
+  for (const PackedWeight& weight : qkv) n += weight.n;
+  return n;
+}
+
 // Returns the columns of q, k and v of a half's rows, and of gates where the model has them.
 View<float> qkv_of(const AttentionSite& site, const GqaWeights& weights, const Half& half) {
-  return site.work.qkv.slice_rows(half.rows.begin, half.rows.count).slice_cols(0, weights.qkv.n);
+  return site.work.qkv.slice_rows(half.rows.begin, half.rows.count)
+      .slice_cols(0, columns_of(weights.qkv));
 }
 
 View<float> head_gates_of(const AttentionSite& site, const GqaWeights& weights, const Half& half) {
@@ -29,7 +36,11 @@ void gqa_in(const AttentionSite& site, const GqaWeights& weights, Half& half) {
   const MatrixView normed = work.normed.slice_rows(begin, count);
   rms_norm(site.backend, work.residual.slice_rows(begin, count), weights.input_norm, eps, normed);
   const View<float> qkv = qkv_of(site, weights, half);
-  linear(site.backend, normed, weights.qkv, qkv);
+  int64_t column = 0;
+  for (const PackedWeight& weight : weights.qkv) {
+    linear(site.backend, normed, weight, qkv.slice_cols(column, weight.n));
+    column += weight.n;
+  }
   const bool over_heads = site.model.qk_norm_over_heads;
   if (over_heads) {
     const auto q_columns = std::ssize(weights.q_norm), k_columns = std::ssize(weights.k_norm);
@@ -76,15 +87,14 @@ void gqa_core(const AttentionSite& site, const GqaWeights& weights, Half& half) 
                            .reach = heads.reach,
                            .sinks = weights.sinks,
                            .out = attended});
-  if (site.model.attention_gate)
-    gate_attention(
-        site.backend,
-        {.gates =
-             qkv_of(site, weights, half).slice_cols(heads.key_dim, weights.qkv.n - heads.key_dim),
-         .num_heads = heads.num_heads,
-         .dim = heads.key_dim,
-         .step = site.model.query_columns(heads.key_dim),
-         .x = attended});
+  if (site.model.attention_gate) {
+    const View<float> qkv = qkv_of(site, weights, half);
+    gate_attention(site.backend, {.gates = qkv.slice_cols(heads.key_dim, qkv.cols - heads.key_dim),
+                                  .num_heads = heads.num_heads,
+                                  .dim = heads.key_dim,
+                                  .step = site.model.query_columns(heads.key_dim),
+                                  .x = attended});
+  }
   if (site.model.head_gates) gate_heads(site.backend, head_gates_of(site, weights, half), attended);
   const View<float> residual = site.work.residual.slice_rows(begin, count);
   if (!site.model.result_norms)

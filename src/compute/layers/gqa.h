@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "compute/forward/half.h"
 #include "compute/kernels/arithmetic/packed_weight.h"
@@ -14,10 +15,10 @@ namespace hocket {
 
 struct GqaWeights {
   std::span<const float> input_norm;  // [hidden]
-  // n = heads * key_dim + kv heads * (key_dim + value_dim), perhaps with bias. With
-  // ModelConfig::attention_gate each q head has its key_dim gates behind it, so that n is larger by
-  // heads * key_dim.
-  PackedWeight qkv;
+  // One below the other, apart where their formats differ, perhaps with bias; together n = heads *
+  // key_dim + kv heads * (key_dim + value_dim). With ModelConfig::attention_gate each q head has
+  // its key_dim gates behind it, so that n is larger by heads * key_dim.
+  std::vector<PackedWeight> qkv;
   // [head_dim]; with ModelConfig::qk_norm_over_heads [heads * head_dim], [kv heads * head_dim]; or
   // empty.
   std::span<const float> q_norm, k_norm;

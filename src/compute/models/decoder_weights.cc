@@ -38,7 +38,7 @@ GqaWeights load_gqa(const Family& family, const AttentionConfig& heads, const st
         heads.num_kv_heads * heads.value_dim}}};
   GqaWeights out;
   out.input_norm = load_norm(model, prefix + "input_layernorm.weight", model.hidden_size, loader);
-  out.qkv = loader.stacked(qkv, model.hidden_size, bias_if(model.qkv_bias));
+  out.qkv = loader.stacked_by_format(qkv, model.hidden_size, bias_if(model.qkv_bias));
   if (model.qk_norm) {
     const bool over_heads = model.qk_norm_over_heads;
     out.q_norm = load_norm(model, self + "q_norm.weight", over_heads ? q : heads.key_dim, loader);

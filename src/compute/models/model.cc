@@ -60,7 +60,7 @@ Result<Model> Model::load(const ModelConfig& config, const HeldExperts& experts,
   model.rope_ = rope_frequencies(config.rope);
   model.local_rope_ = rope_frequencies(config.local_rope);
   model.embedding_ =
-      loader.plain_matrix(family->embedding_name(), config.vocab_size, config.hidden_size);
+      loader.embedding(family->embedding_name(), config.vocab_size, config.hidden_size);
   for (int i = 0, num_linear = 0, num_local = 0; i < config.num_layers; ++i) {
     model.layers_.push_back(
         family->load_layer(config, family->names, i, held_in(experts, i), loader));

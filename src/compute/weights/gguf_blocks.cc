@@ -7,7 +7,9 @@
 #include <map>
 
 #include "base/check.h"
+#include "compute/weights/gguf_bytes.h"
 #include "compute/weights/gguf_grids.h"
+#include "compute/weights/gguf_k_blocks.h"
 #include "compute/weights/weight_source.h"
 
 namespace hocket {
@@ -17,16 +19,6 @@ using Id = GgufTypeId;
 
 constexpr int kLong = 256;  // numbers of the longer blocks
 constexpr int kShort = 32;
-
-int byte_at(const std::byte* at) {
-  return static_cast<int>(*at);
-}
-
-float half_at(const std::byte* at) {
-  uint16_t bits;
-  std::memcpy(&bits, at, 2);
-  return f16_to_float(bits);
-}
 
 // Number i of 32 that are stored as two halves of 16 bytes.
 int nibble(const std::byte* bytes, int i) {
@@ -43,100 +35,6 @@ int five_bits(const std::byte* high, const std::byte* low, int i) {
   uint32_t bits;
   std::memcpy(&bits, high, 4);
   return nibble(low, i) | static_cast<int>(bits >> i & 1) << 4;
-}
-
-// The scale and the minimum of 32 numbers of Q4_K and Q5_K: six bits each, in 12 bytes.
-struct SixBits {
-  int scale, min;
-};
-SixBits six_bits(const std::byte* s, int j) {
-  if (j < 4) return {byte_at(s + j) & 63, byte_at(s + j + 4) & 63};
-  return {(byte_at(s + j + 4) & 15) | (byte_at(s + j - 4) >> 6) << 4,
-          byte_at(s + j + 4) >> 4 | (byte_at(s + j) >> 6) << 4};
-}
-
-constexpr int kQ4kBytes = 144;
-int q4_k_number(const std::byte* block, int j, int i) {
-  const int both = byte_at(block + 16 + j / 2 * kShort + i);
-  return j % 2 == 0 ? both & 15 : both >> 4;
-}
-void read_q4_k(const std::byte* from, float* to) {
-  const float d = half_at(from), dmin = half_at(from + 2);
-  for (int j = 0; j < 8; ++j) {
-    const auto [scale, min] = six_bits(from + 4, j);
-    const float ds = d * static_cast<float>(scale), dm = dmin * static_cast<float>(min);
-    for (int i = 0; i < kShort; ++i)
-      to[j * kShort + i] = ds * static_cast<float>(q4_k_number(from, j, i)) - dm;
-  }
-}
-bool read_q4_k_row(const std::byte* from, const ScaledRows& out, int64_t row) {
-  bool sound = true;
-  uint8_t* numbers = out.numbers.row(row);
-  for (int64_t g = 0; g < out.scales.cols; ++g, numbers += kShort) {
-    const std::byte* const block = from + g / 8 * kQ4kBytes;
-    const int j = static_cast<int>(g % 8);
-    const auto [scale, min] = six_bits(block + 4, j);
-    out.scales.row(row)[g] = static_cast<float>(scale);
-    out.zeros.row(row)[g] = static_cast<uint8_t>(min);
-    for (int i = 0; i < kShort; ++i) numbers[i] = static_cast<uint8_t>(q4_k_number(block, j, i));
-    const BlockFactors by = {half_at(block), half_at(block + 2)};
-    out.block_scales.row(row)[g / 8] = by;
-    sound &= std::isfinite(by.d) && std::isfinite(by.dmin);
-  }
-  return sound;
-}
-
-void read_q5_k(const std::byte* from, float* to) {
-  const float d = half_at(from), dmin = half_at(from + 2);
-  const std::byte *const high = from + 16, *const low = from + 48;
-  for (int j = 0; j < 8; ++j) {
-    const auto [scale, min] = six_bits(from + 4, j);
-    const float ds = d * static_cast<float>(scale), dm = dmin * static_cast<float>(min);
-    for (int i = 0; i < kShort; ++i) {
-      const int both = byte_at(low + j / 2 * kShort + i);
-      const int number = (j % 2 == 0 ? both & 15 : both >> 4) | (byte_at(high + i) >> j & 1) << 4;
-      to[j * kShort + i] = ds * static_cast<float>(number) - dm;
-    }
-  }
-}
-
-void read_q6_k(const std::byte* from, float* to) {
-  const float d = half_at(from + 208);
-  for (int i = 0; i < kLong; ++i) {
-    const int part = i / 128, run = i % 128 / kShort, column = i % kShort;
-    const int low = byte_at(from + part * 64 + run % 2 * kShort + column);
-    const int high = byte_at(from + 128 + part * kShort + column) >> 2 * run & 3;
-    const int number = ((run < 2 ? low & 15 : low >> 4) | high << 4) - 32;
-    const auto scale = static_cast<int8_t>(byte_at(from + 192 + i / 16));
-    to[i] = (d * static_cast<float>(scale)) * static_cast<float>(number);
-  }
-}
-
-// Two bits of number i, which stand in planes: 128 numbers in 32 bytes.
-int two_bits(const std::byte* bytes, int i) {
-  return byte_at(bytes + i / 128 * kShort + i % kShort) >> 2 * (i % 128 / kShort) & 3;
-}
-
-void read_q2_k(const std::byte* from, float* to) {
-  const float d = half_at(from + 80), dmin = half_at(from + 82);
-  for (int i = 0; i < kLong; ++i) {
-    const int both = byte_at(from + i / 16);
-    const float ds = d * static_cast<float>(both & 15), dm = dmin * static_cast<float>(both >> 4);
-    to[i] = ds * static_cast<float>(two_bits(from + 16, i)) - dm;
-  }
-}
-
-void read_q3_k(const std::byte* from, float* to) {
-  const std::byte* const scales = from + 96;
-  const float d = half_at(from + 108);
-  for (int i = 0; i < kLong; ++i) {
-    const int j = i / 16;
-    const int low = j < 8 ? byte_at(scales + j) & 15 : byte_at(scales + j - 8) >> 4;
-    const int scale = (low | (byte_at(scales + 8 + j % 4) >> 2 * (j / 4) & 3) << 4) - 32;
-    const bool whole = (byte_at(from + i % kShort) >> i / kShort & 1) != 0;
-    const int number = two_bits(from + 32, i) - (whole ? 0 : 4);
-    to[i] = (d * static_cast<float>(scale)) * static_cast<float>(number);
-  }
 }
 
 // 32 numbers under one scale: (number - zero) * scale.
@@ -159,6 +57,7 @@ GridGroup read_iq4_xs(const std::byte* from, int j) {
 GridGroup group_of_integers_at(const GgufType& type, const std::byte* from, int64_t group) {
   from += group / 8 * type.bytes;
   const int j = static_cast<int>(group % 8);
+  if (type.id == Id::q3_k) return read_q3_k_group(from, j);
   return type.id == Id::iq4_xs ? read_iq4_xs(from, j) : read_grid_group(type.id, from, j);
 }
 
@@ -181,11 +80,13 @@ const std::array<uint8_t, 256>& indices_of(WeightFormat format) {
 bool read_table_row(const GgufType& type, const std::byte* from, const ScaledRows& out,
                     int64_t row) {
   const std::array<uint8_t, 256>& indices = indices_of(out.format.format);
+  const int halves = has_scales_of_16(out.format.format) ? 2 : 1;
   bool sound = true;
   uint8_t* numbers = out.numbers.row(row);
-  for (int64_t g = 0; g < out.scales.cols; ++g, numbers += kShort) {
+  float* scales = out.scales.row(row);
+  for (int64_t g = 0; g < out.numbers.cols / kShort; ++g, numbers += kShort) {
     const GridGroup group = group_of_integers_at(type, from, g);
-    out.scales.row(row)[g] = static_cast<float>(group.scales[0]);
+    for (int half = 0; half < halves; ++half) *scales++ = static_cast<float>(group.scales[half]);
     out.block_scales.row(row)[g / 8] = {group.block_scale, 0};
     for (int i = 0; i < kShort; ++i) numbers[i] = indices[static_cast<uint8_t>(group.numbers[i])];
     sound &= std::isfinite(group.block_scale);
@@ -246,15 +147,10 @@ void read_block(const GgufType& type, const std::byte* from, float* to) {
     case Id::q5_1:
       return read_with_minimum(type.id, from, to);
     case Id::q2_k:
-      return read_q2_k(from, to);
-    case Id::q3_k:
-      return read_q3_k(from, to);
     case Id::q4_k:
-      return read_q4_k(from, to);
     case Id::q5_k:
-      return read_q5_k(from, to);
     case Id::q6_k:
-      return read_q6_k(from, to);
+      return read_k_block(type.id, from, to);
     default:
       return read_integers(type, from, to);
   }
@@ -277,8 +173,14 @@ MatrixFormat format_of_blocks(GgufTypeId type) {
       return {WeightFormat::int4, kShort};
     case Id::mxfp4:
       return {WeightFormat::mxfp4, kMxGroup};
+    case Id::q3_k:
+      return {WeightFormat::q3_k, kGgufGroup};
     case Id::q4_k:
       return {WeightFormat::q4_k, kGgufGroup};
+    case Id::q5_k:
+      return {WeightFormat::q5_k, kGgufGroup};
+    case Id::q6_k:
+      return {WeightFormat::q6_k, kGgufGroup};
     case Id::iq4_xs:
       return {WeightFormat::iq4, kGgufGroup};
     case Id::iq3_xxs:
@@ -287,8 +189,13 @@ MatrixFormat format_of_blocks(GgufTypeId type) {
       return {WeightFormat::iq3_s, kGgufGroup};
     case Id::iq2_xxs:
       return {WeightFormat::iq2, kGgufGroup};
+    case Id::iq2_xs:
+    case Id::iq2_s:
+      return {WeightFormat::iq2_s, kGgufGroup};
     case Id::iq1_s:
       return {WeightFormat::iq1, kGgufGroup};
+    case Id::iq1_m:
+      return {WeightFormat::iq1_m, kGgufGroup};
     case Id::tq1_0:
     case Id::tq2_0:
       return {WeightFormat::tq, kGgufGroup};
@@ -298,20 +205,7 @@ MatrixFormat format_of_blocks(GgufTypeId type) {
 }
 
 bool keeps_values(GgufTypeId type) {
-  switch (type) {
-    case Id::iq1_m:
-    case Id::iq2_xs:
-    case Id::iq2_s:
-    case Id::q4_1:
-    case Id::q5_1:
-    case Id::q2_k:
-    case Id::q3_k:
-    case Id::q5_k:
-    case Id::q6_k:
-      return false;
-    default:
-      return true;
-  }
+  return type != Id::q4_1 && type != Id::q5_1 && type != Id::q2_k;
 }
 
 WeightFormat most_blocks(const GgufFile& file) {
@@ -350,7 +244,7 @@ void read_blocks(const GgufType& type, const std::byte* from, int64_t count, flo
 bool read_scaled_blocks(const GgufType& type, const std::byte* from, const ScaledRows& out,
                         int64_t row) {
   HOCKET_CHECK(out.format == format_of_blocks(type.id) && keeps_values(type.id));
-  if (type.id == Id::q4_k) return read_q4_k_row(from, out, row);
+  if (is_k_format(out.format.format)) return read_k_row(type, from, out, row);
   if (has_table(out.format.format)) return read_table_row(type, from, out, row);
   bool sound = true;
   for (int64_t g = 0; g < out.scales.cols; ++g) {

@@ -3,13 +3,12 @@
 //
 //   Q8_0, Q5_0, IQ4_NL           q8_0: the same values, bit by bit
 //   Q4_0                         int4, groups of 32: the same
-//   Q4_K                         q4_k: the same
+//   Q4_K, Q5_K, Q6_K             q4_k, q5_k, q6_k: the same
 //   MXFP4                        mxfp4: the same
 //   IQ4_XS, IQ3_XXS, IQ3_S, IQ2_XXS, IQ1_S, TQ1_0, TQ2_0   four bits that are indices into the
 //                                table of iq4, iq3_xxs, iq3_s, iq2, iq1, tq: the same
-//   Q4_1, Q5_1, Q2_K, Q3_K, Q5_K, Q6_K, IQ1_M, IQ2_XS, IQ2_S   q8_0: quantized again,
-//                                since their groups of 16 or their minima have no place
-//                                there
+//   Q3_K, IQ2_XS, IQ2_S, IQ1_M   the same with scales of 16 numbers: q3_k, iq2_s, iq2_s, iq1_m
+//   Q4_1, Q5_1, Q2_K             q8_0: quantized again, since their minima have no place there
 //
 // Formulas: docs/models.md, "GGUF". Private to the room.   Thread: any.
 #pragma once

@@ -115,10 +115,10 @@ class GatheredColumns final : public StoredRows {
     if (out.format != matrix_->format()) return quantize_rows_of(*this, row_begin, out);
     const ScaledRows rows = scratch.scaled(out.format, out.numbers.rows, out.numbers.cols);
     const bool sound = matrix_->read_scaled(row_begin, rows);
-    const int64_t groups = width() / out.format.group;
+    const int64_t groups = width() / out.format.group, scales = width() / out.scale_k();
     for (int64_t row = 0; row < out.numbers.rows; ++row) {
       move(rows.numbers.row(row), width(), out.numbers.row(row));
-      move(rows.scales.row(row), groups, out.scales.row(row));
+      move(rows.scales.row(row), scales, out.scales.row(row));
       if (out.zeros.rows > 0) move(rows.zeros.row(row), groups, out.zeros.row(row));
       if (out.block_scales.rows > 0)
         move(rows.block_scales.row(row), width() / kScaleBlock, out.block_scales.row(row));

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "compute/kernels/arithmetic/packed_weight.h"
-#include "compute/tensor/bf16.h"
+#include "compute/weights/gguf_bytes.h"
 #include "compute/weights/gguf_grid_tables.h"
 
 namespace hocket {
@@ -15,19 +15,11 @@ using Id = GgufTypeId;
 
 constexpr int kEight = 8;
 
-int byte_of(const std::byte* at) {
-  return static_cast<int>(*at);
-}
-
 template <class T>
 T word_at(const std::byte* at) {
   T word;
   std::memcpy(&word, at, sizeof(T));
   return word;
-}
-
-float half_of(const std::byte* at) {
-  return f16_to_float(word_at<uint16_t>(at));
 }
 
 // Eight signs from seven bits: the number of minus signs is even.
@@ -73,21 +65,21 @@ int8_t odd(uint32_t bits) {
 }
 
 uint32_t four_bits(const std::byte* bytes, int i) {
-  return static_cast<uint32_t>(byte_of(bytes + i / 2) >> 4 * (i % 2) & 15);
+  return static_cast<uint32_t>(byte_at(bytes + i / 2) >> 4 * (i % 2) & 15);
 }
 
 GridGroup read_iq2_xxs(const std::byte* from, int group) {
   const std::byte* const words = from + 2 + group * 8;
   const auto rest = word_at<uint32_t>(words + 4);
-  GridGroup out = group_of(WeightFormat::iq2, half_of(from));
+  GridGroup out = group_of(WeightFormat::iq2, half_at(from));
   out.scales.fill(odd(rest >> 28));
   for (int l = 0; l < 4; ++l)
-    put_iq2(kIq2XxsGrid[byte_of(words + l)], even_signs(rest >> 7 * l), &out.numbers[l * kEight]);
+    put_iq2(kIq2XxsGrid[byte_at(words + l)], even_signs(rest >> 7 * l), &out.numbers[l * kEight]);
   return out;
 }
 
 GridGroup read_iq2_xs(const std::byte* from, int group) {
-  GridGroup out = group_of(WeightFormat::iq2, half_of(from));
+  GridGroup out = group_of(WeightFormat::iq2, half_at(from));
   for (int half = 0; half < 2; ++half) out.scales[half] = odd(four_bits(from + 66 + group, half));
   for (int l = 0; l < 4; ++l) {
     const auto word = word_at<uint16_t>(from + 2 + (group * 4 + l) * 2);
@@ -97,13 +89,13 @@ GridGroup read_iq2_xs(const std::byte* from, int group) {
 }
 
 GridGroup read_iq2_s(const std::byte* from, int group) {
-  const int high = byte_of(from + 66 + group);
-  GridGroup out = group_of(WeightFormat::iq2, half_of(from));
+  const int high = byte_at(from + 66 + group);
+  GridGroup out = group_of(WeightFormat::iq2, half_at(from));
   for (int half = 0; half < 2; ++half) out.scales[half] = odd(four_bits(from + 74 + group, half));
   for (int l = 0; l < 4; ++l) {
     const int at = group * 4 + l;
-    const int place = byte_of(from + 2 + at) | (high >> 2 * l & 3) << 8;
-    put_iq2(kIq2SGrid[place], byte_of(from + 34 + at), &out.numbers[l * kEight]);
+    const int place = byte_at(from + 2 + at) | (high >> 2 * l & 3) << 8;
+    put_iq2(kIq2SGrid[place], byte_at(from + 34 + at), &out.numbers[l * kEight]);
   }
   return out;
 }
@@ -111,10 +103,10 @@ GridGroup read_iq2_s(const std::byte* from, int group) {
 GridGroup read_iq3_xxs(const std::byte* from, int group) {
   const std::byte* const places = from + 2 + group * 8;
   const auto rest = word_at<uint32_t>(from + 66 + group * 4);
-  GridGroup out = group_of(WeightFormat::iq3_xxs, half_of(from));
+  GridGroup out = group_of(WeightFormat::iq3_xxs, half_at(from));
   out.scales.fill(odd(rest >> 28));
   for (int l = 0; l < 4; ++l)
-    put_iq3(kIq3XxsGrid[byte_of(places + 2 * l)], kIq3XxsGrid[byte_of(places + 2 * l + 1)],
+    put_iq3(kIq3XxsGrid[byte_at(places + 2 * l)], kIq3XxsGrid[byte_at(places + 2 * l + 1)],
             even_signs(rest >> 7 * l), &out.numbers[l * kEight],
             [](int bits) { return number_table(WeightFormat::iq3_xxs).numbers[bits]; });
   return out;
@@ -122,22 +114,22 @@ GridGroup read_iq3_xxs(const std::byte* from, int group) {
 
 GridGroup read_iq3_s(const std::byte* from, int group) {
   const std::byte* const places = from + 2 + group * 8;
-  const int high = byte_of(from + 66 + group);
-  const auto word = [&](int i) { return kIq3SGrid[byte_of(places + i) | (high >> i & 1) << 8]; };
-  GridGroup out = group_of(WeightFormat::iq3_s, half_of(from));
+  const int high = byte_at(from + 66 + group);
+  const auto word = [&](int i) { return kIq3SGrid[byte_at(places + i) | (high >> i & 1) << 8]; };
+  GridGroup out = group_of(WeightFormat::iq3_s, half_at(from));
   out.scales.fill(odd(four_bits(from + 106, group)));
   for (int l = 0; l < 4; ++l)
-    put_iq3(word(2 * l), word(2 * l + 1), byte_of(from + 74 + group * 4 + l),
+    put_iq3(word(2 * l), word(2 * l + 1), byte_at(from + 74 + group * 4 + l),
             &out.numbers[l * kEight], [](int bits) { return 2 * bits + 1; });
   return out;
 }
 
 GridGroup read_iq1_s(const std::byte* from, int group) {
   const auto high = word_at<uint16_t>(from + 34 + group * 2);
-  GridGroup out = group_of(WeightFormat::iq1, half_of(from));
+  GridGroup out = group_of(WeightFormat::iq1, half_at(from));
   out.scales.fill(odd(high >> 12 & 7));
   for (int l = 0; l < 4; ++l) {
-    const int place = byte_of(from + 2 + group * 4 + l) | (high >> 3 * l & 7) << 8;
+    const int place = byte_at(from + 2 + group * 4 + l) | (high >> 3 * l & 7) << 8;
     put_iq1(kIq1Grid[place], (high & 0x8000) != 0, &out.numbers[l * kEight]);
   }
   return out;
@@ -152,8 +144,8 @@ GridGroup read_iq1_m(const std::byte* from, int group) {
   GridGroup out = group_of(WeightFormat::iq1, f16_to_float(d));
   for (int half = 0; half < 2; ++half) out.scales[half] = odd(three_bits >> 3 * half & 7);
   for (int l = 0; l < 4; ++l) {
-    const int high = byte_of(from + 32 + group * 2 + l / 2) >> 4 * (l % 2);
-    const int place = byte_of(from + group * 4 + l) | (high & 7) << 8;
+    const int high = byte_at(from + 32 + group * 2 + l / 2) >> 4 * (l % 2);
+    const int place = byte_at(from + group * 4 + l) | (high & 7) << 8;
     put_iq1(kIq1Grid[place], (high & 8) != 0, &out.numbers[l * kEight]);
   }
   return out;
@@ -166,27 +158,27 @@ int8_t third_at(int byte, int i) {
 }
 
 GridGroup read_tq1_0(const std::byte* from, int group) {
-  GridGroup out = group_of(WeightFormat::tq, half_of(from + 52));
+  GridGroup out = group_of(WeightFormat::tq, half_at(from + 52));
   out.scales.fill(1);
   for (int i = 0; i < 32; ++i) {
     const int at = group * 32 + i;  // 5 times 32 numbers in 32 bytes, 5 times 16, 4 times 4
     if (at < 160) {
-      out.numbers[i] = third_at(byte_of(from + at % 32), at / 32);
+      out.numbers[i] = third_at(byte_at(from + at % 32), at / 32);
     } else if (at < 240) {
-      out.numbers[i] = third_at(byte_of(from + 32 + (at - 160) % 16), (at - 160) / 16);
+      out.numbers[i] = third_at(byte_at(from + 32 + (at - 160) % 16), (at - 160) / 16);
     } else {
-      out.numbers[i] = third_at(byte_of(from + 48 + (at - 240) % 4), (at - 240) / 4);
+      out.numbers[i] = third_at(byte_at(from + 48 + (at - 240) % 4), (at - 240) / 4);
     }
   }
   return out;
 }
 
 GridGroup read_tq2_0(const std::byte* from, int group) {
-  GridGroup out = group_of(WeightFormat::tq, half_of(from + 64));
+  GridGroup out = group_of(WeightFormat::tq, half_at(from + 64));
   out.scales.fill(1);
   for (int i = 0; i < 32; ++i)
     out.numbers[i] =
-        static_cast<int8_t>((byte_of(from + group / 4 * 32 + i) >> 2 * (group % 4) & 3) - 1);
+        static_cast<int8_t>((byte_at(from + group / 4 * 32 + i) >> 2 * (group % 4) & 3) - 1);
   return out;
 }
 

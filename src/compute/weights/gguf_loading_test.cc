@@ -6,6 +6,8 @@
 #include <cstring>
 #include <map>
 
+#include "base/worker_pool.h"
+#include "compute/kernels/embedding.h"
 #include "compute/kernels/task_product.h"
 #include "compute/weights/gguf_blocks.h"
 #include "compute/weights/gguf_rows.h"
@@ -127,8 +129,59 @@ TEST(GgufLoading, ProductsReadTheNumbersOfTheFile) {
       }
     }
   }
-  EXPECT_EQ(types[true], 12);
-  EXPECT_EQ(types[false], 9);
+  EXPECT_EQ(types[true], 18);
+  EXPECT_EQ(types[false], 3);
+}
+
+TEST(GgufLoading, EmbeddingsAreTheRoundedNumbersOfTheFile) {
+  const TypeSource source;
+  WorkerPool workers({.num_workers = 1});
+  Backend backend = *Backend::create(Isa::ref, workers, 0);
+  int types = 0;
+  for (const auto& [name, matrix] : source.matrices()) {
+    const Loaded loaded = load(source, WeightFormat::bf16, [&](WeightLoader& l) {
+      return l.embedding(name, static_cast<int>(matrix.rows), static_cast<int>(matrix.k));
+    });
+    const PackedWeight& w = loaded.weight;
+    const MatrixFormat format = format_of_blocks(matrix.type->id);
+    const bool kept = has_block_scales(format.format) || format == kQ8Format;
+    EXPECT_EQ((MatrixFormat{w.format, w.group}), kept ? format : MatrixFormat{}) << name;
+    if (!kept || !keeps_values(matrix.type->id)) continue;
+    ++types;
+    std::vector<float> want(static_cast<size_t>(matrix.rows * matrix.k)), got(want.size());
+    read_blocks(*matrix.type, matrix.data, std::ssize(want), want.data());
+    std::vector<TokenId> ids;
+    for (int row = 0; row < w.n; ++row) ids.push_back(TokenId{row});
+    embed(backend, ids, w, {got.data(), matrix.rows, matrix.k});
+    for (size_t i = 0; i < want.size(); ++i)
+      ASSERT_EQ(got[i], to_float(from_float<Bf16>(want[i]))) << name << " " << i;
+  }
+  EXPECT_EQ(types, 17);
+}
+
+TEST(GgufLoading, QueriesKeysAndValuesStayApartByFormat) {
+  const TypeSource source;
+  const auto formats_of = [&](std::initializer_list<const char*> types) {
+    WeightLoader::Options options;
+    options.source = &source;
+    WeightLoader loader = WeightLoader::measuring(options);
+    std::vector<WeightLoader::Part> parts;
+    for (const char* const type : types)
+      parts.push_back({std::string(type) + ".weight", static_cast<int>(source.matrix(type).rows)});
+    const auto k = static_cast<int>(source.matrix(*types.begin()).k);
+    std::vector<std::pair<WeightFormat, int>> out;
+    for (const PackedWeight& w : loader.stacked_by_format(parts, k))
+      out.emplace_back(w.format, w.n / static_cast<int>(source.matrix("Q4_K").rows));
+    EXPECT_EQ(loader.format_changes().joined.num_products, 0);
+    return out;
+  };
+  using Formats = std::vector<std::pair<WeightFormat, int>>;
+  EXPECT_EQ(formats_of({"Q4_K", "Q4_K", "Q6_K"}),
+            (Formats{{WeightFormat::q4_k, 2}, {WeightFormat::q6_k, 1}}));
+  EXPECT_EQ(formats_of({"Q5_K", "Q8_0", "Q4_K"}),
+            (Formats{{WeightFormat::q5_k, 1}, {WeightFormat::q8_0, 1}, {WeightFormat::q4_k, 1}}));
+  EXPECT_EQ(formats_of({"Q4_K", "Q4_K", "Q4_K"}), (Formats{{WeightFormat::q4_k, 3}}));
+  EXPECT_EQ(formats_of({"F16", "Q4_K", "Q4_K"}), (Formats{{WeightFormat::bf16, 3}}));
 }
 
 TEST(GgufLoading, PartsOfSeveralTypesAreBytes) {
@@ -146,7 +199,12 @@ TEST(GgufLoading, PartsOfSeveralTypesAreBytes) {
   EXPECT_EQ(format_of(load_stack(source, {"Q4_K", "Q6_K"}, WeightFormat::int4)), int4);
   EXPECT_EQ(format_of(load_matrix(source, "Q4_K.weight", WeightFormat::int4)),
             (MatrixFormat{WeightFormat::q4_k, kGgufGroup}));
-  EXPECT_EQ(format_of(load_matrix(source, "Q6_K.weight", WeightFormat::int8)), bytes);
+  for (const auto& [type, format] : {std::pair{"Q5_K.weight", WeightFormat::q5_k},
+                                     std::pair{"Q6_K.weight", WeightFormat::q6_k}}) {
+    EXPECT_EQ(format_of(load_matrix(source, type, WeightFormat::int8)),
+              (MatrixFormat{format, kGgufGroup}));
+    EXPECT_EQ(format_of(load_matrix(source, type, WeightFormat::int4)), int4);
+  }
 
   const Loaded loaded = load_stack(source, {"Q4_K", "Q6_K"});
   EXPECT_EQ(loaded.loader->format_changes().joined.num_products, 1);
@@ -184,6 +242,9 @@ TEST(GgufLoading, GatheredRowsAndColumnsKeepTheirFormatOrAreBytes) {
   expect_values(*gguf_gathered_columns(rows_of("Q4_K"), narrow), bytes, kRounded);
   expect_values(*gguf_gathered_columns(rows_of("IQ4_XS"), wide), {WeightFormat::iq4, kGgufGroup},
                 0);
+  expect_values(*gguf_gathered_columns(rows_of("Q5_K"), wide), {WeightFormat::q5_k, kGgufGroup}, 0);
+  expect_values(*gguf_gathered_columns(rows_of("Q6_K"), wide), {WeightFormat::q6_k, kGgufGroup}, 0);
+  expect_values(*gguf_gathered_columns(rows_of("Q3_K"), wide), {WeightFormat::q3_k, kGgufGroup}, 0);
 }
 
 // Each scale of float16 in a block is made an infinity.
@@ -193,7 +254,13 @@ TEST(GgufLoading, BlockScalesThatAreNotFiniteAreRefused) {
     const char* type;
     int64_t scale;  // its offset in the block
   };
-  for (const Place& place : {Place{"Q4_K", 0}, {"Q4_K", 2}, {"IQ4_XS", 0}, {"TQ2_0", 64}}) {
+  for (const Place& place : {Place{"Q4_K", 0},
+                             {"Q4_K", 2},
+                             {"IQ4_XS", 0},
+                             {"TQ2_0", 64},
+                             {"Q5_K", 2},
+                             {"Q6_K", 208},
+                             {"Q3_K", 108}}) {
     const GgufMatrix& matrix = source.matrix(place.type);
     std::vector<std::byte> row(matrix.data, matrix.data + matrix.row_bytes());
     RowScratch scratch;

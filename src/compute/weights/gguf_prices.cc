@@ -12,12 +12,16 @@
 namespace hocket {
 namespace {
 
-// Matrices that are never under scales in memory: embedding, head, gates, kv_b_proj.
-bool stays_plain(std::string_view name) {
-  if (name == "output.weight") return true;
-  constexpr std::string_view kPlain[] = {"token_embd.weight", "_inp.weight",
-                                         "_inp_shexp.weight", "attn_kv_b.weight",
-                                         "attn_k_b.weight",   "attn_v_b.weight"};
+bool is_embedding_or_head(std::string_view name) {
+  return name == "token_embd.weight" || name == "output.weight";
+}
+
+// Matrices that are never under scales in memory: gates, kv_b_proj, embedding and head in other
+// formats than those of GGUF.
+bool stays_plain(std::string_view name, MatrixFormat held) {
+  if (is_embedding_or_head(name)) return !is_of_gguf(held);
+  constexpr std::string_view kPlain[] = {"_inp.weight", "_inp_shexp.weight", "attn_kv_b.weight",
+                                         "attn_k_b.weight", "attn_v_b.weight"};
   return std::ranges::any_of(kPlain, [&](std::string_view end) { return name.ends_with(end); });
 }
 
@@ -32,7 +36,8 @@ int64_t bytes_in_memory(MatrixFormat format, int64_t numbers) {
       return numbers / 2 + groups;
     default:
       if (has_block_scales(format.format))
-        return numbers / 2 + numbers / kScaleBlock * block_scales_size(format.format) / kPanelN;
+        return numbers / kIntegerBlockK * tile_bytes(format.format) / kPanelN +
+               numbers / kScaleBlock * block_scales_size(format.format) / kPanelN;
       return numbers +
              groups * (scale_size(format.format) + (format.format == WeightFormat::int8 ? 1 : 0));
   }
@@ -45,9 +50,10 @@ std::vector<GgufPrice> gguf_prices(const GgufFile& file, WeightFormat quantize) 
   for (const GgufFile::Part& part : file.parts())
     for (const auto& [name, tensor] : part.header.tensors) {
       if (tensor.type->block == 1 || tensor.shape.size() < 2) continue;
-      MatrixFormat format = stays_plain(name) ? MatrixFormat{} : format_of_blocks(tensor.type->id);
+      MatrixFormat format = format_of_blocks(tensor.type->id);
+      if (stays_plain(name, format)) format = {};
       const MatrixFormat held = format;
-      if (held.is_scaled())
+      if (held.is_scaled() && !is_embedding_or_head(name))
         format = format_asked(held, quantize, static_cast<int>(tensor.shape.back()));
       std::string words(weight_format_name(format.format));
       if (format.is_scaled()) words += fmt::format(" in groups of {}", format.group);

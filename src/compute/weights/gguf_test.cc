@@ -65,7 +65,7 @@ TEST(Gguf, ScaledRowsHaveTheNumbersOfTheirBlocks) {
       ++types;
     }
   }
-  EXPECT_EQ(types, 13);
+  EXPECT_EQ(types, 19);
 }
 
 TEST(Gguf, ScalesThatAreNotFiniteAreRefused) {

@@ -13,12 +13,9 @@
 #include "compute/weights/random_weights.h"
 
 namespace hocket {
-namespace {
 
 constexpr int64_t kAlignment = 64;
 constexpr std::chrono::milliseconds kProgressEvery{50};
-
-}  // namespace
 
 struct WeightLoader::State {
   bool measuring = true;
@@ -56,7 +53,6 @@ struct WeightLoader::State {
   void run(int tasks, Body body);
 };
 
-// Keeps the error, if there is one.
 template <class Value>
 std::optional<Value> WeightLoader::State::keep(Result<Value> result) {
   if (result) return *std::move(result);
@@ -69,14 +65,13 @@ void* WeightLoader::State::take(int64_t bytes) {
   const int64_t offset = used;
   used += round_up(bytes, kAlignment);
   claimed.add_all(bytes);
-  if (measuring) return nullptr;
+  if (measuring || bytes == 0) return nullptr;
   HOCKET_CHECK(used <= options.bytes);  // loading asks for more than was measured
   // Weights that were packed before are only read: the returned views are const.
   if (!filling()) return const_cast<std::byte*>(options.packed) + offset;
   return (options.memory != nullptr ? options.memory : memory.data()) + offset;
 }
 
-// Counts the whole claim as filled, padding included.
 void WeightLoader::State::finish_claim() {
   if (measuring || error) return;
   done = used;
@@ -114,9 +109,6 @@ PackedWeight WeightLoader::State::claim(MatrixFormat format, int n, int k) {
   packed.scales = static_cast<const std::byte*>(take(packed.scale_bytes()));
   packed.zeros = static_cast<const uint8_t*>(take(packed.zero_bytes()));
   packed.column_scales = static_cast<const float*>(take(packed.column_scale_bytes()));
-  if (packed.column_scale_bytes() == 0) packed.column_scales = nullptr;
-  if (packed.scale_bytes() == 0) packed.scales = nullptr;
-  if (packed.zero_bytes() == 0) packed.zeros = nullptr;
   return packed;
 }
 
@@ -164,9 +156,8 @@ PackedWeight WeightLoader::State::load(const Product& product) {
 
 bool WeightLoader::State::sound(const MatrixReader& reader) {
   Result<void> checked = reader.check_contents();
-  if (checked) return true;
-  error = std::move(checked).error();
-  return false;
+  if (!checked) error = std::move(checked).error();
+  return !error;
 }
 
 void WeightLoader::State::fill(const MatrixReader& reader, const PlacedPart& part,
@@ -302,6 +293,20 @@ PackedWeight WeightLoader::stacked(std::span<const Part> parts, int k, Bias bias
   return state_->load({.parts = stack.parts, .n = stack.n, .k = k, .bias = bias});
 }
 
+std::vector<PackedWeight> WeightLoader::stacked_by_format(std::span<const Part> parts, int k,
+                                                          Bias bias) {
+  const auto format_of = [&](const Part& part) {
+    const std::optional<MatrixReader> reader = state_->open(part.name, part.n, k);
+    return reader ? reader->format() : MatrixFormat{};
+  };
+  std::vector<PackedWeight> out;
+  for (size_t begin = 0, end = 1; begin < parts.size(); begin = end++) {
+    while (end < parts.size() && are_joined(format_of(parts[begin]), format_of(parts[end]))) ++end;
+    out.push_back(stacked(parts.subspan(begin, end - begin), k, bias));
+  }
+  return out;
+}
+
 PackedWeight WeightLoader::plain_matrix(const std::string& name, int n, int k, Bias bias) {
   return plain_stacked(std::array{Part{name, n}}, k, bias);
 }
@@ -316,15 +321,18 @@ PackedWeight WeightLoader::head(const std::string& name, int n, int k) {
   return state_->load({{&part, 1}, n, k, Product::Quantized::to_int8});
 }
 
+PackedWeight WeightLoader::embedding(const std::string& name, int n, int k) {
+  const PlacedPart part{name, n, 0, kPanelN};
+  return state_->load({{&part, 1}, n, k, Product::Quantized::by_gguf});
+}
+
 ExpertWeights WeightLoader::swiglu(const SwigluNames& names, int hidden, int intermediate,
                                    Bias bias) {
   const PlacedPart halves[] = {{names.gate, intermediate, 0, 2 * kPanelN},
                                {names.up, intermediate, kPanelN, 2 * kPanelN}};
   ExpertWeights out;
-  out.gate_up = state_->load({.parts = halves,
-                              .n = static_cast<int>(2 * round_up(intermediate, 2 * kPanelN)),
-                              .k = hidden,
-                              .bias = bias});
+  const auto n = static_cast<int>(2 * round_up(intermediate, 2 * kPanelN));
+  out.gate_up = state_->load({.parts = halves, .n = n, .k = hidden, .bias = bias});
   out.down = matrix(names.down, hidden, intermediate, bias);
   return out;
 }
@@ -357,12 +365,8 @@ std::span<const float> WeightLoader::vector(const std::string& name, int n, floa
 std::span<const float> WeightLoader::taps(std::span<const Part> parts, int num_taps) {
   std::vector<Floats> all;
   for (const auto& [name, n] : parts) all.push_back({name, {{n, 1, num_taps}}, n * num_taps});
-  return state_->load_floats(all, [=](std::span<float> numbers) {
-    const std::vector<float> by_channel(numbers.begin(), numbers.end());
-    const size_t channels = numbers.size() / num_taps;
-    for (size_t i = 0; i < numbers.size(); ++i)
-      numbers[i % num_taps * channels + i / num_taps] = by_channel[i];
-  });
+  return state_->load_floats(
+      all, [=](std::span<float> numbers) { put_by_tap(numbers, static_cast<size_t>(num_taps)); });
 }
 
 int64_t WeightLoader::bytes() const {
@@ -374,8 +378,7 @@ uint64_t WeightLoader::fingerprint() const {
 }
 
 Result<void> WeightLoader::status() const {
-  if (state_->error) return std::unexpected(*state_->error);
-  return {};
+  return state_->error ? Result<void>(std::unexpected(*state_->error)) : Result<void>();
 }
 
 std::vector<std::string> WeightLoader::narrowed_from() const {

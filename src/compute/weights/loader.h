@@ -55,8 +55,10 @@ struct FormatChanges {
 // Returns the format in memory of numbers that the files hold in `held`, if Options::quantize is
 // `asked`; bf16 asks for nothing. Formats that already take about as few bits stay.
 constexpr WeightFormat format_asked(WeightFormat held, WeightFormat asked) {
-  const bool stays = held == WeightFormat::int4 || has_block_scales(held) ||
-                     (held == WeightFormat::q8_0 && asked == WeightFormat::int8);
+  const bool has_more_bits =
+      held == WeightFormat::q8_0 || held == WeightFormat::q5_k || held == WeightFormat::q6_k;
+  const bool stays = has_more_bits ? asked == WeightFormat::int8
+                                   : held == WeightFormat::int4 || has_block_scales(held);
   return asked == WeightFormat::bf16 || stays ? held : asked;
 }
 
@@ -109,11 +111,18 @@ class WeightLoader {
     int n = 0;
   };
   PackedWeight stacked(std::span<const Part> parts, int k, Bias bias = Bias::none);
-  // Load a matrix that is never quantized in memory: embedding, gate; or several, stacked.
+  // The same, but neighbours stay apart if GGUF files hold them in several formats.
+  std::vector<PackedWeight> stacked_by_format(std::span<const Part> parts, int k,
+                                              Bias bias = Bias::none);
+  // Load a matrix that is never quantized in memory: gate; or several, stacked.
   PackedWeight plain_matrix(const std::string& name, int n, int k, Bias bias = Bias::none);
   PackedWeight plain_stacked(std::span<const Part> parts, int k, Bias bias = Bias::none);
-  // Loads the output head: int8 if `quantize` is int8 or int4, else not quantized.
+  // Loads the output head: in the format of a GGUF file where it is q8_0 or has block scales; else
+  // int8 if `quantize` is int8 or int4, or not quantized.
   PackedWeight head(const std::string& name, int n, int k);
+  // Loads the embedding: in the format of a GGUF file where it is q8_0 or has block scales; else
+  // not quantized.
+  PackedWeight embedding(const std::string& name, int n, int k);
   // Loads gate [i, k], up [i, k] and down [k, i] in the layout of experts.h.
   struct SwigluNames {
     std::string gate, up, down;

@@ -15,20 +15,21 @@ bool pack_plain(const MatrixReader& from, const RowMove& move, const PackedWeigh
   return true;
 }
 
-// Packs float16 scales and integer scales into S, for q4_k also the minima.
+// Packs float16 scales and integer scales into S, Q4kScales also the minima.
 template <class S>
 void pack_block_scales(const ScaledRows& rows, int packed_row, const PackedWeight& to) {
+  constexpr int kScales = std::extent_v<decltype(S::scales)>;  // a column's
   for (int64_t row = 0; row < rows.scales.rows; ++row)
-    for (int64_t g = 0; g < rows.scales.cols; ++g) {
-      const int64_t column = packed_row + row, at = column % kPanelN;
-      auto& block = const_cast<S&>(to.block_scales<S>(column, g));
-      const BlockFactors by = rows.block_scales.row(row)[g / kScaleBlockGroups];
-      auto& scale = block.scales[g % kScaleBlockGroups][at];
-      scale = static_cast<std::remove_reference_t<decltype(scale)>>(rows.scales.row(row)[g]);
+    for (int64_t i = 0; i < rows.scales.cols; ++i) {
+      const int64_t column = packed_row + row, at = column % kPanelN, in_block = i % kScales;
+      auto& block = const_cast<S&>(to.block_scales<S>(column, i / kScales * kScaleBlockGroups));
+      const BlockFactors by = rows.block_scales.row(row)[i / kScales];
+      auto& scale = block.scales[in_block][at];
+      scale = static_cast<std::remove_reference_t<decltype(scale)>>(rows.scales.row(row)[i]);
       block.d[at] = float_to_f16(by.d);
       if constexpr (std::is_same_v<S, Q4kScales>) {
         block.dmin[at] = float_to_f16(by.dmin);
-        block.mins[g % kScaleBlockGroups][at] = rows.zeros.row(row)[g];
+        block.mins[in_block][at] = rows.zeros.row(row)[i];
       }
     }
 }
@@ -44,15 +45,22 @@ PackedScales pack_scaled(const ScaledRows& rows, int packed_row, const PackedWei
     pack_rows<uint8_t>(numbers, packed_row, data);
   if (to.format == WeightFormat::int8 || to.format == WeightFormat::q8_0)
     pack_int8_rows(numbers, packed_row, data);
-  if (to.format == WeightFormat::int4 || has_block_scales(to.format))
+  if (to.format == WeightFormat::int4 || to.format == WeightFormat::q4_k || has_table(to.format))
     pack_int4_rows(numbers, packed_row, data);
+  if (to.format == WeightFormat::q5_k) pack_q5_k_rows(numbers, packed_row, data);
+  if (to.format == WeightFormat::q6_k) pack_q6_k_rows(numbers, packed_row, data);
   if (to.format == WeightFormat::mxfp4 || to.format == WeightFormat::nvfp4)
     pack_fp4_rows(numbers, packed_row, data);
   for (size_t row = 0; row < rows.column_scales.size(); ++row)
     const_cast<float*>(to.column_scales)[packed_row + row] = rows.column_scales[row];
   if (has_block_scales(to.format)) {
-    to.format == WeightFormat::q4_k ? pack_block_scales<Q4kScales>(rows, packed_row, to)
-                                    : pack_block_scales<TableScales>(rows, packed_row, to);
+    if (has_minima(to.format)) {
+      pack_block_scales<Q4kScales>(rows, packed_row, to);
+    } else if (has_scales_of_16(to.format)) {
+      pack_block_scales<ScalesOf16>(rows, packed_row, to);
+    } else {
+      pack_block_scales<TableScales>(rows, packed_row, to);
+    }
     return {};
   }
   PackedScales scales;

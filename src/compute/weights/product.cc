@@ -23,6 +23,13 @@ Stack stack_of(std::span<const WeightLoader::Part> parts) {
   return stack;
 }
 
+void put_by_tap(std::span<float> numbers, size_t num_taps) {
+  const std::vector<float> by_channel(numbers.begin(), numbers.end());
+  const size_t channels = numbers.size() / num_taps;
+  for (size_t i = 0; i < numbers.size(); ++i)
+    numbers[i % num_taps * channels + i / num_taps] = by_channel[i];
+}
+
 Floats bias_of(const PlacedPart& part) {
   return {module_of(part.name) + ".bias", {{part.n}, {1, part.n}}, part.n};
 }
@@ -32,12 +39,17 @@ int tasks_at_once(int64_t task_bytes, int tasks, size_t num_workers) {
   return static_cast<int>(std::min<int64_t>(std::max(kReleaseBytes / task_bytes, busy), tasks));
 }
 
+bool is_of_gguf(MatrixFormat format) {
+  return has_block_scales(format.format) || format == kQ8Format;
+}
+
+bool are_joined(MatrixFormat a, MatrixFormat b) {
+  return a == b || !is_of_gguf(a) || !is_of_gguf(b);
+}
+
 MatrixFormat common_format(MatrixFormat a, MatrixFormat b) {
   if (a == b) return a;
-  const auto is_of_file = [](MatrixFormat f) {
-    return has_block_scales(f.format) || f == kQ8Format;
-  };
-  return is_of_file(a) && is_of_file(b) ? kQ8Format : MatrixFormat{};
+  return is_of_gguf(a) && is_of_gguf(b) ? kQ8Format : MatrixFormat{};
 }
 
 MatrixFormat format_asked(MatrixFormat held, WeightFormat asked, int k) {
@@ -50,7 +62,9 @@ MatrixFormat format_in_memory(const WeightLoader::Options& options, MatrixFormat
                               Product::Quantized quantized) {
   if (options.dtype == DType::f32) return {WeightFormat::f32, 0};
   if (quantized == Product::Quantized::never) return {};
+  if (quantized == Product::Quantized::by_gguf) return is_of_gguf(held) ? held : MatrixFormat{};
   if (quantized == Product::Quantized::to_int8) {
+    if (is_of_gguf(held)) return held;
     if (options.quantize == WeightFormat::bf16) return {};
     return {WeightFormat::int8, whole_group(k)};
   }

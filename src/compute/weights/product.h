@@ -18,7 +18,12 @@ namespace hocket {
 struct Product {
   std::span<const PlacedPart> parts;
   int n = 0, k = 0;
-  enum class Quantized : uint8_t { never, to_int8, allowed } quantized = Quantized::allowed;
+  enum class Quantized : uint8_t {
+    never,
+    to_int8,
+    allowed,
+    by_gguf
+  } quantized = Quantized::allowed;
   Bias bias = Bias::none;
 };
 
@@ -36,6 +41,9 @@ struct Stack {
 };
 Stack stack_of(std::span<const WeightLoader::Part> parts);
 
+// Changes [channels][taps] to [taps][channels].
+void put_by_tap(std::span<float> numbers, size_t num_taps);
+
 // Returns the bias of the outputs of a part.
 Floats bias_of(const PlacedPart& part);
 
@@ -49,6 +57,11 @@ MatrixFormat format_in_memory(const WeightLoader::Options& options, MatrixFormat
 
 // Returns that of matrices with k columns that the files hold in `held`.
 MatrixFormat format_asked(MatrixFormat held, WeightFormat asked, int k);
+// Returns true for q8_0 and formats with block scales, which only GGUF files have.
+bool is_of_gguf(MatrixFormat format);
+// Returns false for neighbours of a product that are not one matrix in memory, since GGUF files
+// hold them in two formats.
+bool are_joined(MatrixFormat a, MatrixFormat b);
 // Returns the format of matrices of which the files hold some in `a` and some in `b`: q8_0 if
 // they differ and each is q8_0 or has block scales, else bf16 if they differ.
 MatrixFormat common_format(MatrixFormat a, MatrixFormat b);

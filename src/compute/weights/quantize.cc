@@ -232,15 +232,19 @@ void dequantize_scaled_rows(const ScaledRows& rows, View<float> out) {
       } else if (format == WeightFormat::nvfp4) {
         for (int i = begin; i < end; ++i)
           to[i] = kFp4Values[numbers[i]] * scale * rows.column_scales[r];
-      } else if (format == WeightFormat::q4_k) {
+      } else if (has_minima(format)) {
         const BlockFactors by = rows.block_scales.row(r)[g / kScaleBlockGroups];
         const float both = by.d * scale, min = by.dmin * rows.zeros.row(r)[g];
         for (int i = begin; i < end; ++i) to[i] = both * static_cast<float>(numbers[i]) - min;
       } else if (has_table(format)) {
         const NumberTable& table = number_table(format);
-        const float both = rows.block_scales.row(r)[g / kScaleBlockGroups].d * table.unit * scale;
+        const float both = rows.block_scales.row(r)[begin / kScaleBlock].d * table.unit * scale;
         for (int i = begin; i < end; ++i)
           to[i] = both * static_cast<float>(table.numbers[numbers[i]]);
+      } else if (format == WeightFormat::q6_k) {
+        const float both = rows.block_scales.row(r)[begin / kScaleBlock].d * scale;
+        for (int i = begin; i < end; ++i)
+          to[i] = both * static_cast<float>(numbers[i] - kQ6kOffset);
       } else {
         const int zero = rows.zeros.row(r)[g];
         for (int i = begin; i < end; ++i) to[i] = static_cast<float>(numbers[i] - zero) * scale;
@@ -283,9 +287,11 @@ ScaledRows RowScratch::scaled(MatrixFormat format, int64_t rows, int64_t k) {
   HOCKET_CHECK(format.is_scaled());
   const int64_t groups = (k + format.group - 1) / format.group;
   if (std::ssize(numbers_) < rows * k) numbers_.resize(rows * k);
-  if (std::ssize(scales_) < rows * groups)
-    scales_.resize(rows * groups), zeros_.resize(rows * groups);
-  ScaledRows out{format, {numbers_.data(), rows, k}, {scales_.data(), rows, groups}, {}, {}, {}};
+  const int64_t num_scales = has_scales_of_16(format.format) ? 2 * groups : groups;
+  if (std::ssize(scales_) < rows * num_scales)
+    scales_.resize(rows * num_scales), zeros_.resize(rows * num_scales);
+  ScaledRows out{format, {numbers_.data(), rows, k}, {scales_.data(), rows, num_scales}, {}, {},
+                 {}};
   if (is_integer(format.format)) out.zeros = {zeros_.data(), rows, groups};
   if (has_block_scales(format.format)) {
     const int64_t blocks = round_up(groups, kScaleBlockGroups) / kScaleBlockGroups;

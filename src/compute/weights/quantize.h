@@ -4,7 +4,9 @@
 //   int8, int4   (number - zero) * scale
 //   q8_0         the same with zeros of 128
 //   q4_k         number * (block_scale * scale) - block_min * min
-//   iq4 to tq    table[number] * (block_scale * unit * scale)
+//   q5_k         the same
+//   iq4 to iq1_m   table[number] * (block_scale * unit * scale)
+//   q6_k         (number - 32) * (block_scale * scale)
 //   mxfp4        number (e2m1) * scale, a power of two
 //   mxfp8        number (e4m3) * scale, a power of two
 //   nvfp4        number (e2m1) * scale (e4m3), exactly, then * column_scale
@@ -47,14 +49,17 @@ struct BlockFactors {
 struct ScaledRows {
   MatrixFormat format;
   View<uint8_t> numbers;            // [rows, k]
-  View<float> scales;               // [rows, groups]; with block scales: integers
-  View<uint8_t> zeros;              // [rows, groups]; int8, int4, q8_0: zeros; q4_k: minima
+  View<float> scales;               // [rows, groups]; with block scales: integers, and those of
+                                    // 16 numbers [rows, 2 * groups]
+  View<uint8_t> zeros;              // [rows, groups]; int8, int4, q8_0: zeros; q4_k, q5_k: minima
   View<BlockFactors> block_scales;  // [rows, blocks], if the format has them
   std::span<float> column_scales;   // [rows]; nvfp4
 
-  int group_begin(int64_t g) const { return static_cast<int>(g) * format.group; }
+  // k under one scale.
+  int scale_k() const { return has_scales_of_16(format.format) ? format.group / 2 : format.group; }
+  int group_begin(int64_t g) const { return static_cast<int>(g) * scale_k(); }
   int group_end(int64_t g) const {
-    const int64_t end = (g + 1) * format.group;
+    const int64_t end = (g + 1) * scale_k();
     return static_cast<int>(end < numbers.cols ? end : numbers.cols);
   }
 };

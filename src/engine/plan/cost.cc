@@ -36,7 +36,7 @@ Result<ModelCost> ModelCost::measure(const ModelChoice& choice) {
   cost.add_states(choice.dtype);
   WeightLoader loader = WeightLoader::measuring(choice.loader_options());
   const int rows = model.vocab_size, cols = model.hidden_size;
-  cost.add_matrix(WeightPart::embedding, loader.plain_matrix(family->embedding_name(), rows, cols));
+  cost.add_matrix(WeightPart::embedding, loader.embedding(family->embedding_name(), rows, cols));
   for (int i = 0; i < model.num_layers; ++i)
     cost.add_layer(family->load_layer(model, family->names, i, all_experts(model), loader));
   loader.vector(family->final_norm_name(), model.hidden_size);
@@ -149,9 +149,11 @@ void ModelCost::add_mlp(WeightPart part, Op op, const ExpertWeights& mlp, int in
 
 void ModelCost::add_layer(const Layer& layer) {
   const LayerWeights& weights = layer.weights;
+  for (const PackedWeight& matrix : weights.gqa.qkv)
+    add_stage_matrix(WeightPart::attention, Op::attn_in, matrix);
   for (const PackedWeight* matrix :
-       {&weights.gqa.qkv, &weights.mla.down, &weights.mla.q_up, &weights.delta.in,
-        &weights.delta.gates, &weights.delta.decay_up, &weights.delta.z_up})
+       {&weights.mla.down, &weights.mla.q_up, &weights.delta.in, &weights.delta.gates,
+        &weights.delta.decay_up, &weights.delta.z_up})
     add_stage_matrix(WeightPart::attention, Op::attn_in, *matrix);
   for (const PackedWeight* matrix :
        {&weights.gqa.output, &weights.mla.output, &weights.delta.output})

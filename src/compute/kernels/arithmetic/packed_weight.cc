@@ -101,6 +101,39 @@ void pack_int4_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed
                     });
 }
 
+namespace {
+
+// Packs the lower four bits of each number as int4, and the upper kBits bits into lines of their
+// own, one behind the lines of 4 / kBits quads.
+template <int kBits>
+void pack_k_rows(View<const uint8_t> rows, int64_t row_begin, int64_t block_bytes,
+                 uint8_t* packed) {
+  constexpr int kHalf = kIntegerBlockK / 2, kPartQuads = 4 / kBits;
+  constexpr uint32_t kLow = 0x0f0f0f0f, kHigh = 0x01010101 * ((1 << kBits) - 1);
+  pack_integer_rows(rows, row_begin, block_bytes, packed, [](const uint8_t* numbers, uint8_t* to) {
+    for (int k = 0; k < kHalf; to += kQuadStep) {
+      uint32_t high = 0;
+      for (int i = 0; i < kPartQuads; ++i, k += kQuad, to += kQuadStep) {
+        const uint32_t first = quad_at(numbers + k), second = quad_at(numbers + kHalf + k);
+        const uint32_t low = (first & kLow) | (second & kLow) << 4;
+        std::memcpy(to, &low, kQuad);
+        high |= ((first >> 4 & kHigh) | (second >> 4 & kHigh) << kBits) << 2 * kBits * i;
+      }
+      std::memcpy(to, &high, kQuad);
+    }
+  });
+}
+
+}  // namespace
+
+void pack_q5_k_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed) {
+  pack_k_rows<1>(rows, row_begin, tile_bytes(WeightFormat::q5_k), packed);
+}
+
+void pack_q6_k_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed) {
+  pack_k_rows<2>(rows, row_begin, tile_bytes(WeightFormat::q6_k), packed);
+}
+
 void pack_fp4_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed) {
   constexpr int kEight = 8, kEights = kBlockK / kEight;
   const int64_t k_blocks = round_up(rows.cols, kBlockK) / kBlockK;
@@ -126,6 +159,9 @@ const NumberTable& number_table(WeightFormat format) {
       {{8, 25, 43, -8, -25, -43}, 0.125f},                                              // iq2
       {{-9, -7, -1, 1, 7, 9}, 0.125f},                                                  // iq1
       {{-1, 0, 1, 2}, 1},                                                               // tq
+      {{-4, -3, -2, -1, 0, 1, 2, 3}, 1},                                                // q3_k
+      {{8, 25, 43, -8, -25, -43}, 0.125f},                                              // iq2_s
+      {{-9, -7, -1, 1, 7, 9}, 0.125f},                                                  // iq1_m
   };
   HOCKET_CHECK(has_table(format));
   return kTables[table_index(format)];

@@ -4,7 +4,12 @@
 //   int8, q8_0       [n / 16 panels][k / 64 blocks][16 quads][16 columns][4]
 //   int4             [n / 16 panels][k / 64 blocks][8 quads][16 columns][4], two numbers per byte:
 //                    quad q in the low half, quad q + 8 in the high half
-//   q4_k, iq4 to tq  as int4
+//   q4_k, formats with a table   as int4
+//   q5_k             [n / 16 panels][k / 64 blocks][2 parts]: the lower four bits of four quads as
+//                    int4, then [16 columns][4] bytes of their fifth bits: bit 2i is that of the
+//                    number in the low half of quad i, bit 2i + 1 that of the number in the high
+//   q6_k             [n / 16 panels][k / 64 blocks][4 parts]: the same for two quads and the upper
+//                    two bits, at bits 4i and 4i + 2
 //   mxfp8            as fp8
 //   mxfp4, nvfp4     [n / 16 panels][k / 32 blocks][4 eights][16 columns][8], two numbers per byte:
 //                    ascending k from the lowest bits on
@@ -21,16 +26,19 @@
 //   q8_0  (number - 128) times the scale of its column and group of 32 k
 //   q4_k  number times the scale of its column and group of 32 k, minus the minimum of these;
 //         numbers 0..15, scales and minima as Q4kScales hold them
+//   q5_k  the same; numbers 0..31
 //   iq4 to tq   entry `number` of the format's table, times the scale of its column and group of
 //         32 k, which TableScales hold
+//   q3_k, iq2_s, iq1_m   the same with a scale for each 16 k of a group, which ScalesOf16 hold
+//   q6_k  (number - 32) times such a scale; numbers 0..63
 //   mxfp4   e2m1, times the scale of its column and group of 32 k, which is e8m0: 2^(byte - 127)
 //   mxfp8   e4m3, times such a scale
 //   nvfp4   e2m1, times the scale of its column and group of 16 k, which is e4m3; the finished
 //           product is multiplied by the column's scale
 // Number times group scale is a bf16, exactly; it is zero or not below 2^-126.
 //
-// Scales are bytes for the last three, fp16 for int4 and q8_0, else fp32. In q4_k one Q4kScales,
-// in formats with a table one TableScales has those of a panel and eight groups.
+// Scales are bytes for the last three, fp16 for int4 and q8_0, else fp32. One Q4kScales,
+// TableScales or ScalesOf16 has those of a panel and eight groups.
 #pragma once
 
 #include <cstdint>
@@ -69,6 +77,10 @@ constexpr int tile_bytes(WeightFormat f) {
     case WeightFormat::mxfp4:
     case WeightFormat::nvfp4:
       return 256;
+    case WeightFormat::q5_k:
+      return 640;
+    case WeightFormat::q6_k:
+      return 768;
     default:
       return has_block_scales(f) ? 512 : 0;
   }
@@ -78,8 +90,8 @@ constexpr int scale_size(WeightFormat f) {
   return is_mx(f) ? 1 : f == WeightFormat::int4 || f == WeightFormat::q8_0 ? 2 : 4;
 }
 
-// The scales and minima of one panel and eight groups of q4_k: d times a scale and dmin times a
-// minimum, both float16 times six bits and exact.
+// The scales and minima of one panel and eight groups of q4_k and q5_k: d times a scale and dmin
+// times a minimum, both float16 times six bits and exact.
 struct Q4kScales {
   uint16_t d[kPanelN], dmin[kPanelN];
   uint8_t scales[kScaleBlockGroups][kPanelN], mins[kScaleBlockGroups][kPanelN];
@@ -92,14 +104,23 @@ struct TableScales {
   int8_t scales[kScaleBlockGroups][kPanelN];
 };
 static_assert(sizeof(TableScales) == 160);
+// The scales of one panel and eight groups, two a group: d, a float16, times the table's unit,
+// times an integer.
+struct ScalesOf16 {
+  uint16_t d[kPanelN];
+  int8_t scales[2 * kScaleBlockGroups][kPanelN];
+};
+static_assert(sizeof(ScalesOf16) == 288);
+inline constexpr int kQ6kOffset = 32;  // the number of q6_k that means 0
 
-// The numbers of a format with a table: of IQ4_XS, IQ3_XXS, IQ3_S, IQ2_XXS, IQ1_S, TQ1_0 and TQ2_0.
+// The numbers of a format with a table: of IQ4_XS, IQ3_XXS, IQ3_S, IQ2_XXS, IQ1_S, TQ1_0 and TQ2_0;
+// of Q3_K, IQ2_XS and IQ2_S, IQ1_M.
 struct NumberTable {
   alignas(16) int8_t numbers[16];
   float unit;  // a power of two that multiplies all scales
 };
 constexpr int kNumTables =
-    static_cast<int>(WeightFormat::tq) - static_cast<int>(WeightFormat::iq4) + 1;
+    static_cast<int>(WeightFormat::iq1_m) - static_cast<int>(WeightFormat::iq4) + 1;
 constexpr WeightFormat table_format(int index) {
   return static_cast<WeightFormat>(static_cast<int>(WeightFormat::iq4) + index);
 }
@@ -110,7 +131,8 @@ constexpr int table_index(WeightFormat f) {
 const NumberTable& number_table(WeightFormat format);
 // Returns the bytes of the scales of one panel and eight groups. Precondition: has_block_scales(f).
 constexpr int64_t block_scales_size(WeightFormat f) {
-  return f == WeightFormat::q4_k ? sizeof(Q4kScales) : sizeof(TableScales);
+  if (has_scales_of_16(f)) return sizeof(ScalesOf16);
+  return has_minima(f) ? sizeof(Q4kScales) : sizeof(TableScales);
 }
 
 // A matrix that the model's weight memory owns.
@@ -154,8 +176,8 @@ struct PackedWeight {
     return data_bytes() + scale_bytes() + zero_bytes() + column_scale_bytes();
   }
 
-  // Returns the scales of a column's panel and group g. S: Q4kScales for q4_k, TableScales for
-  // formats with a table.
+  // Returns the scales of a column's panel and group g. S: Q4kScales, TableScales or ScalesOf16, as
+  // the format has them.
   template <class S>
   const S& block_scales(int64_t column, int64_t g) const {
     HOCKET_CHECK(has_block_scales(format));
@@ -192,6 +214,8 @@ void pack_rows(View<const T> rows, int64_t row_begin, T* packed);
 // activations of 0).
 void pack_int8_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed);
 void pack_int4_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed);
+void pack_q5_k_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed);
+void pack_q6_k_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed);
 void pack_fp4_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed);  // mxfp4, nvfp4
 
 // Read and write scale `at` of a matrix without block scales. A stored scale is rounded to the

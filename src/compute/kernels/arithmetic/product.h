@@ -47,8 +47,12 @@ struct Product {
 //   q4_k        s = sum of x * number, exact in int32
 //               acc = fma(float(s), x_scale * scale, acc)
 //               acc = fma(-(x_scale * float(x_sum)), min, acc)
+//   q5_k        the same
 //   iq4 to tq   s = sum of x * table[number], exact in int32
 //               acc = fma(float(s), x_scale * scale, acc)
+//   q3_k, iq2_s, iq1_m, q6_k   two integer scales a group
+//               s = scale0 * (sum of its first 16 x * number) + scale1 * (that of the others)
+//               acc = fma(float(s), x_scale * (d * unit), acc); |s| < 2^24: float(s) is exact
 //   mxfp4, mxfp8, nvfp4   the canonical product of x and number * scale, which are bf16, exactly
 //
 // fp8, mxfp4, mxfp8, nvfp4: x is bf16. Others: x is int8 as QuantizeRow makes it (rows.h),

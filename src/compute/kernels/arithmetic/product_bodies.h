@@ -16,6 +16,9 @@ void product_int4(const ScaledProduct<int8_t>& p);
 void product_q8_0(const ScaledProduct<int8_t>& p);
 void product_q4_k(const ScaledProduct<int8_t>& p);
 void product_table(const ScaledProduct<int8_t>& p);
+void product_q5_k(const ScaledProduct<int8_t>& p);
+void product_q6_k(const ScaledProduct<int8_t>& p);
+void product_table_of_16(const ScaledProduct<int8_t>& p);
 }  // namespace hocket::ref
 
 namespace hocket::cpu {
@@ -66,11 +69,17 @@ void avx2_product_int4(const ScaledProduct<int8_t>& p);
 void avx2_product_q8_0(const ScaledProduct<int8_t>& p);
 void avx2_product_q4_k(const ScaledProduct<int8_t>& p);
 void avx2_product_table(const ScaledProduct<int8_t>& p);
+void avx2_product_q5_k(const ScaledProduct<int8_t>& p);
+void avx2_product_q6_k(const ScaledProduct<int8_t>& p);
+void avx2_product_table_of_16(const ScaledProduct<int8_t>& p);
 void avx512_vnni_product_int8(const ScaledProduct<int8_t>& p);
 void avx512_vnni_product_int4(const ScaledProduct<int8_t>& p);
 void avx512_vnni_product_q8_0(const ScaledProduct<int8_t>& p);
 void avx512_vnni_product_q4_k(const ScaledProduct<int8_t>& p);
 void avx512_vnni_product_table(const ScaledProduct<int8_t>& p);
+void avx512_vnni_product_q5_k(const ScaledProduct<int8_t>& p);
+void avx512_vnni_product_q6_k(const ScaledProduct<int8_t>& p);
+void avx512_vnni_product_table_of_16(const ScaledProduct<int8_t>& p);
 // The same without unpacking weights for many rows: faster where the shifts that unpack have units
 // of their own beside those that multiply.
 void avx512_vnni_product_int4_in_place(const ScaledProduct<int8_t>& p);
@@ -90,10 +99,16 @@ void amx_group_product_int4(const ScaledProduct<int8_t>& p);
 void amx_group_product_q8_0(const ScaledProduct<int8_t>& p);
 void amx_group_product_q4_k(const ScaledProduct<int8_t>& p);
 void amx_group_product_table(const ScaledProduct<int8_t>& p);
+void amx_group_product_q5_k(const ScaledProduct<int8_t>& p);
+void amx_group_product_q6_k(const ScaledProduct<int8_t>& p);
+void amx_group_product_table_of_16(const ScaledProduct<int8_t>& p);
 void amx_emulated_group_product_int8(const ScaledProduct<int8_t>& p);
 void amx_emulated_group_product_int4(const ScaledProduct<int8_t>& p);
 void amx_emulated_group_product_q8_0(const ScaledProduct<int8_t>& p);
 void amx_emulated_group_product_q4_k(const ScaledProduct<int8_t>& p);
 void amx_emulated_group_product_table(const ScaledProduct<int8_t>& p);
+void amx_emulated_group_product_q5_k(const ScaledProduct<int8_t>& p);
+void amx_emulated_group_product_q6_k(const ScaledProduct<int8_t>& p);
+void amx_emulated_group_product_table_of_16(const ScaledProduct<int8_t>& p);
 
 }  // namespace hocket::cpu

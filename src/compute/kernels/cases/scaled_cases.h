@@ -15,8 +15,9 @@ struct ScaledCase {
 };
 
 // Formats of GGUF, in groups of 32; those with a table have the same bodies.
-inline constexpr WeightFormat kGgufFormats[] = {WeightFormat::q8_0, WeightFormat::q4_k,
-                                                WeightFormat::iq4, WeightFormat::iq2};
+inline constexpr WeightFormat kGgufFormats[] = {
+    WeightFormat::q8_0, WeightFormat::q4_k, WeightFormat::q5_k, WeightFormat::q6_k,
+    WeightFormat::iq4,  WeightFormat::iq2,  WeightFormat::q3_k, WeightFormat::iq2_s};
 
 constexpr int mx_group(WeightFormat format) {
   return format == WeightFormat::nvfp4 ? kNvfp4Group : kMxGroup;
@@ -54,9 +55,9 @@ struct ScaledMatrix {
   std::vector<float> bias, column_scales;  // [n]
   PackedWeight weight;                     // has neither
 
-  // Returns the minimum of the number's group, which only q4_k has.
+  // Returns the minimum of the number's group, which only q4_k and q5_k have.
   double minimum(int n, int k) const {
-    if (weight.format != WeightFormat::q4_k) return 0;
+    if (!has_minima(weight.format)) return 0;
     const Q4kScales& block = weight.block_scales<Q4kScales>(n, k / weight.group);
     const int column = n % kPanelN, group = k / weight.group % kScaleBlockGroups;
     return f16_to_float(block.dmin[column]) * block.mins[group][column];
@@ -64,11 +65,19 @@ struct ScaledMatrix {
   // Returns the value that number (n, k) stands for, without the column's scale.
   double value(int n, int k) const {
     const uint8_t number = numbers[int64_t{n} * weight.k + k];
-    if (weight.format == WeightFormat::q4_k) {
+    if (has_minima(weight.format)) {
       const Q4kScales& block = weight.block_scales<Q4kScales>(n, k / weight.group);
       const int column = n % kPanelN, group = k / weight.group % kScaleBlockGroups;
       const double scale = f16_to_float(block.d[column]) * block.scales[group][column];
       return scale * number - minimum(n, k);
+    }
+    if (has_scales_of_16(weight.format)) {
+      const auto& block = weight.block_scales<ScalesOf16>(n, k / weight.group);
+      const double d = f16_to_float(block.d[n % kPanelN]);
+      const double scale = d * block.scales[k % kScaleBlock / 16][n % kPanelN];
+      if (weight.format == WeightFormat::q6_k) return scale * (number - kQ6kOffset);
+      const NumberTable& table = number_table(weight.format);
+      return scale * table.unit * table.numbers[number];
     }
     if (has_table(weight.format)) {
       const auto& block = weight.block_scales<TableScales>(n, k / weight.group);
@@ -90,6 +99,8 @@ struct ScaledMatrix {
 inline uint8_t random_number(WeightFormat format, std::mt19937& random) {
   while (true) {
     const auto byte = static_cast<uint8_t>(random());
+    if (format == WeightFormat::q5_k) return byte & 31;
+    if (format == WeightFormat::q6_k) return byte & 63;
     if (format == WeightFormat::int4 || has_block_scales(format) || format == WeightFormat::mxfp4 ||
         format == WeightFormat::nvfp4)
       return byte & 15;
@@ -113,6 +124,8 @@ inline float random_scale(WeightFormat format, Values kind, std::mt19937& random
 
 inline void pack_numbers(View<const uint8_t> rows, int64_t row_begin, const PackedWeight& w) {
   auto* to = static_cast<uint8_t*>(const_cast<void*>(w.data));
+  if (w.format == WeightFormat::q5_k) return pack_q5_k_rows(rows, row_begin, to);
+  if (w.format == WeightFormat::q6_k) return pack_q6_k_rows(rows, row_begin, to);
   if (w.format == WeightFormat::int4 || has_block_scales(w.format))
     return pack_int4_rows(rows, row_begin, to);
   if (w.format == WeightFormat::int8 || w.format == WeightFormat::q8_0)
@@ -132,7 +145,8 @@ inline void fill(std::mt19937& random, Q4kScales& block) {
     for (auto& group : *integers)
       for (uint8_t& integer : group) integer = static_cast<uint8_t>(random() % 64);
 }
-inline void fill(std::mt19937& random, TableScales& block) {
+template <class S>  // TableScales or ScalesOf16
+void fill(std::mt19937& random, S& block) {
   for (uint16_t& d : block.d) d = random_half(random);
   for (auto& group : block.scales)
     for (int8_t& integer : group) integer = static_cast<int8_t>(random());
@@ -158,8 +172,10 @@ inline ScaledMatrix scaled_matrix(const ScaledCase& c, std::mt19937& random,
   auto* const zeros = reinterpret_cast<uint8_t*>(scales + w.scale_bytes());
   w.data = m.memory.data();
   w.scales = scales;
-  if (c.format == WeightFormat::q4_k) {
+  if (has_minima(c.format)) {
     fill_block_scales<Q4kScales>(random, w);
+  } else if (has_scales_of_16(c.format)) {
+    fill_block_scales<ScalesOf16>(random, w);
   } else if (has_table(c.format)) {
     fill_block_scales<TableScales>(random, w);
   } else {

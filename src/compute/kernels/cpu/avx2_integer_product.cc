@@ -5,11 +5,13 @@
 //          q8_0 is the same, and so are formats with a table, with 128 added to their numbers.
 //   int4, q4_k   VPMADDUBSW multiplies bytes. Eight quads can be summed in 16 bits, because
 //          8 * 2 * 15 * 127 < 2^15.
+//   q5_k   The same with four quads, because 4 * 2 * 31 * 127 < 2^15.
 #include <immintrin.h>
 
 #include <type_traits>
 
 #include "compute/kernels/arithmetic/product_bodies.h"
+#include "compute/kernels/cpu/avx2_numbers.h"
 #include "compute/kernels/cpu/avx2_registers.h"
 #include "compute/kernels/cpu/row_counts.h"
 
@@ -49,20 +51,10 @@ inline void prepare_half(const int8_t* x, int32_t* to) {
   }
 }
 
-inline __m256i load_words(const std::byte* from) {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
-}
-
 template <int R>
 inline void clear(__m256i (&sums)[R][2]) {
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) sums[r][0] = sums[r][1] = _mm256_setzero_si256();
-}
-
-// Returns the numbers in the low or high halves of bytes, a byte each.
-template <bool kHigh>
-inline __m256i nibbles_of(__m256i bytes) {
-  return _mm256_and_si256(kHigh ? _mm256_srli_epi16(bytes, 4) : bytes, _mm256_set1_epi8(15));
 }
 
 // sums += x . w for R rows by 16 columns of half a block. numbers_of turns loaded bytes into
@@ -93,19 +85,21 @@ inline void add_wide_half(const int32_t* x, const std::byte* w, NumbersOf number
   }
 }
 
-// The same for int4 and q4_k; kHigh: numbers in the high halves of bytes. x [R][8 quads].
-template <bool kHigh, int R>
-inline void add_half_int4(const int32_t* x, const std::byte* w, __m256i (&sums)[R][2]) {
+// The same for int4, q4_k and q5_k, quads from kQuad on; kHigh: numbers in the high halves of
+// bytes. x [R][8 quads].
+template <WeightFormat kFormat, bool kHigh, int kQuad = 0, int R>
+inline void add_half_int4(const int32_t* x, const std::byte* tile, __m256i (&sums)[R][2]) {
+  constexpr int kEnd = kFormat == WeightFormat::q5_k ? kQuad + 4 : kHalfQuads;
   __m256i words[R][2];  // sums of even, and of odd pairs of k, in 16 bits
   clear(words);
-#pragma GCC unroll 2
-  for (int quad = 0; quad < kHalfQuads; ++quad, ++x, w += 4 * kPanelN) {
+#pragma GCC unroll 4
+  for (int quad = kQuad; quad < kEnd; ++quad) {
     __m256i numbers[2];
 #pragma GCC unroll 2
-    for (int h = 0; h < 2; ++h) numbers[h] = nibbles_of<kHigh>(load_words(w + h * 4 * kLanes));
+    for (int h = 0; h < 2; ++h) numbers[h] = numbers_of_quad<kFormat, kHigh>(tile, quad, h);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      const __m256i a = _mm256_set1_epi32(x[r * kHalfWords<WeightFormat::int4>]);
+      const __m256i a = _mm256_set1_epi32(x[r * kHalfWords<WeightFormat::int4> + quad]);
 #pragma GCC unroll 2
       for (int h = 0; h < 2; ++h) {
         words[r][h] = _mm256_add_epi16(words[r][h], _mm256_maddubs_epi16(numbers[h], a));
@@ -119,6 +113,7 @@ inline void add_half_int4(const int32_t* x, const std::byte* w, __m256i (&sums)[
     for (int h = 0; h < 2; ++h)
       sums[r][h] =
           _mm256_add_epi32(sums[r][h], _mm256_madd_epi16(words[r][h], _mm256_set1_epi16(1)));
+  if constexpr (kEnd < kHalfQuads) add_half_int4<kFormat, kHigh, kEnd>(x, tile, sums);
 }
 
 // Adds the half block number `half` of a panel.
@@ -140,7 +135,8 @@ inline void add_half(const int32_t* x, const std::byte* panel, int half, __m256i
     half % 2 == 0 ? add_wide_half(x, tile, by_table(std::false_type()), sums)
                   : add_wide_half(x, tile, by_table(std::true_type()), sums);
   } else {
-    half % 2 == 0 ? add_half_int4<false>(x, tile, sums) : add_half_int4<true>(x, tile, sums);
+    half % 2 == 0 ? add_half_int4<kFormat, false>(x, tile, sums)
+                  : add_half_int4<kFormat, true>(x, tile, sums);
   }
 }
 
@@ -153,10 +149,7 @@ inline __m256 load_scales(const std::byte* scales, int64_t at) {
   return _mm256_loadu_ps(reinterpret_cast<const float*>(scales));
 }
 
-inline __m256 load_f16(const uint16_t* from) {
-  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
-}
-// Loads the scales or minima of eight columns of one group of q4_k.
+// Loads the scales or minima of eight columns of one group of q4_k or q5_k.
 inline __m256 load_block_scales(const uint16_t* halves, const uint8_t* integers) {
   const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(integers));
   return _mm256_mul_ps(load_f16(halves), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)));
@@ -172,11 +165,11 @@ struct GroupFactors {
   float unit;  // the table's
 };
 
-// Starts the sums of a group at -zero * x_sum. q4_k has no zeros; q8_0 and tables have kOffset as
-// zero of all columns.
+// Starts the sums of a group at -zero * x_sum. q4_k and q5_k have no zeros; q8_0 and tables have
+// kOffset as zero of all columns.
 template <WeightFormat kFormat, int R>
 inline void begin_group(const GroupFactors& f, __m256i (&sums)[R][2]) {
-  if constexpr (kFormat == WeightFormat::q4_k) return clear(sums);
+  if constexpr (has_minima(kFormat)) return clear(sums);
   if constexpr (kHasOffset<kFormat>) {
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
@@ -195,8 +188,8 @@ inline void begin_group(const GroupFactors& f, __m256i (&sums)[R][2]) {
 }
 // acc = fma(float(sum), x_scale * scale, acc), then acc = fma(-(x_scale * float(x_sum)), min, acc)
 template <int R>
-inline void finish_q4_k_group(const GroupFactors& f, const Q4kScales& block, int group,
-                              const __m256i (&sums)[R][2], __m256 (&acc)[R][2]) {
+inline void finish_group_with_minima(const GroupFactors& f, const Q4kScales& block, int group,
+                                     const __m256i (&sums)[R][2], __m256 (&acc)[R][2]) {
   const int i = group % kScaleBlockGroups;
 #pragma GCC unroll 2
   for (int h = 0; h < 2; ++h) {
@@ -263,8 +256,8 @@ void multiply_panel(const ScaledProduct<int8_t>& p, const int32_t* x, int row, i
     for (const int end = half + group_halves < halves ? half + group_halves : halves; half < end;
          ++half)
       add_half<R, kFormat>(x, w, half, table, sums);
-    if constexpr (kFormat == WeightFormat::q4_k) {
-      finish_q4_k_group(f, blocks[group / kScaleBlockGroups], group, sums, acc);
+    if constexpr (has_minima(kFormat)) {
+      finish_group_with_minima(f, blocks[group / kScaleBlockGroups], group, sums, acc);
     } else {
       finish_group<kFormat>(f, group, sums, acc);
       if constexpr (kFormat != kTable) f.scales += kPanelN * scale_size(kFormat);
@@ -310,6 +303,9 @@ void avx2_product_q8_0(const ScaledProduct<int8_t>& p) {
 }
 void avx2_product_q4_k(const ScaledProduct<int8_t>& p) {
   product<WeightFormat::q4_k>(p);
+}
+void avx2_product_q5_k(const ScaledProduct<int8_t>& p) {
+  product<WeightFormat::q5_k>(p);
 }
 void avx2_product_table(const ScaledProduct<int8_t>& p) {
   product<kTable>(p);

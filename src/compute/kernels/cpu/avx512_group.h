@@ -1,4 +1,4 @@
-// Loads the zeros, scales and minima of a group, sixteen columns at a time.
+// Loads the numbers, zeros, scales and minima of a group, sixteen columns at a time.
 #pragma once
 
 #include <immintrin.h>
@@ -24,7 +24,7 @@ inline __m512 load_scales(const std::byte* scales, int64_t at) {
 inline __m512 load_f16(const uint16_t* from) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
 }
-// The scales and minima of one group of q4_k: float16 times an integer, exactly.
+// The scales and minima of one group of q4_k or q5_k: float16 times an integer, exactly.
 struct GroupScales {
   __m512 scale, min;
 };
@@ -52,8 +52,51 @@ inline __m512i load_table(const NumberTable& table, uint8_t add) {
   return _mm512_maskz_broadcast_i32x4(0xffff,
                                       _mm_add_epi8(numbers, _mm_set1_epi8(static_cast<char>(add))));
 }
-// One body serves all formats with a table.
-constexpr WeightFormat kTable = WeightFormat::iq4;
+// One body serves all formats with a table, and another those with scales of 16 numbers.
+constexpr WeightFormat kTable = WeightFormat::iq4, kTableOf16 = WeightFormat::q3_k;
+
+// The factors of one group with scales of 16 numbers.
+struct ScalesOf16Group {
+  __m512 scales[2], factor;  // integers; d * unit
+};
+inline ScalesOf16Group load_scales_of_16(const std::byte* panel_scales, int group, float unit) {
+  const auto& block = reinterpret_cast<const ScalesOf16*>(panel_scales)[group / kScaleBlockGroups];
+  const auto integers = [&](int half) {
+    const int8_t* const from = block.scales[group % kScaleBlockGroups * 2 + half];
+    return _mm512_cvtepi32_ps(
+        _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+  };
+  return {{integers(0), integers(1)}, _mm512_mul_ps(load_f16(block.d), _mm512_set1_ps(unit))};
+}
+
+// Returns the stored numbers of a quad, 0..15 of a block, a byte each; those of a table are looked
+// up.
+template <WeightFormat kFormat>
+inline __m512i numbers_of_quad(const std::byte* tile, int quad, __m512i table) {
+  constexpr int kLine = 64, kQuads = 8;
+  if constexpr (tile_bytes(kFormat) == tile_bytes(WeightFormat::int8))
+    return _mm512_loadu_si512(tile + quad * kLine);
+  constexpr int kBits =  // that have lines of their own
+      kFormat == WeightFormat::q5_k   ? 1
+      : kFormat == WeightFormat::q6_k ? 2
+                                      : 0;
+  constexpr int kPartQuads = kBits == 0 ? kQuads : 4 / kBits;
+  const int in_part = quad % kPartQuads;
+  const bool high = quad >= kQuads;
+  const std::byte* const part =
+      tile + quad % kQuads / kPartQuads * (kPartQuads + (kBits > 0 ? 1 : 0)) * kLine;
+  const __m512i line = _mm512_loadu_si512(part + in_part * kLine);
+  const __m512i numbers =
+      _mm512_and_si512(high ? _mm512_srli_epi16(line, 4) : line, _mm512_set1_epi8(15));
+  if constexpr (has_table(kFormat)) return _mm512_shuffle_epi8(table, numbers);
+  if constexpr (kBits == 0) return numbers;
+  const __m512i upper = _mm512_loadu_si512(part + kPartQuads * kLine);
+  const int shift = 4 - kBits * (2 * in_part + (high ? 1 : 0));
+  const __m512i shifted = shift >= 0 ? _mm512_slli_epi16(upper, static_cast<unsigned>(shift))
+                                     : _mm512_srli_epi16(upper, static_cast<unsigned>(-shift));
+  return _mm512_or_si512(numbers,
+                         _mm512_and_si512(shifted, _mm512_set1_epi8(((1 << kBits) - 1) << 4)));
+}
 
 }  // namespace
 }  // namespace hocket::cpu

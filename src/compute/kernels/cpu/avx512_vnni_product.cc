@@ -43,11 +43,9 @@ constexpr bool kHasOffset = kFormat == WeightFormat::q8_0 || kFormat == kTable;
 template <WeightFormat kFormat>
 constexpr bool kHasZeros = kFormat == WeightFormat::int8 || kFormat == WeightFormat::int4;
 template <WeightFormat kFormat>
-inline __m512i half_of_line(__m512i line, int half, __m512i table = __m512i{}) {
+inline __m512i half_of_line(__m512i line, int half) {
   if constexpr (halves_a_line(kFormat) == 1) return line;
-  const __m512i numbers =
-      _mm512_and_si512(half == 0 ? line : _mm512_srli_epi16(line, 4), _mm512_set1_epi8(15));
-  return kFormat == kTable ? _mm512_shuffle_epi8(table, numbers) : numbers;
+  return _mm512_and_si512(half == 0 ? line : _mm512_srli_epi16(line, 4), _mm512_set1_epi8(15));
 }
 
 inline __m512i row_quad(const int8_t* x) {
@@ -91,10 +89,10 @@ inline void clear(V (&all)[R]) {
 }
 
 // Starts the sums of a group of one panel at - zero * x_sum. The x_sum of a short group fits into
-// 16 bits. q4_k has no zeros; an offset is a zero of all columns.
+// 16 bits. q4_k and q5_k have no zeros; an offset is a zero of all columns.
 template <WeightFormat kFormat, int R>
 inline void begin_group(const Panel& p, int groups, int group, bool is_short, __m512i (&sums)[R]) {
-  if constexpr (kFormat == WeightFormat::q4_k) return clear(sums);
+  if constexpr (has_minima(kFormat)) return clear(sums);
   if constexpr (kHasOffset<kFormat>) {
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
@@ -111,8 +109,8 @@ inline void begin_group(const Panel& p, int groups, int group, bool is_short, __
 }
 // acc = fma(float(sum), x_scale * scale, acc), then acc = fma(-(x_scale * float(x_sum)), min, acc)
 template <int R>
-inline void finish_q4_k_group(const Panel& p, int groups, int group, const __m512i (&sums)[R],
-                              __m512 (&acc)[R]) {
+inline void finish_group_with_minima(const Panel& p, int groups, int group,
+                                     const __m512i (&sums)[R], __m512 (&acc)[R]) {
   const GroupScales by = load_group_scales(p.scales, group);
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
@@ -128,8 +126,7 @@ inline void finish_q4_k_group(const Panel& p, int groups, int group, const __m51
 template <WeightFormat kFormat, int R>
 inline void finish_group(const Panel& p, int groups, int group, const __m512i (&sums)[R],
                          __m512 (&acc)[R]) {
-  if constexpr (kFormat == WeightFormat::q4_k)
-    return finish_q4_k_group(p, groups, group, sums, acc);
+  if constexpr (has_minima(kFormat)) return finish_group_with_minima(p, groups, group, sums, acc);
   __m512 scale;
   if constexpr (kFormat == kTable) {
     scale = load_table_scales(p.scales, group, p.unit);
@@ -148,16 +145,19 @@ inline void finish_group(const Panel& p, int groups, int group, const __m512i (&
 template <int R, WeightFormat kFormat>
 inline void multiply_block(const int8_t* x, const std::byte* tile, __m512i table,
                            __m512i (&sums)[2][R]) {
-  constexpr int kHalves = halves_a_line(kFormat);
+  constexpr int kHalves = halves_a_line(kFormat), kSteps = 2 * kHalfQuads / kHalves;
+  constexpr int kLines = tile_bytes(kFormat) / kLine;
 #pragma GCC unroll 16
-  for (int q = 0; q < 2 * kHalfQuads / kHalves; ++q) {
-    fetch_far(tile + kFar + q * kLine);
-    fetch_near(tile + kNear<kFormat> + q * kLine);
-    const __m512i line = _mm512_loadu_si512(tile + q * kLine);
+  for (int q = 0; q < kSteps; ++q) {
+#pragma GCC unroll 2
+    for (int line = q * kLines / kSteps; line < (q + 1) * kLines / kSteps; ++line) {
+      fetch_far(tile + kFar + line * kLine);
+      fetch_near(tile + kNear<kFormat> + line * kLine);
+    }
 #pragma GCC unroll 2
     for (int i = 0; i < kHalves; ++i) {
       const int half = kHalves == 1 ? q / kHalfQuads : i;
-      const __m512i w = half_of_line<kFormat>(line, i, table);
+      const __m512i w = numbers_of_quad<kFormat>(tile, q % kHalfQuads + half * kHalfQuads, table);
       const int8_t* a = x + half * kIntegerBlockK / 2 + q % kHalfQuads * 4;
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r)
@@ -366,6 +366,9 @@ void avx512_vnni_product_q8_0(const ScaledProduct<int8_t>& p) {
 }
 void avx512_vnni_product_q4_k(const ScaledProduct<int8_t>& p) {
   product_by_panels<WeightFormat::q4_k>(p);
+}
+void avx512_vnni_product_q5_k(const ScaledProduct<int8_t>& p) {
+  product_by_panels<WeightFormat::q5_k>(p);
 }
 void avx512_vnni_product_table(const ScaledProduct<int8_t>& p) {
   product_by_panels<kTable>(p);

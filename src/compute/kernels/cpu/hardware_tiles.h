@@ -29,13 +29,14 @@ struct TileConfigs {
   }
   TileConfig of[17];
 };
-constexpr TileConfigs kTilesOf64{64}, kTilesOf32{32};
+constexpr TileConfigs kTilesOf64{64}, kTilesOf32{32}, kTilesOf16{16};
 
 class HardwareTiles {
  public:
-  // k_bytes: bytes of k in one product, 64 or 32; num_rows: rows of tiles 0 to 5, at most 16.
+  // k_bytes: bytes of k in one product, 64, 32 or 16; num_rows: rows of tiles 0 to 5, at most 16.
   void configure(int k_bytes, int num_rows = 16) {
-    asm volatile("ldtilecfg %0" : : "m"((k_bytes == 64 ? kTilesOf64 : kTilesOf32).of[num_rows]));
+    const TileConfigs& all = k_bytes == 64 ? kTilesOf64 : k_bytes == 32 ? kTilesOf32 : kTilesOf16;
+    asm volatile("ldtilecfg %0" : : "m"(all.of[num_rows]));
   }
   void release() { asm volatile("tilerelease"); }
 

@@ -67,6 +67,17 @@ int int4_number(const uint8_t* panel, int k, int column) {
   const int both = panel[k / 64 * 512 + k % 32 / 4 * 64 + column * 4 + k % 4];
   return k % 64 < 32 ? both & 15 : both >> 4;
 }
+// The same for formats with kBits upper bits in lines of their own.
+template <int kBits>
+int k_number(const uint8_t* panel, int k, int column) {
+  constexpr int kPartQuads = 4 / kBits, kPartBytes = (kPartQuads + 1) * 64;
+  constexpr int kParts = 8 / kPartQuads, kMask = (1 << kBits) - 1;
+  const int quad = k % 32 / 4, high = k % 64 / 32, in_part = quad % kPartQuads;
+  const uint8_t* const part =
+      panel + (k / 64 * kParts + quad / kPartQuads) * kPartBytes + column * 4 + k % 4;
+  const int upper = part[kPartQuads * 64] >> kBits * (2 * in_part + high) & kMask;
+  return (part[in_part * 64] >> 4 * high & 15) | upper << 4;
+}
 
 // Returns the product of one row and one column.
 template <WeightFormat kFormat, class Number>
@@ -88,8 +99,10 @@ float dot(const ScaledProduct<int8_t>& p, int row, int panel, int column, Number
   return acc;
 }
 
-// Returns the product of one row and one column of q4_k.
-float dot_q4_k(const ScaledProduct<int8_t>& p, int row, int panel, int column) {
+// Returns the product of one row and one column of q4_k or q5_k.
+template <class Number>
+float dot_with_minima(const ScaledProduct<int8_t>& p, int row, int panel, int column,
+                      Number number) {
   const auto* const w = reinterpret_cast<const uint8_t*>(p.w + panel * p.panel_bytes);
   const auto* const blocks =
       reinterpret_cast<const Q4kScales*>(p.scales + panel * p.panel_scale_bytes);
@@ -97,7 +110,7 @@ float dot_q4_k(const ScaledProduct<int8_t>& p, int row, int panel, int column) {
   for (int group = 0; group < p.groups; ++group) {
     int32_t sum = 0;
     for (int k = group * kGgufGroup; k < (group + 1) * kGgufGroup; ++k)
-      sum += p.x[row * p.x_stride + k] * int4_number(w, k, column);
+      sum += p.x[row * p.x_stride + k] * number(w, k, column);
     const Q4kScales& block = blocks[group / kScaleBlockGroups];
     const int in_block = group % kScaleBlockGroups;
     const float scale = f16_to_float(block.d[column]) * block.scales[in_block][column];
@@ -123,6 +136,28 @@ float dot_table(const ScaledProduct<int8_t>& p, int row, int panel, int column) 
     const TableScales& block = blocks[group / kScaleBlockGroups];
     const float unit = f16_to_float(block.d[column]) * p.table->unit;
     const float scale = unit * block.scales[group % kScaleBlockGroups][column];
+    acc =
+        std::fma(static_cast<float>(sum), p.x_scales[int64_t{row} * p.groups + group] * scale, acc);
+  }
+  return acc;
+}
+
+// The same for formats with scales of 16 numbers; number(panel, k, column) may be negative.
+template <class Number>
+float dot_scales_of_16(const ScaledProduct<int8_t>& p, int row, int panel, int column,
+                       Number number) {
+  const auto* const w = reinterpret_cast<const uint8_t*>(p.w + panel * p.panel_bytes);
+  const auto* const blocks =
+      reinterpret_cast<const ScalesOf16*>(p.scales + panel * p.panel_scale_bytes);
+  const float unit = p.table == nullptr ? 1 : p.table->unit;
+  float acc = 0;
+  for (int group = 0; group < p.groups; ++group) {
+    const ScalesOf16& block = blocks[group / kScaleBlockGroups];
+    int32_t sum = 0;
+    for (int k = group * kGgufGroup; k < (group + 1) * kGgufGroup; ++k)
+      sum += block.scales[k % kScaleBlock / 16][column] * p.x[row * p.x_stride + k] *
+             number(w, k, column);
+    const float scale = f16_to_float(block.d[column]) * unit;
     acc =
         std::fma(static_cast<float>(sum), p.x_scales[int64_t{row} * p.groups + group] * scale, acc);
   }
@@ -197,12 +232,32 @@ void product_q8_0(const ScaledProduct<int8_t>& p) {
   integer_product<WeightFormat::q8_0>(p, int8_number);
 }
 void product_q4_k(const ScaledProduct<int8_t>& p) {
-  for_each_result(p,
-                  [&](int row, int panel, int column) { return dot_q4_k(p, row, panel, column); });
+  for_each_result(p, [&](int row, int panel, int column) {
+    return dot_with_minima(p, row, panel, column, int4_number);
+  });
+}
+void product_q5_k(const ScaledProduct<int8_t>& p) {
+  for_each_result(p, [&](int row, int panel, int column) {
+    return dot_with_minima(p, row, panel, column, k_number<1>);
+  });
+}
+void product_q6_k(const ScaledProduct<int8_t>& p) {
+  for_each_result(p, [&](int row, int panel, int column) {
+    return dot_scales_of_16(p, row, panel, column, [](const uint8_t* w, int k, int at) {
+      return k_number<2>(w, k, at) - kQ6kOffset;
+    });
+  });
 }
 void product_table(const ScaledProduct<int8_t>& p) {
   for_each_result(p,
                   [&](int row, int panel, int column) { return dot_table(p, row, panel, column); });
+}
+void product_table_of_16(const ScaledProduct<int8_t>& p) {
+  for_each_result(p, [&](int row, int panel, int column) {
+    return dot_scales_of_16(p, row, panel, column, [&](const uint8_t* w, int k, int at) {
+      return p.table->numbers[int4_number(w, k, at)];
+    });
+  });
 }
 
 }  // namespace hocket::ref

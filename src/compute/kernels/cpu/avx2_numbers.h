@@ -1,0 +1,50 @@
+// Loads numbers of fewer than eight bits and scales, eight columns at a time.
+#pragma once
+
+#include <immintrin.h>
+
+#include "compute/kernels/arithmetic/packed_weight.h"
+#include "compute/kernels/cpu/avx2_registers.h"
+
+namespace hocket::cpu {
+namespace {  // compiled for several instruction sets: nothing may be shared between units
+
+inline __m256i load_words(const std::byte* from) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+}
+
+// Returns the numbers in the low or high halves of bytes, a byte each.
+template <bool kHigh>
+inline __m256i nibbles_of(__m256i bytes) {
+  return _mm256_and_si256(kHigh ? _mm256_srli_epi16(bytes, 4) : bytes, _mm256_set1_epi8(15));
+}
+
+// Returns the stored numbers, a byte each, of quad 0..7 of the low or high halves of a block;
+// columns 8 * h and on.
+template <WeightFormat kFormat, bool kHigh>
+inline __m256i numbers_of_quad(const std::byte* tile, int quad, int h) {
+  constexpr int kLine = 4 * kPanelN, kQuads = 8;
+  constexpr int kBits =  // that have lines of their own
+      kFormat == WeightFormat::q5_k   ? 1
+      : kFormat == WeightFormat::q6_k ? 2
+                                      : 0;
+  constexpr int kPartQuads = kBits == 0 ? kQuads : 4 / kBits;
+  const int in_part = quad % kPartQuads;
+  const std::byte* const part =
+      tile + quad / kPartQuads * (kPartQuads + (kBits > 0 ? 1 : 0)) * kLine + h * 4 * kLanes;
+  const __m256i numbers = nibbles_of<kHigh>(load_words(part + in_part * kLine));
+  if constexpr (kBits == 0) return numbers;
+  const __m256i upper = load_words(part + kPartQuads * kLine);
+  const int shift = 4 - kBits * (2 * in_part + (kHigh ? 1 : 0));
+  const __m256i shifted =
+      shift >= 0 ? _mm256_slli_epi16(upper, shift) : _mm256_srli_epi16(upper, -shift);
+  return _mm256_or_si256(numbers,
+                         _mm256_and_si256(shifted, _mm256_set1_epi8(((1 << kBits) - 1) << 4)));
+}
+
+inline __m256 load_f16(const uint16_t* from) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
+
+}  // namespace
+}  // namespace hocket::cpu
