@@ -81,6 +81,9 @@ Result<void> check_input(const RequestInput& input, const EngineInfo& info) {
                         value(token))
                       .with_param("prompt"));
   }
+  if (input.prediction != nullptr)  // its tokens become rows
+    for (const TokenId token : *input.prediction)
+      if (outside(token)) return refuse(token, "prediction");
   for (const auto& [token, bias] : input.sampling.logit_bias)
     if (outside(token)) return refuse(token, "logit_bias");
   for (const TokenId token : input.sampling.allowed_ids)

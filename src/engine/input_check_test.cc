@@ -43,5 +43,21 @@ TEST(InputCheck, TokensOfImagesAreRefused) {
   EXPECT_NE(refused.error().message.find("token 5 stands for an image"), std::string::npos);
 }
 
+// They become rows, and the tokens that are added to a tokenizer may be beyond the embedding.
+TEST(InputCheck, PredictedTokensAreInTheVocabulary) {
+  EngineInfo info;
+  info.model.vocab_size = 8;
+  info.context_length = info.max_total_tokens = 16;
+  RequestInput input;
+  input.sampling.max_new_tokens = 1;
+  input.prompt = {TokenId{4}};
+  input.prediction = std::make_shared<const std::vector<TokenId>>(2, TokenId{7});
+  EXPECT_TRUE(check_input(input, info));
+  input.prediction = std::make_shared<const std::vector<TokenId>>(2, TokenId{8});
+  const Result<void> refused = check_input(input, info);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().param, "prediction");
+}
+
 }  // namespace
 }  // namespace hocket

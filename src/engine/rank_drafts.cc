@@ -50,7 +50,8 @@ void RankDrafts::plan(const Batch& batch) {
   if (module_ != nullptr) module_->plan(batch, *gate_);
 }
 
-void RankDrafts::commit(const Flight& flight, TimePoint now, double overlapped_share) {
+void RankDrafts::commit(const Flight& flight, TimePoint now,
+                        std::optional<double> overlapped_share) {
   if (gate_ == nullptr) return;
   gate_->note(*flight.batch, now,
               {.rows = module_ != nullptr ? module_->computed() : FollowedRows{},

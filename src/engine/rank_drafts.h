@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "engine/flight.h"
@@ -50,8 +51,8 @@ class RankDrafts {
   // Plans the passes of the module behind a step that has computed.
   void plan(const Batch& batch);
   // Learns from a step that was committed at `now`; its requests are still there. overlapped_share:
-  // as Speculation::note().
-  void commit(const Flight& flight, TimePoint now, double overlapped_share);
+  // as DraftOverlap::factor_of().
+  void commit(const Flight& flight, TimePoint now, std::optional<double> overlapped_share);
   // Notes that there is nothing to run.
   void note_idle();
   void forget(RequestId id);

@@ -15,7 +15,7 @@ Speculation::Speculation(Options options)
              .num_seats = options.num_seats,
              .max_drafts = options.max_drafts,
              .fixed = options.fixed}),
-      is_fixed_(options.fixed.has_value()) {
+      overlap_(options.fixed.has_value()) {
   for (int seat = options.num_seats; seat-- > 0;) free_seats_.push_back(seat);
   gate_answers_.reserve(free_seats_.size());
   seated_.resize(free_seats_.size());
@@ -45,13 +45,6 @@ void Speculation::forget(RequestId id) {
   seats_.erase(found);
 }
 
-bool Speculation::wants_tokens() {
-  if (plays_drafts()) return true;
-  if (++num_refused_ < kLookEvery) return false;
-  num_refused_ = 0;
-  return true;
-}
-
 void Speculation::offer(std::span<AnswerDrafts> answers, int max_rows) {
   const MutexLock lock(mutex_);
   gate_answers_.clear();
@@ -61,7 +54,8 @@ void Speculation::offer(std::span<AnswerDrafts> answers, int max_rows) {
     total_keys += request.len();
     const int seat = seat_of(request.id);
     if (seat >= 0) seated_[static_cast<size_t>(seat)] = &request;
-    gate_answers_.push_back({.seat = seat, .tokens = request.tokens, .most = answer.most});
+    gate_answers_.push_back(
+        {.seat = seat, .tokens = request.tokens, .most = overlap_.may_draft() ? answer.most : 0});
   }
   if (grammars_ != nullptr) grammars_->begin_checks();
   gate_.offer(total_keys, gate_answers_, max_rows);
@@ -75,7 +69,7 @@ void Speculation::offer(std::span<AnswerDrafts> answers, int max_rows) {
     answers[i].are_predicted = gate_answers_[i].kind == NgramDrafter::kPredicted;
     num_drafts += drafts.size();
   }
-  num_dry_ = num_drafts > 0 ? 0 : std::min(num_dry_ + 1, kDryOffers);
+  overlap_.note_offer(static_cast<int>(num_drafts));
 }
 
 void Speculation::note(const Batch& batch, TimePoint now, const StepCosts& costs) {
@@ -101,7 +95,7 @@ void Speculation::note(const Batch& batch, TimePoint now, const StepCosts& costs
   step.is_pure = num_prompts == 0 && costs.rows != FollowedRows::prompts && last_end_.has_value() &&
                  batch.num_rows == step.num_answers + step.num_drafts;
   step.us = last_end_ ? to_us(now - *last_end_) : 0;
-  if (step.num_drafts == 0 && !step.follows && !batch.overlapped) step.us *= costs.overlapped_share;
+  step.us *= overlap_.factor_of(step, batch.overlapped, costs.overlapped_share);
   last_end_ = now;
   if (step.num_answers > 0 || costs.rows == FollowedRows::prompts) gate_.note_step(step);
 }

@@ -4,9 +4,9 @@
 //
 //   offer() .. commit -> note()      forget() when a request has ended
 //
-// Where steps overlap, drafts need the tokens of the step under way, so a step with drafts is made
-// behind the commit of that one. It takes longer by the time that overlap would have saved; the
-// gate counts this as a part of the cost of drafts.
+// Where steps overlap, a step with drafts is made behind the commit of the one under way. The time
+// that overlap would have saved is a part of the cost of drafts
+// (policy/speculation/draft_overlap.h).
 //
 // Owner: the rank. Thread: engine, except state(). Allocates in steps with prompts only.
 #pragma once
@@ -24,6 +24,7 @@
 #include "engine/grammar/rank_grammars.h"
 #include "policy/scheduler/scheduler_counters.h"
 #include "policy/scheduler/scheduler_hooks.h"
+#include "policy/speculation/draft_overlap.h"
 #include "policy/speculation/drafter.h"
 #include "policy/speculation/speculation_gate.h"
 
@@ -58,21 +59,16 @@ class Speculation {
   };
   explicit Speculation(Options options);
 
-  // Returns true if, where steps overlap, the step under way should be committed before the next
-  // one is made, because that one may have drafts. It is true while steps have drafts, and now and
-  // then to see if they would. Call once for each step with answers.
-  bool wants_tokens();
-  // Returns true if the latest steps had drafts, which lets no step overlap another.
-  bool plays_drafts() const { return is_fixed_ || num_dry_ < kDryOffers; }
+  // As DraftOverlap.
+  bool wants_tokens() { return overlap_.wants_tokens(); }
+  bool plays_drafts() const { return overlap_.plays_drafts(); }
   // Answers SchedulerHooks::offer_drafts().
   void offer(std::span<AnswerDrafts> answers, int max_rows);
   // The costs of a step beside its rows.
   struct StepCosts {
     FollowedRows rows = FollowedRows::none;  // rows that the drafter computed since the step before
     Duration making{};                       // time that it took to make drafts and these rows
-    // Time of a step that overlaps, as a share of one that does not. Steps that could have
-    // overlapped are counted with it, because drafts prevented that.
-    double overlapped_share = 1;
+    std::optional<double> overlapped_share = 1;  // as DraftOverlap::factor_of()
   };
   // Learns from a step that was committed at `now`; its requests are still there.
   void note(const Batch& batch, TimePoint now, const StepCosts& costs);
@@ -89,8 +85,6 @@ class Speculation {
   GateState state() const;
 
  private:
-  static constexpr int kDryOffers = 4;  // in a row, until steps overlap again
-  static constexpr int kLookEvery = 8;  // overlapping steps until drafts are asked for again
   void seat(const Request& request) HOCKET_REQUIRES(mutex_);
 
   RankGrammars* const grammars_;
@@ -102,10 +96,7 @@ class Speculation {
   std::vector<GateAnswer> gate_answers_;
   std::vector<const Request*> seated_;
   std::optional<TimePoint> last_end_;
-  const bool is_fixed_;
-  // Counts for wants_tokens(): offers without drafts since the last one with some, up to
-  // kDryOffers; and how often it has returned false since it last returned true.
-  int num_dry_ = kDryOffers, num_refused_ = 0;
+  DraftOverlap overlap_;
 };
 
 }  // namespace hocket

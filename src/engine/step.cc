@@ -125,7 +125,9 @@ void RankStep::commit(Flight& flight) {
   const TimePoint now = clock_.now();
   scheduler_.commit(batch, flight.sampled, now);
   if (tier_ != nullptr) tier_->note_step(batch, flight.took());
-  drafts_.commit(flight, now, overlapped_.timing.overlapped_share());
+  const bool by_flag = runner_->info().overlap_schedule == OverlapSchedule::on;
+  drafts_.commit(flight, now,
+                 by_flag ? std::nullopt : std::optional(overlapped_.timing.overlapped_share()));
   experts_.note(flight);
   std::optional<StepTransfers> transfers;
   if (lockstep_) {

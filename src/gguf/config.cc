@@ -240,7 +240,7 @@ void read_hybrid(Reader& reader, Json& config) {
   config["linear_key_head_dim"] = reader.required("ssm.state_size");
   config["linear_value_head_dim"] = reader.required("ssm.inner_size") / value_heads;
   config["linear_conv_kernel_dim"] = reader.required("ssm.conv_kernel");
-  config["mtp_num_hidden_layers"] = 0;
+  config["mtp_num_hidden_layers"] = reader.integer("nextn_predict_layers").value_or(0);
   if (reader.architecture() == "qwen35") return;
   if (reader.architecture() == "qwen3next") read_dense_layers(reader, config);
   config["num_experts"] = reader.required("expert_count");

@@ -23,6 +23,7 @@ MODULES = {
     "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa", "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_kv_b",
     "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "mlp.gate": "ffn_gate_inp", "mlp.router": "ffn_gate_inp",
     "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    "eh_proj": "nextn.eh_proj", "enorm": "nextn.enorm", "hnorm": "nextn.hnorm", "shared_head.norm": "nextn.shared_head_norm",
     "linear_attn.in_proj_qkv": "attn_qkv", "linear_attn.in_proj_z": "attn_gate", "linear_attn.in_proj_ba": "ssm_ba",
     "linear_attn.in_proj_a": "ssm_alpha", "linear_attn.in_proj_b": "ssm_beta", "linear_attn.conv1d": "ssm_conv1d",
     "linear_attn.norm": "ssm_norm", "linear_attn.out_proj": "ssm_out",
@@ -36,11 +37,12 @@ TENSORS = {"self_attn.attention_sink_bias": "attn_sinks.weight", "self_attn.A_lo
            "mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias", "mlp.router_bias": "exp_probs_b.bias", "router.scale": "ffn_gate_inp.scale",
            "router.per_expert_scale": "ffn_down_exps.scale", "layer_scalar": "layer_output_scale.weight", "self_attn.sinks": "attn_sinks.weight", "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
            "mlp.e_score_correction_bias": "exp_probs_b.bias", "linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias"}
+BESIDE_LAYER = {"fc": "eh_proj", "pre_fc_norm_embedding": "enorm", "pre_fc_norm_hidden": "hnorm", "norm": "shared_head.norm"}
 OF_EXPERTS = {"gate_proj": "gate", "w1": "gate", "up_proj": "up", "w3": "up", "down_proj": "down", "w2": "down"}
 ARCHITECTURES = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3", "Qwen3MoeForCausalLM": "qwen3moe",
                  "DeepseekV2ForCausalLM": "deepseek2", "DeepseekV3ForCausalLM": "deepseek2", "Glm4MoeForCausalLM": "glm4moe",
                  "GptOssForCausalLM": "gpt-oss", "MiniMaxM2ForCausalLM": "minimax-m2", "Qwen3NextForCausalLM": "qwen3next",
-                 "Qwen3_5ForCausalLM": "qwen35", "Qwen3_5MoeForConditionalGeneration": "qwen35moe", "Qwen3VLMoeForConditionalGeneration": "qwen3vlmoe",
+                 "Qwen3_5ForCausalLM": "qwen35", "Qwen3_5MoeForConditionalGeneration": "qwen35moe", "Qwen3_5MoeForCausalLM": "qwen35moe", "Qwen3VLMoeForConditionalGeneration": "qwen3vlmoe",
                  "Llama4ForCausalLM": "llama4", "Mistral4ForCausalLM": "mistral4", "Ernie4_5_MoeForCausalLM": "ernie4_5-moe",
                  "MiMoV2FlashForCausalLM": "mimo2", "Step3p7ForConditionalGeneration": "step35", "Gemma4ForCausalLM": "gemma4",
                  "KimiLinearForCausalLM": "kimi-linear"}
@@ -75,6 +77,16 @@ def split_qkvz(x, c):
     return np.concatenate([flat(q), flat(k), flat(v)]), flat(z)
 
 
+def behind_layers(name, c):
+    """The name of a tensor of the module for multi-token prediction, which is a layer behind the others."""
+    parts = name.split(".")
+    if parts[0] != "mtp":
+        return name
+    if parts[1] == "layers":
+        return ".".join(["model.layers", str(c["num_hidden_layers"] + int(parts[2])), *parts[3:]])
+    return f"model.layers.{c['num_hidden_layers']}.{BESIDE_LAYER[parts[1]]}.weight"
+
+
 def turned(x, heads):
     """Rows of q and k from halves that turn together to neighbours that do."""
     return x.reshape(heads, 2, x.shape[0] // heads // 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
@@ -84,7 +96,7 @@ def change(arch, c, module, name, x):
     """The numbers of one tensor as the converter writes them."""
     if arch == "llama" and module in ("self_attn.q_proj", "self_attn.k_proj"):
         return turned(x, c["num_attention_heads" if "q_proj" in module else "num_key_value_heads"])
-    if arch in (*HYBRID, "step35") and ("layernorm" in module or module in ("self_attn.q_norm", "self_attn.k_norm", "norm")):
+    if arch in (*HYBRID, "step35") and name.endswith("norm.weight") and module != "linear_attn.norm":
         return x + np.float32(1)
     if module == "linear_attn.conv1d":
         x = x[:, 0]
@@ -279,11 +291,18 @@ def write_latents(w, arch, c):
     return rotated
 
 
+def num_modules(arch, c):
+    """llama.cpp's converter leaves out the module of qwen3next."""
+    return c.get("mtp_num_hidden_layers", 0) if arch in ("qwen35", "qwen35moe") else 0
+
+
 def write_metadata(w, arch, c):
     dims = c.get("global_head_dim") or c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
     w.add_context_length(c["max_position_embeddings"])
     w.add_embedding_length(c["hidden_size"])
-    w.add_block_count(c["num_hidden_layers"])
+    w.add_block_count(c["num_hidden_layers"] + num_modules(arch, c))
+    if num_modules(arch, c):
+        w.add_nextn_predict_layers(num_modules(arch, c))
     w.add_feed_forward_length(c.get("intermediate_size_mlp") or c.get("intermediate_size") or 0)
     if arch not in SLIDING:
         w.add_head_count(c["num_attention_heads"])
@@ -324,10 +343,14 @@ def main():
     c = json.loads((folder / "config.json").read_text())
     arch = ARCHITECTURES[c["architectures"][0]]
     c = c | c.get("text_config", {}) | {"architectures": c["architectures"]}
+    tensors = read_folder(folder)
+    if not any(name.startswith("mtp.") for name in tensors):
+        c["mtp_num_hidden_layers"] = 0
     w = gguf.GGUFWriter(target, arch)
     write_metadata(w, arch, c)
     layers = {}
-    for name, x in read_folder(folder).items():
+    for name, x in tensors.items():
+        name = behind_layers(name, c)
         parts = name.split(".")
         if name == "model.embed_tokens.weight":
             w.add_tensor("token_embd.weight", x)
@@ -335,7 +358,7 @@ def main():
             w.add_tensor("output_norm.weight", change(arch, c, "norm", name, x))
         elif name == "lm_head.weight":
             w.add_tensor("output.weight", x)
-        elif name.startswith("model.layers.") and int(parts[2]) < c["num_hidden_layers"]:
+        elif name.startswith("model.layers.") and int(parts[2]) < c["num_hidden_layers"] + num_modules(arch, c):
             layers.setdefault(int(parts[2]), {})[".".join(parts[3:])] = x
     for i, layer in sorted(layers.items()):
         for name, x in convert_layer(arch, c, layer).items():

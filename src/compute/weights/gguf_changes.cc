@@ -101,9 +101,11 @@ StoredTensor tensor_of(std::shared_ptr<const StoredRows> rows, std::vector<int64
 }
 
 bool is_changed_norm(std::string_view name) {
-  constexpr std::string_view kNorms[] = {"input_layernorm.weight",
-                                         "post_attention_layernorm.weight",
-                                         "self_attn.q_norm.weight", "self_attn.k_norm.weight"};
+  constexpr std::string_view kNorms[] = {
+      "input_layernorm.weight",  "post_attention_layernorm.weight",
+      "self_attn.q_norm.weight", "self_attn.k_norm.weight",
+      ".enorm.weight",           ".hnorm.weight",
+      ".shared_head.norm.weight"};
   return name == "model.norm.weight" ||
          std::ranges::any_of(kNorms, [&](std::string_view norm) { return name.ends_with(norm); });
 }

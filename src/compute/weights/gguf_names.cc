@@ -10,6 +10,8 @@
 namespace hocket {
 namespace {
 
+constexpr int64_t kMaxModules = 512;  // for multi-token prediction
+
 struct ModuleName {
   std::string_view folder, gguf, other = {};
 };
@@ -150,7 +152,26 @@ GgufLocation location_in_layer(std::string_view tensor) {
   return location;
 }
 
+// Tensors of Qwen's module that stand beside its layer, and their names in other families.
+constexpr std::pair<std::string_view, std::string_view> kBesideLayer[] = {
+    {"fc.", "eh_proj."},
+    {"pre_fc_norm_embedding.", "enorm."},
+    {"pre_fc_norm_hidden.", "hnorm."},
+    {"norm.", "shared_head.norm."}};
+
 }  // namespace
+
+std::string name_behind_layers(std::string_view name, int64_t num_layers) {
+  std::string_view module = name;
+  if (!take_prefix(module, "mtp.")) return std::string(name);
+  for (const auto& [qwen, usual] : kBesideLayer)
+    if (module.starts_with(qwen))
+      return fmt::format("model.layers.{}.{}{}", num_layers, usual, module.substr(qwen.size()));
+  const std::optional<int64_t> layer =
+      take_prefix(module, "layers.") ? take_number(module) : std::nullopt;
+  if (!layer || *layer > kMaxModules) return std::string(name);
+  return fmt::format("model.layers.{}.{}", num_layers + *layer, module);
+}
 
 GgufLocation gguf_location(std::string_view name) {
   if (name == "model.embed_tokens.weight") return {.name = "token_embd.weight"};

@@ -18,4 +18,9 @@ struct GgufLocation {
 // Returns the location of "model.layers.3.mlp.experts.7.gate_proj.weight" and its like.
 GgufLocation gguf_location(std::string_view name);
 
+// Returns "model.layers.48.eh_proj.weight" for "mtp.fc.weight" and its like, with the names that
+// GGUF gives to modules for multi-token prediction: they are layers behind those of the model. Any
+// other name stays.
+std::string name_behind_layers(std::string_view name, int64_t num_layers);
+
 }  // namespace hocket

@@ -96,7 +96,17 @@ Result<StoredTensor> latent_of(const GgufFile& file, const GgufLocation& locatio
 
 }  // namespace
 
-Result<StoredTensor> GgufWeights::find(std::string_view name) const {
+GgufWeights::GgufWeights(std::unique_ptr<const GgufFile> file) : file_(std::move(file)) {
+  const GgufMetadata& metadata = file_->metadata();
+  const std::string_view architecture = metadata.text("general.architecture").value_or("");
+  const auto number = [&](std::string_view key) {
+    return metadata.integer(fmt::format("{}.{}", architecture, key)).value_or(0);
+  };
+  num_layers_ = number("block_count") - number("nextn_predict_layers");
+}
+
+Result<StoredTensor> GgufWeights::find(std::string_view folder_name) const {
+  const std::string name = name_behind_layers(folder_name, num_layers_);
   if (std::optional<Result<StoredTensor>> changed = find_changed(*file_, name)) return *changed;
   GgufLocation location = gguf_location(name);
   GgufFile::Found found = found_at(*file_, location);
@@ -135,7 +145,7 @@ Result<StoredTensor> GgufWeights::find(std::string_view name) const {
 }
 
 bool GgufWeights::has(std::string_view name) const {
-  GgufLocation location = gguf_location(name);
+  GgufLocation location = gguf_location(name_behind_layers(name, num_layers_));
   if (found_at(*file_, location).tensor != nullptr) return true;
   if (fused_half(*file_, location).found.tensor != nullptr) return true;
   return location.name.ends_with(kLatent) &&

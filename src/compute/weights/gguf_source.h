@@ -14,7 +14,7 @@ namespace hocket {
 
 class GgufWeights final : public WeightSource {
  public:
-  explicit GgufWeights(std::unique_ptr<const GgufFile> file) : file_(std::move(file)) {}
+  explicit GgufWeights(std::unique_ptr<const GgufFile> file);
 
   // Errors: missing_tensor (both names), wrong_shape.
   Result<StoredTensor> find(std::string_view name) const override;
@@ -25,6 +25,7 @@ class GgufWeights final : public WeightSource {
 
  private:
   std::unique_ptr<const GgufFile> file_;
+  int64_t num_layers_ = 0;  // without those for multi-token prediction
 };
 
 }  // namespace hocket

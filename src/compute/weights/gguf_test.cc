@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "compute/weights/gguf_blocks.h"
+#include "compute/weights/gguf_names.h"
 #include "compute/weights/gguf_source.h"
 #include "compute/weights/golden_folder_testing.h"
 #include "compute/weights/hf_config.h"
@@ -96,6 +97,19 @@ TEST(Gguf, TensorsHaveTheNamesAndShapesOfAFolder) {
   const auto missing = (*source)->find("model.layers.2.self_attn.q_a_proj.weight");
   ASSERT_FALSE(missing.has_value());
   EXPECT_THAT(missing.error().message, HasSubstr("blk.2.attn_q_a.weight"));
+}
+
+TEST(Gguf, ModulesAreLayersBehindTheOthers) {
+  EXPECT_EQ(name_behind_layers("mtp.fc.weight", 48), "model.layers.48.eh_proj.weight");
+  EXPECT_EQ(name_behind_layers("mtp.norm.weight", 48), "model.layers.48.shared_head.norm.weight");
+  EXPECT_EQ(name_behind_layers("mtp.layers.1.mlp.gate.weight", 48),
+            "model.layers.49.mlp.gate.weight");
+  for (const char* other : {"model.norm.weight", "mtp.layers.x", "mtp.layers.999999999999.gate.w"})
+    EXPECT_EQ(name_behind_layers(other, 48), other);
+  const auto source = open_model_weights(kGolden / "gguf_qwen35moe/model.gguf");
+  ASSERT_TRUE(source.has_value()) << source.error().message;
+  EXPECT_TRUE((*source)->has("mtp.pre_fc_norm_hidden.weight"));
+  EXPECT_EQ((*source)->find("mtp.fc.weight")->shape, (std::vector<int64_t>{48, 96}));
 }
 
 TEST(Gguf, GateAndUpOfExpertsMayLieInOneTensor) {

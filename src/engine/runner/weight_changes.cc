@@ -42,6 +42,16 @@ SettingChange say_left_over(const ModelConfig& model, std::span<const UnreadTens
                              model.architecture)};
 }
 
+// True if a GGUF file has layers for multi-token prediction that its architecture is not known to
+// have.
+bool leaves_draft_layers(const ModelChoice& choice, const WeightSource* files) {
+  if (files == nullptr || choice.model.quant.layout != QuantConfig::Layout::gguf ||
+      has_module(choice.model))
+    return false;
+  return std::ranges::any_of(files->names(),
+                             [](const std::string& name) { return name.contains(".nextn."); });
+}
+
 }  // namespace
 
 bool holds_modules(const ModelConfig& model, const WeightSource& files) {
@@ -78,6 +88,14 @@ std::vector<SettingChange> weight_changes(const ModelChoice& choice, const Weigh
                    .from = part,
                    .to = "not loaded",
                    .why = "the model is served with text alone"});
+  if (leaves_draft_layers(choice, files))
+    all.push_back(
+        {.flag = "weights",
+         .from = "layers for multi-token prediction (nextn)",
+         .to = "not loaded",
+         .why = fmt::format("they are not known in GGUF files of {}; answers do not depend "
+                            "on them, and drafts come from the text",
+                            choice.model.architecture)});
   const auto& [wide, joined, requantized] = loader.format_changes();
   if (wide.num_products > 0)
     all.push_back({.flag = "weights",

@@ -74,7 +74,7 @@ TEST_P(GoldenGguf, Float32) {
 // tools/gguf_model made these files from folders, with all that llama.cpp's converter changes.
 TEST(Golden, GgufFilesComputeWhatTheirFoldersDo) {
   const std::pair<const char*, const char*> kFiles[] = {
-      {"gguf_qwen3next", "qwen3_next"},    {"gguf_qwen35moe", "qwen3_5_moe"},
+      {"gguf_qwen3next", "qwen3_next"},    {"gguf_qwen35moe", "qwen3_5_moe_mtp"},
       {"gguf_qwen3vlmoe", "qwen3_vl_moe"}, {"gguf_llama4", "llama4"},
       {"gguf_mistral4", "mistral4"},       {"gguf_ernie4_5_moe", "ernie4_5_moe"},
       {"gguf_mimo2", "mimo_v2_flash"},     {"gguf_step35", "step3p7"},
@@ -103,10 +103,12 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Returns the quantities of modules for multi-token prediction that a check compared, and how many
 // numbers of each.
-std::map<std::string, int64_t> module_lines(const std::string& name, int modules) {
-  const std::filesystem::path folder = std::filesystem::path("tests/golden") / name;
-  auto runner = make_runner(folder, "float32", modules);
-  const auto reference = Reference::read(source_dir() / folder, runner->info().model);
+std::map<std::string, int64_t> module_lines(const std::string& name, int modules,
+                                            const std::string& reference_of = "") {
+  const std::filesystem::path golden = "tests/golden";
+  auto runner = make_runner(golden / name, "float32", modules);
+  const auto reference = Reference::read(
+      source_dir() / golden / (reference_of.empty() ? name : reference_of), runner->info().model);
   const auto lines = check_reference(*runner, *reference);
   std::map<std::string, int64_t> found;
   for (const CheckLine& line : *lines)
@@ -122,6 +124,9 @@ TEST(GoldenModules, AreComparedIfTheyAreLoaded) {
   EXPECT_EQ(next.at("mtp argmax"), 5 + 40 + 70);
   EXPECT_EQ(next.at("mtp logits_last"), 3 * 4 * 512);
   EXPECT_EQ(next.at("mtp drafts"), 3 * 15 * 3);
+  const auto gguf = module_lines("gguf_qwen35moe", 1, "qwen3_5_moe_mtp");
+  EXPECT_EQ(gguf, module_lines("qwen3_5_moe_mtp", 1));
+  EXPECT_EQ(gguf.at("mtp argmax"), 5 + 40 + 70);
   // Three modules, whose drafts are compared behind the prompt only.
   const auto mimo = module_lines("mimo_v2_flash_mtp", 3);
   EXPECT_EQ(mimo.at("mtp argmax"), 3 * (5 + 40 + 70));

@@ -109,6 +109,32 @@ TEST(WeightChanges, ScalesOfInt4ThatChangeAreCounted) {
               Not(Contains(Field(&SettingChange::to, HasSubstr("float16 scales")))));
 }
 
+struct NamesOnly final : WeightSource {
+  explicit NamesOnly(std::vector<std::string> given) : all(std::move(given)) {}
+  Result<StoredTensor> find(std::string_view name) const override {
+    return fail(ErrorCode::missing_tensor, "{}", name);
+  }
+  bool has(std::string_view /*name*/) const override { return false; }
+  std::vector<std::string> names() const override { return all; }
+
+  std::vector<std::string> all;
+};
+
+// Modules of Qwen3.5 are loaded from GGUF files; those of other architectures are named.
+TEST(WeightChanges, DraftLayersOfAGgufFileThatAreLeftAsideAreNamed) {
+  const auto says = [](const char* model, const char* tensor) {
+    const ModelChoice choice = testing::choice_of(std::filesystem::path("golden") / model);
+    const WeightLoader loader = WeightLoader::measuring(choice.loader_options());
+    const NamesOnly files({"token_embd.weight", tensor});
+    return std::ranges::any_of(weight_changes(choice, loader, &files), [](const auto& change) {
+      return change.to == "not loaded" && change.from.contains("nextn");
+    });
+  };
+  EXPECT_TRUE(says("gguf_mimo2", "blk.4.nextn.eh_proj.weight"));
+  EXPECT_FALSE(says("gguf_mimo2", "blk.4.attn_q.weight"));
+  EXPECT_FALSE(says("gguf_qwen35moe", "blk.2.nextn.eh_proj.weight"));
+}
+
 // Nothing is left over in files of the publishers' tools; without a layer of its config.json, the
 // tensors of that layer are.
 TEST(WeightChanges, TensorsThatNobodyReadsAreNamed) {

@@ -1,4 +1,4 @@
-// The part of the gate that chooses: the drafts that there could be, their gains, and trials.
+// The part of the gate that chooses: the gains of numbers of drafts, and trials.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -6,70 +6,6 @@
 #include "policy/speculation/speculation_gate.h"
 
 namespace hocket {
-
-// Returns how many of the first `num` drafts are expected to hold.
-double SpeculationGate::expected_of(const DraftTask& task, int num) const {
-  double held = 1, sum = 0;
-  for (int i = 0; i < num; ++i) sum += held *= acceptance_.of(task.seat, task.kind, i);
-  return sum;
-}
-
-// Lists the drafts that each answer could have, and the candidates. Where there are two drafters it
-// takes those of which more are expected to hold.
-void SpeculationGate::list(DraftSet set, std::span<const GateAnswer> answers, int max_rows) {
-  const int most = options_.fixed ? *options_.fixed : options_.max_drafts;
-  for (size_t i = 0; i < possible_.size(); ++i) {
-    PossibleDrafts& possible = possible_[i];
-    const int room = std::clamp(answers[possible.answer].most, 0, most);
-    const auto made = [room](const DraftTask& task) {
-      return std::min(room, static_cast<int>(task.drafts.size()));
-    };
-    possible.task = &tasks_[i], possible.is_ahead = is_ahead();
-    possible.num = are_at_hand() ? made(tasks_[i]) : room;
-    if (set == DraftSet::next_step)
-      possible.num = options_.drafter->follows(tasks_[i].seat)
-                         ? std::min(room, options_.drafter->max_drafts())
-                         : 0;
-    if (options_.free == nullptr) continue;
-    const int num_free = made(free_tasks_[i]);
-    if (set == DraftSet::free ||
-        expected_of(free_tasks_[i], num_free) > expected_of(tasks_[i], possible.num))
-      possible = {possible.answer, &free_tasks_[i], false, num_free};
-  }
-  list_candidates(max_rows);
-}
-
-// The likeliest drafts come first. Where the costs of several numbers are measured together, the
-// largest number is a candidate.
-void SpeculationGate::list_candidates(int max_rows) {
-  levels_.fill({});
-  candidates_.clear();
-  for (size_t i = 0; i < possible_.size(); ++i) {
-    const DraftTask& task = *possible_[i].task;
-    double held = 1, best_case = 1;
-    for (int j = 0; j < possible_[i].num; ++j) {
-      const double share = acceptance_.of(task.seat, task.kind, j);
-      held *= share;
-      best_case *= std::min(share + acceptance_.doubt(task.kind, j), 1.0);
-      const auto level = static_cast<uint8_t>(held * (kLevels - 1));
-      possible_[i].levels[static_cast<size_t>(j)] = level;
-      Level& at = levels_[level];
-      ++at.num, at.held += held, at.best_case += best_case;
-    }
-  }
-  Candidate sum;
-  for (int i = kLevels - 1; i >= 0 && sum.num_drafts < max_rows; --i) {
-    const Level& at = levels_[static_cast<size_t>(i)];
-    if (at.num == 0) continue;
-    const int num = std::min(at.num, max_rows - sum.num_drafts);
-    const double part = static_cast<double>(num) / at.num;
-    sum = {sum.num_drafts + num, sum.held + part * at.held, sum.best_case + part * at.best_case};
-    const bool is_new = candidates_.empty() || DraftCosts::cell_of(candidates_.back().num_drafts) !=
-                                                   DraftCosts::cell_of(sum.num_drafts);
-    if (is_new) candidates_.push_back(sum);
-    candidates_.back() = sum;
-  }
-}
 
 // Time is worth the tokens that it usually brings.
 double SpeculationGate::worth_of(const Bucket& bucket) {
@@ -99,7 +35,7 @@ std::pair<SpeculationGate::Estimate, SpeculationGate::Estimate> SpeculationGate:
     const Bucket& bucket, DraftTiming timing, int num_answers, double other_gain) const {
   const bool goes_on = bucket.way(timing).usual.num_drafts > 0;
   Estimate usual{.gain = other_gain, .worst_case = other_gain}, best;
-  for (const Candidate& candidate : candidates_) {
+  for (const Candidate& candidate : drafts_.candidates()) {
     const Estimate judged = judge(bucket, timing, num_answers, candidate);
     if (best.num_drafts == 0 || judged.gain > best.gain) best = judged;
     const double needed = std::max(goes_on ? kGate.keep_gain : kGate.begin_gain, usual.worst_case);
@@ -116,9 +52,9 @@ SpeculationGate::Estimate SpeculationGate::choose(Bucket& bucket, DraftTiming ti
     bucket.tokens_mean += kGate.value_rate * (chosen.tokens - bucket.tokens_mean);
     bucket.time_ratio_mean += kGate.value_rate * (chosen.cost.time_ratio - bucket.time_ratio_mean);
   };
-  const bool is_other_noted = timing == DraftTiming::ahead && options_.free != nullptr;
+  const bool is_other_noted = timing == DraftTiming::ahead && drafts_.has_free();
   // A step in which nothing can be drafted is no choice, but its time counts.
-  if (candidates_.empty()) {
+  if (drafts_.candidates().empty()) {
     if (!is_other_noted) note_choice({});
     return {};
   }
@@ -162,7 +98,7 @@ SpeculationGate::TrialCandidate SpeculationGate::most_promising(const Bucket& bu
       timing == DraftTiming::ahead ? kGate.credit_in_trial_ahead : kGate.credit_in_trial;
   TrialCandidate out;
   double best = 0;
-  for (const Candidate& candidate : candidates_) {
+  for (const Candidate& candidate : drafts_.candidates()) {
     const Estimate judged = judge(bucket, timing, num_answers, candidate);
     const double gain = judged.best_case - usual.gain;
     const double loss = std::max(0.0, usual.gain - judged.gain);
@@ -180,7 +116,7 @@ SpeculationGate::TrialCandidate SpeculationGate::most_promising(const Bucket& bu
 // to lose ends early.
 int SpeculationGate::try_one(Bucket& bucket, DraftTiming timing, const Estimate& usual,
                              int num_answers) {
-  const int most = candidates_.back().num_drafts;
+  const int most = drafts_.candidates().back().num_drafts;
   if (pace_.proposes() && trial_of_ == &bucket && trial_timing_ == timing) {
     const int tried = std::min(trial_drafts_, most);
     if (tried == 0 || pace_.is_cold() || may_gain(bucket, timing, usual, num_answers, tried)) {
@@ -191,7 +127,7 @@ int SpeculationGate::try_one(Bucket& bucket, DraftTiming timing, const Estimate&
     pace_.stop();
   }
   if (!pace_.may_begin(true)) return 0;
-  if (options_.free != nullptr && trial_timing_ == timing && ++num_yielded_ <= kGate.yield_steps)
+  if (drafts_.has_free() && trial_timing_ == timing && ++num_yielded_ <= kGate.yield_steps)
     return 0;
   const bool shows_plain = is_plain_old(bucket, timing, usual);
   if (credit_ <= 0 && !shows_plain) return 0;
@@ -211,30 +147,10 @@ int SpeculationGate::try_one(Bucket& bucket, DraftTiming timing, const Estimate&
 // Returns true if the number under trial may still turn out to be better than the usual one.
 bool SpeculationGate::may_gain(const Bucket& bucket, DraftTiming timing, const Estimate& usual,
                                int num_answers, int num_drafts) const {
-  const auto at = std::ranges::lower_bound(candidates_, num_drafts, {}, &Candidate::num_drafts);
-  return at == candidates_.end() ||
+  const auto candidates = drafts_.candidates();
+  const auto at = std::ranges::lower_bound(candidates, num_drafts, {}, &Candidate::num_drafts);
+  return at == candidates.end() ||
          judge(bucket, timing, num_answers, *at).best_case > usual.gain + kGate.least_trial_gain;
-}
-
-// Sets for each answer how many of the likeliest drafts are its own.
-void SpeculationGate::assign_drafts(int num_drafts) {
-  int last = kLevels, remaining = num_drafts;  // so many drafts of the level `last` are left
-  if (!options_.fixed)
-    while (last > 0 && remaining > 0) {
-      const int num = levels_[static_cast<size_t>(last - 1)].num;
-      --last;
-      if (num >= remaining) break;
-      remaining -= num;
-    }
-  for (size_t i = 0; i < possible_.size(); ++i) {
-    int chosen = 0;
-    for (; chosen < possible_[i].num; ++chosen) {
-      const int level = options_.fixed ? last : possible_[i].levels[static_cast<size_t>(chosen)];
-      if (level < last || (level == last && remaining == 0)) break;
-      remaining -= level == last ? 1 : 0;
-    }
-    possible_[i].num = chosen;
-  }
 }
 
 }  // namespace hocket

@@ -177,6 +177,31 @@ TEST_P(GateOnRealTimes, LosesNothingIfTheBatchChanges) {
   }
 }
 
+// Drafts pay at first. Then they gain against steps that do not overlap, and lose against those
+// that do. While drafts are played no step overlaps, so none shows that.
+TEST_P(GateOnRealTimes, LosesNothingIfDraftsPreventOverlap) {
+  for (const double share : {0.8, 0.9, 1.0})
+    for (const double chance : {0.0, 0.5, 0.6, 0.8}) {
+      SCOPED_TRACE(::testing::Message() << "share " << share << ", chance " << chance);
+      double of_off = 0;
+      const double of_best = mean_of({.machine = measured_servers()[0].machine,
+                                      .chances = {0.95},
+                                      .making = DrafterKind::free,
+                                      .noise = GetParam().noise,
+                                      .overlapped_share = share},
+                                     [&](DraftServer& server) {
+                                       server.rate_of(500);
+                                       server.set_chance(chance);
+                                       server.rate_of(400);
+                                       const double rate = server.rate_of(1500);
+                                       of_off += rate / server.fixed_rate(0) / kRuns;
+                                       return rate / server.best_fixed_rate();
+                                     });
+      EXPECT_GE(of_off, 0.98);
+      EXPECT_GE(of_best, 0.93);
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Machines, GateOnRealTimes, ::testing::ValuesIn(kNoisyMachines),
                          [](const auto& param) {
                            std::string name = param.param.name;

@@ -56,6 +56,12 @@ struct GateTuning {
   // older ones, each step.
   double prompts_steps = 100, prompts_decay = 0.998;
 
+  // Overlapped steps (draft_overlap.h): looks before drafts may begin; and steps from look to look,
+  // so many that looks take this share of the time.
+  int few_looks = 5;
+  double look_share = 0.003;
+  int min_look_steps = 8, max_look_steps = 64;
+
   // Acceptance.
   double request_decay = 0.98, group_decay = 0.996;  // weight of what was known, each time
   double group_weight = 20;  // drafts that the group counts as, beside a request's own

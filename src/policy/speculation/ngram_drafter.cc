@@ -89,12 +89,15 @@ NgramDrafter::Match NgramDrafter::find_predicted(const Seat& seat,
   Match best{.end = -1, .len = 1};
   int positions = 0;
   const auto search = [&](int begin, int end) {
-    for (int at = begin; at < end && positions < kMaxPredictedMatches && best.len < kLongest;
-         ++at) {
-      if (predicted[static_cast<size_t>(at)] != tokens.back()) continue;
+    while (begin < end && positions < kMaxPredictedMatches && best.len < kLongest) {
+      const auto found =
+          std::find(predicted.begin() + begin, predicted.begin() + end, tokens.back());
+      const auto at = static_cast<int>(found - predicted.begin());
+      if (at == end) return;
       const int len = equal_at_end(predicted.first(static_cast<size_t>(at) + 1), tokens);
       if (len > best.len) best = {at, len};
       ++positions;
+      begin = at + 1;
     }
   };
   search(seat.predicted, static_cast<int>(predicted.size()) - 1);

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "policy/speculation/draft_overlap.h"
 #include "policy/speculation/speculation_gate.h"
 
 namespace hocket::testing {
@@ -123,6 +124,8 @@ struct DraftRun {
   DrafterKind making = DrafterKind::asked;
   DraftNoise noise;
   int slow_steps = 0;  // the first steps, which take twice as long
+  // Time of a step that overlaps, as a share of one that does not; null: none overlaps.
+  std::optional<double> overlapped_share = {};
   uint32_t seed = 1;
 };
 
@@ -164,10 +167,11 @@ class DraftServer {
       replace_requests();
     const bool follows = run_.making == DrafterKind::ahead && drafter_->prepare(gate_->ahead());
     const auto answers = std::span(answers_).first(static_cast<size_t>(num_answers()));
+    const bool overlaps = run_.overlapped_share && !overlap_.wants_tokens();
     for (size_t i = 0; i < answers.size(); ++i)
       answers[i] = {.seat = static_cast<int>(i),
                     .tokens = std::span(tokens_).first(lengths_[i]),
-                    .most = kMaxDrafts};
+                    .most = !overlaps && overlap_.may_draft() ? kMaxDrafts : 0};
     const int64_t total_keys = static_cast<int64_t>(run_.keys) * num_answers();
     gate_->offer(total_keys, answers, num_answers() * kMaxDrafts);
     SpeculationGate::Step step{.num_answers = num_answers(),
@@ -188,13 +192,17 @@ class DraftServer {
       lengths_[i] += static_cast<size_t>(1 + num_held);
       step.num_drafts += num, step.num_tokens += 1 + num_held;
     }
+    overlap_.note_offer(step.num_drafts);
     const double passes = follows ? passes_us(drafter_->depth()) : 0;
     taken.us = run_.machine.step_us(num_answers() + step.num_drafts, total_keys) + passes;
+    if (overlaps) taken.us *= *run_.overlapped_share;
     step.making_us = passes;
     taken.follows = follows;
     taken.num_drafts = step.num_drafts;
     step.us = taken.us * noise_of(step.num_drafts);
     if (num_steps_ <= run_.slow_steps) step.us *= 2;
+    step.us *= overlap_.factor_of(step, overlaps,
+                                  run_.overlapped_share ? std::nullopt : std::optional(1.0));
     gate_->note_step(step);
     return taken;
   }
@@ -218,8 +226,9 @@ class DraftServer {
     for (int i = 0; i < num_answers(); ++i)
       for (int j = 0; j <= num; ++j) tokens += std::pow(run_.chances[static_cast<size_t>(i)], j);
     const int64_t total_keys = static_cast<int64_t>(run_.keys) * num_answers();
-    return tokens / (run_.machine.step_us(num_answers() * (1 + num), total_keys) +
-                     (run_.making == DrafterKind::ahead && num > 0 ? passes_us(num) : 0));
+    const double us = run_.machine.step_us(num_answers() * (1 + num), total_keys);
+    if (num == 0) return tokens / (us * run_.overlapped_share.value_or(1));
+    return tokens / (us + (run_.making == DrafterKind::ahead ? passes_us(num) : 0));
   }
   double best_fixed_rate() const {
     double best = 0;
@@ -270,6 +279,7 @@ class DraftServer {
   int num_running_;
   ChanceDrafter *drafter_ = nullptr, *free_ = nullptr;  // gate_ owns them
   std::optional<SpeculationGate> gate_;
+  DraftOverlap overlap_{false};
   int num_steps_ = 0, last_drafts_ = 0;
   double speed_ = 0;  // logarithm of the factor by which all steps take longer
   std::mt19937 rng_;

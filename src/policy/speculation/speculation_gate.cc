@@ -26,32 +26,7 @@ int64_t keys_border(int64_t keys_an_answer) {
 }  // namespace
 
 SpeculationGate::SpeculationGate(Options options)
-    : options_(std::move(options)),
-      acceptance_(options_.num_seats),
-      buckets_(static_cast<size_t>(kGate.max_buckets)),
-      watched_(static_cast<size_t>(options_.num_seats)),
-      free_watched_(watched_.size()),
-      kinds_(static_cast<size_t>(options_.num_seats)) {
-  HOCKET_CHECK(options_.drafter != nullptr);
-  HOCKET_CHECK((options_.max_drafts >= 1 && options_.max_drafts <= kMaxDrafts));
-  HOCKET_CHECK((options_.free == nullptr || (options_.free->is_free() && is_ahead())));
-  tasks_.reserve(watched_.size());
-  free_tasks_.reserve(watched_.size());
-  possible_.reserve(watched_.size());
-  candidates_.reserve(DraftCosts::kNumCells + 1);
-}
-
-void SpeculationGate::begin(int seat, int max_len) {
-  options_.drafter->begin(seat, max_len);
-  acceptance_.begin(seat);
-  watched_[static_cast<size_t>(seat)] = free_watched_[static_cast<size_t>(seat)] = {};
-  if (options_.free) options_.free->begin(seat, max_len);
-}
-
-void SpeculationGate::end(int seat) {
-  options_.drafter->end(seat);
-  if (options_.free) options_.free->end(seat);
-}
+    : drafts_(std::move(options)), buckets_(static_cast<size_t>(kGate.max_buckets)) {}
 
 // Returns the bucket of the size; if there is none, the one that was used longest ago begins anew.
 SpeculationGate::Bucket& SpeculationGate::bucket_for(int num_answers, int64_t total_keys) {
@@ -71,18 +46,19 @@ SpeculationGate::Bucket& SpeculationGate::bucket_for(int num_answers, int64_t to
 }
 
 void SpeculationGate::offer(int64_t total_keys, std::span<GateAnswer> answers, int max_rows) {
-  HOCKET_CHECK(answers.size() <= watched_.size());
   is_trial_ = false;
-  make_drafts(answers);
+  drafts_.make(answers);
   const auto num_answers = static_cast<int>(answers.size());
-  if (options_.fixed) {
-    list(DraftSet::made, answers, max_rows);
-    return share_out(std::max(max_rows, 0), answers);
+  if (drafts_.fixed()) {
+    drafts_.list(DraftSet::made, answers, max_rows);
+    drafts_.share_out(std::max(max_rows, 0), answers);
+    return;
   }
   Bucket& bucket = bucket_for(num_answers, total_keys);
-  if (is_ahead()) return offer_beside_ahead(bucket, answers, max_rows);
-  list(DraftSet::made, answers, max_rows);
-  share_out(choose(bucket, DraftTiming::now, num_answers, 0).num_drafts, answers);
+  if (drafts_.is_ahead()) return offer_beside_ahead(bucket, answers, max_rows);
+  drafts_.list(DraftSet::made, answers, max_rows);
+  expected_ =
+      drafts_.share_out(choose(bucket, DraftTiming::now, num_answers, 0).num_drafts, answers);
 }
 
 // Hands out what was chosen for this step and made ahead, or, if nothing was, free drafts; then
@@ -93,16 +69,17 @@ void SpeculationGate::offer_beside_ahead(Bucket& bucket, std::span<GateAnswer> a
   bool is_trial = next_.is_trial;
   double free_gain = 0;
   const auto num_answers = static_cast<int>(answers.size());
-  if (options_.free) list(DraftSet::free, answers, max_rows);
-  if (options_.free && timing_ == DraftTiming::now) {
+  if (drafts_.has_free()) drafts_.list(DraftSet::free, answers, max_rows);
+  if (drafts_.has_free() && timing_ == DraftTiming::now) {
     const Estimate chosen = choose(bucket, DraftTiming::now, num_answers, 0);
     free_gain = chosen.gain;
     is_trial = is_trial_;
-    share_out(chosen.num_drafts, answers);
+    expected_ = drafts_.share_out(chosen.num_drafts, answers);
   } else {
-    if (options_.free) free_gain = judge_all(bucket, DraftTiming::now, num_answers, 0).first.gain;
-    list(DraftSet::made, answers, max_rows);
-    share_out(std::min(next_.num_drafts, std::max(max_rows, 0)), answers);
+    if (drafts_.has_free())
+      free_gain = judge_all(bucket, DraftTiming::now, num_answers, 0).first.gain;
+    drafts_.list(DraftSet::made, answers, max_rows);
+    expected_ = drafts_.share_out(std::min(next_.num_drafts, std::max(max_rows, 0)), answers);
   }
   is_trial_ = false;
   choose_ahead(bucket, answers, max_rows, free_gain);
@@ -110,7 +87,7 @@ void SpeculationGate::offer_beside_ahead(Bucket& bucket, std::span<GateAnswer> a
 }
 
 SpeculationGate::Ahead SpeculationGate::ahead() const {
-  return options_.fixed ? Ahead{.depth = *options_.fixed} : next_.ahead;
+  return drafts_.fixed() ? Ahead{.depth = *drafts_.fixed()} : next_.ahead;
 }
 
 // Chooses for the step after the one that is being offered, as if it had the same answers, they
@@ -119,82 +96,15 @@ SpeculationGate::Ahead SpeculationGate::ahead() const {
 // its row.
 void SpeculationGate::choose_ahead(Bucket& bucket, std::span<const GateAnswer> answers,
                                    int max_rows, double free_gain) {
-  list(DraftSet::next_step, answers, max_rows);
+  drafts_.list(DraftSet::next_step, answers, max_rows);
   // If all answers do better with free drafts, none has to be made ahead.
-  if (std::ranges::none_of(possible_, [&](const PossibleDrafts& possible) {
-        return possible.num > 0 && possible.is_ahead;
-      }))
-    candidates_.clear();
+  if (drafts_.most_ahead() == 0) drafts_.drop_candidates();
   const auto num_answers = static_cast<int>(answers.size());
   next_.num_drafts = choose(bucket, DraftTiming::ahead, num_answers, free_gain).num_drafts;
   const bool is_shown = is_trial_ || bucket.num_plain() < kGate.few_plain;
   const bool follows = next_.num_drafts > 0 || (!rests_ && !is_shown);
-  next_.ahead = {.follows = follows, .depth = follows ? 1 : 0};
-  assign_drafts(next_.num_drafts);
-  for (const PossibleDrafts& possible : possible_)
-    if (possible.is_ahead) next_.ahead.depth = std::max(next_.ahead.depth, possible.num);
-}
-
-// Lists the answers that may have drafts, and makes those that need no choice: a free drafter's are
-// made now, others were made ahead. Earlier ones are compared with the tokens that have come since.
-void SpeculationGate::make_drafts(std::span<GateAnswer> answers) {
-  tasks_.clear(), possible_.clear();
-  const int most = options_.fixed ? *options_.fixed : options_.max_drafts;
-  for (size_t i = 0; i < answers.size(); ++i) {
-    answers[i].drafts = {};
-    if (answers[i].seat < 0) continue;
-    tasks_.push_back({.seat = answers[i].seat, .tokens = answers[i].tokens, .most = most});
-    possible_.push_back({.answer = i});
-  }
-  const auto make = [&](Drafter& drafter, auto& tasks, auto& watched) {
-    drafter.draft(tasks);
-    for (const DraftTask& task : tasks) compare(watched[static_cast<size_t>(task.seat)], task);
-  };
-  if (options_.free) free_tasks_ = tasks_;
-  if (are_at_hand()) make(*options_.drafter, tasks_, watched_);
-  if (options_.free) make(*options_.free, free_tasks_, free_watched_);
-}
-
-// Once all or one that did not hold have been seen, the new drafts take their place.
-void SpeculationGate::compare(WatchedDrafts& watched, const DraftTask& task) {
-  HOCKET_CHECK(task.tokens.size() >= watched.at);
-  const auto come = task.tokens.subspan(watched.at);
-  const auto num_known = std::min<size_t>(come.size(), static_cast<size_t>(watched.num));
-  const auto num_held = static_cast<size_t>(
-      std::ranges::mismatch(come.first(num_known), std::span(watched.tokens).first(num_known)).in1 -
-      come.begin());
-  if (num_held == num_known && static_cast<int>(num_known) < watched.num) return;
-  if (watched.num > 0)
-    acceptance_.note(task.seat, watched.kind, watched.num, static_cast<int>(num_held));
-  watched.num = static_cast<int>(task.drafts.size());
-  watched.kind = task.kind;
-  watched.at = task.tokens.size();
-  std::ranges::copy(task.drafts, watched.tokens.begin());
-}
-
-// Gives the likeliest drafts to their answers, and counts how many of them are expected to hold.
-void SpeculationGate::share_out(int num_drafts, std::span<GateAnswer> answers) {
-  assign_drafts(num_drafts);
-  expected_ = 0;
-  for (size_t i = 0; i < possible_.size(); ++i) {
-    tasks_[i].most = possible_[i].num;
-    for (int j = 0; j < possible_[i].num; ++j)
-      expected_ += possible_[i].levels[static_cast<size_t>(j)] / (kLevels - 1.0);
-  }
-  if (!are_at_hand()) options_.drafter->draft(tasks_);
-  for (const PossibleDrafts& possible : possible_) {
-    const DraftTask& task = *possible.task;
-    const auto num = std::min(static_cast<size_t>(possible.num), task.drafts.size());
-    answers[possible.answer].drafts = task.drafts.first(num);
-    answers[possible.answer].kind = task.kind;
-    kinds_[static_cast<size_t>(task.seat)] = task.kind;
-  }
-}
-
-void SpeculationGate::note_answer(int seat, int num_drafts, int num_held) {
-  HOCKET_CHECK((num_held >= 0 && num_held <= num_drafts && num_drafts <= kMaxDrafts));
-  if (!are_at_hand())
-    acceptance_.note(seat, kinds_[static_cast<size_t>(seat)], num_drafts, num_held);
+  drafts_.assign(next_.num_drafts);
+  next_.ahead = {.follows = follows, .depth = std::max(follows ? 1 : 0, drafts_.most_ahead())};
 }
 
 void SpeculationGate::note_step(const Step& step) {
@@ -238,7 +148,7 @@ void SpeculationGate::note_step(const Step& step) {
 // Spreads the time of following prompts over the steps of answers, of which those with drafts that
 // were made ahead have to gain it.
 void SpeculationGate::note_prompts(const Step& step) {
-  if (!is_ahead() || last_plain_us_ <= 0) return;
+  if (!drafts_.is_ahead() || last_plain_us_ <= 0) return;
   if (step.is_pure) {
     prompts_cost_ *= kGate.prompts_decay;
     prompts_steps_ = prompts_steps_ * kGate.prompts_decay + 1;
@@ -279,12 +189,13 @@ void SpeculationGate::note_plain(Bucket& bucket, const StepShape& shape, double 
 }
 
 GateState SpeculationGate::state() const {
-  GateState out{.totals = totals_, .is_fixed = options_.fixed.has_value()};
+  GateState out{.totals = totals_, .is_fixed = drafts_.fixed().has_value()};
   for (const Bucket& bucket : buckets_) {
     if (bucket.num_answers == 0 || bucket.num_steps == 0) continue;
     const TimingState &now = bucket.way(DraftTiming::now), &ahead = bucket.way(DraftTiming::ahead);
-    const bool by_ahead = is_ahead() && (ahead.usual.num_drafts > 0 ||
-                                         (now.usual.num_drafts == 0 && now.best.num_drafts == 0));
+    const bool by_ahead =
+        drafts_.is_ahead() &&
+        (ahead.usual.num_drafts > 0 || (now.usual.num_drafts == 0 && now.best.num_drafts == 0));
     const TimingState& used = by_ahead ? ahead : now;
     GateState::Bucket copy{.num_answers = bucket.num_answers,
                            .answer_keys = bucket.answer_keys,
@@ -303,8 +214,8 @@ GateState SpeculationGate::state() const {
   for (int kind = 0; kind < kDraftKinds; ++kind)
     for (int i = 0; i < kMaxDrafts; ++i) {
       const auto row = static_cast<size_t>(kind), at = static_cast<size_t>(i);
-      out.acceptance[row][at] = acceptance_.of_group(kind, i);
-      out.num_seen[row][at] = acceptance_.num_seen(kind, i);
+      out.acceptance[row][at] = drafts_.acceptance().of_group(kind, i);
+      out.num_seen[row][at] = drafts_.acceptance().num_seen(kind, i);
     }
   return out;
 }

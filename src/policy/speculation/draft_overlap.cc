@@ -1,0 +1,45 @@
+#include "policy/speculation/draft_overlap.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hocket {
+
+bool DraftOverlap::wants_tokens() {
+  if (plays_drafts()) return true;
+  if (++num_refused_ < steps_between_looks()) return false;
+  num_refused_ = 0;
+  return true;
+}
+
+// The more a look loses, the fewer there are.
+int DraftOverlap::steps_between_looks() const {
+  if (!may_draft()) return kGate.min_look_steps;
+  const double lost = 1 / share() - 1;
+  return static_cast<int>(
+      std::clamp<double>(lost / kGate.look_share, kGate.min_look_steps, kGate.max_look_steps));
+}
+
+void DraftOverlap::note_offer(int num_drafts) {
+  num_dry_ = num_drafts > 0 ? 0 : std::min(num_dry_ + 1, kDryOffers);
+}
+
+double DraftOverlap::share() const {
+  if (known_) return *known_;
+  return shares_.count() > 0 ? std::min(1.0, shares_.median()) : 1;
+}
+
+double DraftOverlap::factor_of(const SpeculationGate::Step& step, bool overlapped,
+                               std::optional<double> share) {
+  known_ = share;
+  const bool has_rows_of_drafts = step.num_drafts > 0 || step.follows;
+  const bool is_plain = step.is_pure && !has_rows_of_drafts && step.us > 0;
+  const bool counts = is_plain && overlapped;
+  const double before_us = std::exchange(last_us_, counts ? step.us : 0);
+  const int before = std::exchange(last_answers_, counts ? step.num_answers : 0);
+  if (is_plain && !overlapped && before == step.num_answers)
+    shares_.add(static_cast<float>(before_us / step.us));
+  return overlapped || has_rows_of_drafts ? 1 : this->share();
+}
+
+}  // namespace hocket

@@ -1,0 +1,116 @@
+// The drafts that the answers of a step could have: makes them, or has them made ahead, sees which
+// of earlier ones held, and lists them by the chance that they hold, for the gate to choose from.
+//
+//   make(answers) -> list() -> candidates() -> share_out(a number of them) -> the answers' drafts
+//
+// Where there are two drafters, each answer has the drafts of which more are expected to hold.
+// Owner: a gate. Thread: engine. After construction only begin() allocates.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "policy/speculation/acceptance.h"
+#include "policy/speculation/drafter.h"
+
+namespace hocket {
+
+// An answer of the next step. The caller sets all but `drafts` and `kind`.
+struct GateAnswer {
+  int seat = -1;                    // -1: without a seat it gets no drafts
+  std::span<const TokenId> tokens;  // the prompt and all generated tokens
+  int most = 0;                     // most drafts that have room
+  std::span<const TokenId> drafts;  // valid until the next offer() or the end of the seat
+  int kind = 0;                     // that of the drafts
+};
+
+class OfferedDrafts {
+ public:
+  struct Options {
+    std::unique_ptr<Drafter> drafter;  // not null
+    std::unique_ptr<Drafter> free;     // is_free(), beside one that is_ahead(); null: none
+    int num_seats = 1;
+    int max_drafts = kMaxDrafts;  // drafts of one answer; 1..kMaxDrafts
+    std::optional<int> fixed;     // so many drafts, if there are as many; null: the gate chooses
+  };
+  explicit OfferedDrafts(Options options);
+
+  std::optional<int> fixed() const { return options_.fixed; }
+  bool is_ahead() const { return options_.drafter->is_ahead(); }
+  bool has_free() const { return options_.free != nullptr; }
+  const Acceptance& acceptance() const { return acceptance_; }
+
+  // A request of at most `max_len` tokens takes the seat.
+  void begin(int seat, int max_len);
+  void end(int seat);
+
+  // Lists the answers that may have drafts, and makes those that need no choice: a free drafter's
+  // are made now, others were made ahead. Earlier ones are compared with the tokens that have come
+  // since. `answers` has at most num_seats elements.
+  void make(std::span<GateAnswer> answers);
+  // The drafts that a choice is made from: all that were made; only those of the free drafter,
+  // where the other one is_ahead(); or those that can be made for the next step.
+  enum class DraftSet : uint8_t { made, free, next_step };
+  // Lists the drafts that each answer could have, `max_rows` together at most.
+  void list(DraftSet set, std::span<const GateAnswer> answers, int max_rows);
+  // A number of drafts of all answers together, and the expectation of it.
+  struct Candidate {
+    int num_drafts = 0;
+    double held = 0, best_case = 0;  // drafts that will hold; that may hold at best
+  };
+  // Returns the numbers worth comparing, ascending: of the likeliest drafts that were listed.
+  std::span<const Candidate> candidates() const { return candidates_; }
+  void drop_candidates() { candidates_.clear(); }
+
+  // Sets for each answer how many of the likeliest drafts are its own.
+  void assign(int num_drafts);
+  // Returns the most drafts of an answer that are to be made ahead; 0: none.
+  int most_ahead() const;
+  // Assigns the likeliest drafts and gives them to their answers. Returns how many are expected to
+  // hold.
+  double share_out(int num_drafts, std::span<GateAnswer> answers);
+  // The first `num_held` of this seat's drafts held in the last step; it goes on.
+  void note_answer(int seat, int num_drafts, int num_held);
+
+ private:
+  // Drafts that were made anyway: whether they hold is seen in the tokens that follow.
+  struct WatchedDrafts {
+    std::array<TokenId, kMaxDrafts> tokens{};
+    int num = 0, kind = 0;
+    size_t at = 0;  // length of the request when they were made
+  };
+  // Drafts that an answer could have in the step that is being chosen.
+  struct PossibleDrafts {
+    size_t answer = 0;                // index among the caller's
+    const DraftTask* task = nullptr;  // the drafter's whose drafts they are
+    bool is_ahead = false;            // it makes them ahead
+    int num = 0;
+    std::array<uint8_t, kMaxDrafts> levels{};  // chances that each holds
+  };
+  static constexpr int kLevels = 128;
+  struct Level {
+    int num = 0;
+    double held = 0, best_case = 0;
+  };
+
+  // True if drafts are there before any is chosen, so that those left out are seen to hold, too.
+  bool are_at_hand() const { return options_.drafter->is_free() || is_ahead(); }
+  void compare(WatchedDrafts& watched, const DraftTask& task);
+  double expected_of(const DraftTask& task, int num) const;
+  void list_candidates(int max_rows);
+
+  const Options options_;
+  Acceptance acceptance_;
+  // tasks_[i] and free_tasks_[i] belong to possible_[i].
+  std::vector<DraftTask> tasks_, free_tasks_;
+  std::vector<PossibleDrafts> possible_;
+  std::array<Level, kLevels> levels_{};  // drafts by the chance that they hold
+  std::vector<Candidate> candidates_;
+  std::vector<WatchedDrafts> watched_, free_watched_;  // by seat
+  std::vector<int> kinds_;                             // by seat, of its last drafts
+};
+
+}  // namespace hocket
