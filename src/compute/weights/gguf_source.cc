@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <iterator>
 #include <utility>
 
 #include "compute/weights/byte_sample.h"
@@ -11,6 +12,7 @@
 #include "compute/weights/gguf_names.h"
 #include "compute/weights/gguf_rows.h"
 #include "compute/weights/mapped_pages.h"
+#include "compute/weights/noted_reads.h"
 
 namespace hocket {
 namespace {
@@ -103,12 +105,16 @@ GgufWeights::GgufWeights(std::unique_ptr<const GgufFile> file) : file_(std::move
     return metadata.integer(fmt::format("{}.{}", architecture, key)).value_or(0);
   };
   num_layers_ = number("block_count") - number("nextn_predict_layers");
+  for (const GgufFile::Part& part : file_->parts())
+    for (const auto& [name, tensor] : part.header.tensors)
+      name_at_.emplace(part.bytes.data() + part.header.data_offset + tensor.begin, name);
 }
 
-Result<StoredTensor> GgufWeights::find(std::string_view folder_name) const {
+Result<StoredTensor> GgufWeights::find_unnoted(std::string_view folder_name) const {
   const std::string name = name_behind_layers(folder_name, num_layers_);
   if (std::optional<Result<StoredTensor>> changed = find_changed(*file_, name)) return *changed;
   GgufLocation location = gguf_location(name);
+  if (location.name.empty()) location.name = name;
   GgufFile::Found found = found_at(*file_, location);
   FusedHalf half;
   if (found.tensor == nullptr) {
@@ -121,7 +127,7 @@ Result<StoredTensor> GgufWeights::find(std::string_view folder_name) const {
       return latent_of(*file_, location);
     return fail(
         error(ErrorCode::missing_tensor, "{} holds no tensor {}{}", file_->path().string(), name,
-              location.name.empty() ? "" : fmt::format(", which is {} there", location.name))
+              location.name == name ? "" : fmt::format(", which is {} there", location.name))
             .with_fix("the file was converted from another model, or a part is missing: "
                       "download the model again"));
   }
@@ -144,6 +150,34 @@ Result<StoredTensor> GgufWeights::find(std::string_view folder_name) const {
   return stored_matrix(matrix, std::move(shape), GgufChange::none);
 }
 
+Result<StoredTensor> GgufWeights::find(std::string_view name) const {
+  Result<StoredTensor> found = find_unnoted(name);
+  if (found) note(*found);
+  return found;
+}
+
+void GgufWeights::note(const StoredTensor& tensor) const {
+  const MutexLock lock(mutex_);
+  for (const std::span<const std::byte> bytes : stored_bytes(tensor))
+    if (const auto next = name_at_.upper_bound(bytes.data()); next != name_at_.begin())
+      read_.insert(std::prev(next)->second);
+}
+
+std::vector<std::string> GgufWeights::unread() const {
+  std::set<std::string_view> modules;  // "blk.46." of layers that are modules
+  for (const auto& [data, name] : name_at_)
+    if (const size_t at = name.find("nextn."); at != name.npos) modules.insert(name.substr(0, at));
+  const MutexLock lock(mutex_);
+  std::vector<std::string> all;
+  for (const auto& [data, name] : name_at_) {
+    const size_t layer = name.starts_with("blk.") ? name.find('.', 4) + 1 : 0;
+    if (name != "rope_freqs.weight" && !read_.contains(name) &&
+        !modules.contains(name.substr(0, layer)))
+      all.emplace_back(name);
+  }
+  return all;
+}
+
 bool GgufWeights::has(std::string_view name) const {
   GgufLocation location = gguf_location(name_behind_layers(name, num_layers_));
   if (found_at(*file_, location).tensor != nullptr) return true;
@@ -154,8 +188,7 @@ bool GgufWeights::has(std::string_view name) const {
 
 std::vector<std::string> GgufWeights::names() const {
   std::vector<std::string> all;
-  for (const GgufFile::Part& part : file_->parts())
-    for (const auto& [name, tensor] : part.header.tensors) all.emplace_back(name);
+  for (const auto& [data, name] : name_at_) all.emplace_back(name);
   return all;
 }
 

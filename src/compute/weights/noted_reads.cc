@@ -4,6 +4,7 @@
 #include <map>
 
 #include "compute/weights/json_fields.h"
+#include "compute/weights/stored_rows.h"
 
 namespace hocket {
 namespace {
@@ -43,6 +44,13 @@ std::vector<std::string> NotedReads::unread() const {
   return names;
 }
 
+std::vector<std::span<const std::byte>> stored_bytes(const StoredTensor& tensor) {
+  if (tensor.rows == nullptr) return {{tensor.data, static_cast<size_t>(tensor.bytes)}};
+  int64_t numbers = 1;
+  for (const int64_t axis : tensor.shape) numbers *= axis;
+  return tensor.rows->bytes_of(0, numbers / tensor.rows->columns());
+}
+
 std::vector<UnreadTensors> unread_tensors(const WeightSource& source,
                                           const std::function<bool(std::string_view)>& is_known) {
   std::map<std::string, UnreadTensors> groups;
@@ -51,7 +59,8 @@ std::vector<UnreadTensors> unread_tensors(const WeightSource& source,
     const Result<StoredTensor> tensor = source.find(name);
     UnreadTensors& group = groups[with_stars(name)];
     ++group.count;
-    group.bytes += tensor ? tensor->bytes : 0;
+    if (!tensor) continue;
+    for (const auto bytes : stored_bytes(*tensor)) group.bytes += std::ssize(bytes);
   }
   std::vector<UnreadTensors> all;
   for (auto& [pattern, group] : groups) {

@@ -118,8 +118,9 @@ Result<StoredTensor> StackedExperts::find(std::string_view name) const {
 
 Result<std::unique_ptr<WeightSource>> open_model_weights(const std::filesystem::path& folder,
                                                          const MoeConfig& moe) {
-  HOCKET_TRY(std::unique_ptr<WeightSource> opened, open_model_weights(folder));
-  std::unique_ptr<WeightSource> files = std::make_unique<NotedReads>(std::move(opened));
+  HOCKET_TRY(std::unique_ptr<WeightSource> files, open_model_weights(folder));
+  // A GGUF file remembers by itself what was read, under its own names.
+  if (gguf_file_of(folder).empty()) files = std::make_unique<NotedReads>(std::move(files));
   if (moe.stacked == MoeConfig::Stacked::never) return files;
   return std::make_unique<StackedExperts>(std::move(files), moe);
 }
