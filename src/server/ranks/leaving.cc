@@ -106,13 +106,17 @@ Result<RankSet> RankRouter::ranks_to_leave(const ScaleRanks& wanted) const {
   return leave;
 }
 
+Result<void> RankRouter::may_leave(const RankSet& leaving) const {
+  return hocket::may_leave(view_with_leaving(), leaving,
+                           options_.has_store ? Coordinators::any : Coordinators::rank_0);
+}
+
 // Requests come on several threads. One decision waits for the other, so that two that are allowed
 // each alone do not add up to too many.
 Result<RankSet> RankRouter::decide_leaving(const ScaleRanks& wanted) {
   const MutexLock lock(deciding_);
   HOCKET_TRY(const RankSet leaving, ranks_to_leave(wanted));
-  HOCKET_TRY_VOID(may_leave(view_with_leaving(), leaving,
-                            options_.has_store ? Coordinators::any : Coordinators::rank_0));
+  HOCKET_TRY_VOID(may_leave(leaving));
   note_leaving(leaving);
   return leaving;
 }

@@ -93,7 +93,10 @@ class RankRouter {
   // Forgets which rank has which prefix, because all prefix caches were emptied.
   void forget_prefixes();
 
-  // The rank that decides who leaves.
+  // Returns invalid_request, with the reason, if the others could not serve on without these ranks
+  // and those that leave already.
+  Result<void> may_leave(const RankSet& leaving) const;
+  // The rank that decides which ranks leave.
   int coordinator() const { return options_.cluster->view().coordinator; }
   // Decides which ranks leave, and notes them. If `wanted` says how many stay, these are the
   // coordinator and the lowest ranks. Errors: invalid_request, if a named rank leaves already, if
