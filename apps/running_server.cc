@@ -10,7 +10,7 @@
 namespace hocket {
 
 Result<RunningServer> start_server(const ServerSettings& settings, ClusterProcess* cluster,
-                                   const std::function<void()>& loaded) {
+                                   const std::function<void()>& loaded, JoinFlags join) {
   RunningServer running;
   ServerSettings effective = settings;
   StartReport report;
@@ -39,6 +39,7 @@ Result<RunningServer> start_server(const ServerSettings& settings, ClusterProces
   options.changes = report.changes;
   options.slow_paths = report.slow_paths;
   if (cluster != nullptr) {
+    options.join = std::move(join);
     options.leave = [] { kill(getpid(), SIGTERM); };
     options.internal_host = running.model->engine->parts().cluster->local_host();
   }

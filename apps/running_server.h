@@ -17,9 +17,10 @@ struct RunningServer {
 
 // Loads settings.model (choose_model() has set its path) and listens on settings.http; port 0 takes
 // any free one. `cluster`: see load_model. `loaded` is called when the model is loaded, before the
-// port opens. Errors: those of fit_connections, load_model, report_or_refuse and Server::create.
+// port opens. `join`: see Server::Options. Errors: those of fit_connections, load_model,
+// report_or_refuse and Server::create.
 Result<RunningServer> start_server(const ServerSettings& settings,
                                    ClusterProcess* cluster = nullptr,
-                                   const std::function<void()>& loaded = {});
+                                   const std::function<void()>& loaded = {}, JoinFlags join = {});
 
 }  // namespace hocket

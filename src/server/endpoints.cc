@@ -308,6 +308,8 @@ void Endpoints::add_admin(std::vector<Route>& routes) {
   admin("GET, POST", "/flush_cache", [this](const HttpRequest& r, const Exchange& e) {
     everywhere(r, e, flush_cache(), join_flushes);
   });
+  admin("GET", "/join_terms",
+        [this](const HttpRequest&, const Exchange& e) { respond_json(*e, join_terms()); });
   admin("POST", "/scale_ranks",
         [this](const HttpRequest& r, const Exchange& e) { scale_ranks(r, e); });
   experts("/start_expert_distribution_record", [this](const HttpRequest& r) {

@@ -37,6 +37,8 @@ class Endpoints {
     KvEventFeed* kv_events = nullptr;                     // null: not offered
     RankRouter* rank_router = nullptr;                    // null: all ranks are in this process
     std::function<void()> leave;                          // Server::Options::leave
+    const std::vector<std::pair<std::string, std::string>>* join =
+        nullptr;  // Server::Options::join
     ResponseStore* responses = nullptr;
     StreamRecords* stream_records = nullptr;
     std::function<Result<void>(TextPool::Task&&, uint64_t client)> push_text;
@@ -68,6 +70,8 @@ class Endpoints {
   // Makes ranks leave the service, this one last.
   Result<RankSet> ranks_to_leave(const HttpRequest& request) const;
   void scale_ranks(const HttpRequest& request, const Exchange& exchange);
+  // Returns which rank may join, and the flags that it must have.
+  Result<Json> join_terms() const;
   void start_profile_everywhere(const HttpRequest& request, const Exchange& exchange);
   // Answers with `here`; if a client sent the request, it is also sent to all other ranks, and
   // `join` makes one answer from theirs and `here`.

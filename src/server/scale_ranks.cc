@@ -1,4 +1,4 @@
-// POST /scale_ranks: ranks leave a running service.
+// POST /scale_ranks: ranks leave a running service. GET /join_terms: a rank is about to join it.
 #include <utility>
 
 #include "server/endpoints.h"
@@ -52,6 +52,20 @@ void Endpoints::scale_ranks(const HttpRequest& request, const Exchange& exchange
   HttpRequest others = request;
   others.body = to_text(Json{{"leave", to_json(*leaving)}});
   router.ask_all(others, [answer](auto&& there) { answer(there); });
+}
+
+Result<Json> Endpoints::join_terms() const {
+  if (options_.rank_router == nullptr || options_.join == nullptr)
+    return fail(
+        error(ErrorCode::invalid_request, "no rank can join: this process is all of the service")
+            .with_fix("start the ranks as processes, with --tolerate-ranks"));
+  if (options_.rank_router->own_host().size() > 1)
+    return fail(error(ErrorCode::invalid_request, "the ranks of a host are started together")
+                    .with_fix("start the process of that host again"));
+  HOCKET_TRY(const int rank, options_.rank_router->offer_rank());
+  Json flags = Json::object();
+  for (const auto& [name, value] : *options_.join) flags[name] = value;
+  return Json{{"rank", rank}, {"flags", std::move(flags)}};
 }
 
 }  // namespace hocket

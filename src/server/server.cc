@@ -123,6 +123,7 @@ struct Server::State {
              .kv_events = kv_events.get(),
              .rank_router = rank_router.get(),
              .leave = options.leave,
+             .join = &options.join,
              .responses = &responses,
              .stream_records = &stream_records,
              .push_text = [this](TextPool::Task&& task,

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/server_settings.h"
@@ -16,6 +17,9 @@
 #include "server/generation/generation_request.h"
 
 namespace hocket {
+
+// Names of flags and their values.
+using JoinFlags = std::vector<std::pair<std::string, std::string>>;
 
 class Server {
  public:
@@ -29,6 +33,8 @@ class Server {
     // Changed settings that /get_server_info shows besides the engine's.
     std::vector<SettingChange> changes;
     std::vector<SlowPath> slow_paths;
+    // The flags that a rank which joins must have, too; /join_terms gives them out.
+    JoinFlags join;
     // Ends the process as SIGTERM does: it drains. Empty: /scale_ranks is refused. Thread: any.
     std::function<void()> leave;
     int num_http_threads = 1;

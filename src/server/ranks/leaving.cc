@@ -1,5 +1,5 @@
-// Decides which ranks leave a running service, remembers those that were told, and makes the answer
-// of POST /scale_ranks.
+// Decides which ranks leave a running service, remembers those that were told, makes the answer of
+// POST /scale_ranks, and chooses the rank that a process joins as.
 #include "cluster/leaving.h"
 
 #include "server/ranks/rank_router.h"
@@ -106,6 +106,31 @@ Result<RankSet> RankRouter::ranks_to_leave(const ScaleRanks& wanted) const {
 Result<void> RankRouter::may_leave(const RankSet& leaving) const {
   return hocket::may_leave(view_with_leaving(), leaving,
                            options_.has_store ? Coordinators::any : Coordinators::rank_0);
+}
+
+// Processes that ask one after the other get different ranks, though none of them has joined yet.
+Result<int> RankRouter::offer_rank() {
+  const ClusterView view = view_with_leaving();
+  const RankSet staying = view.staying();
+  if (view.present().has(rank()) && !staying.has(rank()))
+    return fail(
+        error(ErrorCode::invalid_request, "rank {} leaves the service", rank())
+            .with_fix(staying.size() == 0
+                          ? std::string("join when the service has been started again")
+                          : fmt::format("join through a rank that stays: {}", staying.text())));
+  MutexLock lock(mutex_);
+  int chosen = -1;
+  for (const Member& member : view.members) {
+    if (member.presence != Presence::absent) continue;
+    const auto at = [&](int of) { return offered_at_[static_cast<size_t>(of)]; };
+    if (chosen < 0 || at(member.identity.rank) < at(chosen)) chosen = member.identity.rank;
+  }
+  if (chosen < 0)
+    return fail(error(ErrorCode::invalid_request, "all {} ranks are there", view.members.size())
+                    .with_fix("join when one has left; for more ranks, start the service anew with "
+                              "a larger --nnodes"));
+  offered_at_[static_cast<size_t>(chosen)] = RealClock().now();
+  return chosen;
 }
 
 RankSet RankRouter::own_host() const {

@@ -101,6 +101,10 @@ class RankRouter {
   Result<void> may_leave(const RankSet& leaving) const;
   // Notes that these ranks were told to leave; if this rank is among them, the others hear it.
   void note_leaving(const RankSet& leaving);
+  // Returns the rank that a process shall have which joins: one that none has, and for which none
+  // has asked for the longest time. Errors: invalid_request, if there is none, or if this rank
+  // leaves.
+  Result<int> offer_rank();
   // Returns the ranks of this host, which one process started and which end together.
   RankSet own_host() const;
 
@@ -183,6 +187,7 @@ class RankRouter {
     TimePoint until{};
   };
   std::vector<LeavingProcess> leaving_ HOCKET_GUARDED_BY(mutex_);  // by rank
+  std::vector<TimePoint> offered_at_ HOCKET_GUARDED_BY(mutex_);  // by rank: to a process that joins
   ClusterCounts counts_ HOCKET_GUARDED_BY(mutex_);
   std::unique_ptr<PeerBook> book_ HOCKET_GUARDED_BY(mutex_);
   std::unique_ptr<HttpClient> client_;

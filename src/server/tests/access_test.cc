@@ -67,9 +67,9 @@ TEST_F(AccessTest, RoutesAskForWhatTheyNeed) {
     EXPECT_EQ(ask(server, "GET", path, nullptr, "nobody").status, 401) << path;
     EXPECT_EQ(ask(server, "GET", path, nullptr, "ann-key").status, 200) << path;
   }
-  for (const char* path :
-       {"/flush_cache", "/start_profile", "/stop_profile", "/start_expert_distribution_record",
-        "/stop_expert_distribution_record", "/dump_expert_distribution_record", "/kv_events"}) {
+  for (const char* path : {"/flush_cache", "/start_profile", "/stop_profile",
+                           "/start_expert_distribution_record", "/stop_expert_distribution_record",
+                           "/dump_expert_distribution_record", "/kv_events", "/join_terms"}) {
     EXPECT_EQ(ask(server, "GET", path, nullptr, "nobody").status, 401) << path;
     const TestAnswer refused = ask(server, "GET", path, nullptr, "ann-key");
     EXPECT_EQ(refused.status, 403) << path;

@@ -1,0 +1,168 @@
+#include "apps/join.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <type_traits>
+
+#include "apps/flags.h"
+#include "base/log.h"
+#include "client/http_client.h"
+#include "core/version.h"
+
+namespace hocket {
+namespace {
+
+// The flags that all ranks must share (make_identity(), Runner::terms()), but none that names files
+// of the model, and those by which ranks find each other.
+constexpr std::array<std::string_view, 38> kShared = {
+    "cluster-store",
+    "combine-dtype",
+    "combine-groups",
+    "context-length",
+    "chunked-prefill-size",
+    "disable-overlap-schedule",
+    "dispatch-dtype",
+    "dist-init-addr",
+    "dtype",
+    "dummy-seed",
+    "enable-eplb",
+    "enable-mixed-chunk",
+    "enable-prefill-delayer",
+    "enable-single-batch-overlap",
+    "enable-two-batch-overlap",
+    "ep-num-redundant-experts",
+    "eplb-algorithm",
+    "eplb-rebalance-num-iterations",
+    "init-expert-location",
+    "kv-cache-dtype",
+    "load-format",
+    "max-chunked-requests",
+    "max-prefill-tokens",
+    "max-running-requests",
+    "mla-form",
+    "nnodes",
+    "overlap",
+    "overlap-order-decode",
+    "overlap-order-prefill",
+    "overlap-plan",
+    "overlap-schedule",
+    "prefill-delayer-max-passes",
+    "prefill-policy",
+    "quantization",
+    "speculative-algorithm",
+    "speculative-num-draft-tokens",
+    "speculative-num-steps",
+    "tolerate-ranks",
+};
+constexpr double kTermsPatienceSeconds = 10;
+constexpr size_t kMaxErrorText = 2048;  // bytes
+
+bool is_shared(std::string_view name) {
+  return std::ranges::find(kShared, name) != kShared.end();
+}
+
+std::string text_of_value(const FlagTarget& target) {
+  return std::visit(
+      [](const auto* value) -> std::string {
+        using T = std::remove_cvref_t<decltype(*value)>;
+        if constexpr (std::is_same_v<T, std::vector<std::string>>)
+          return "";
+        else
+          return fmt::format("{}", *value);
+      },
+      target);
+}
+
+bool is_given(const Arguments& arguments, const std::string& flag) {
+  return std::ranges::any_of(arguments, [&](const std::string& one) {
+    return one == flag || one.starts_with(flag + "=");
+  });
+}
+
+Error no_service(const std::string& where) {
+  return error(ErrorCode::bad_value, "{} is no rank of a service that ranks can join", where)
+      .with_fix("--join HOST:PORT of a rank of hocket " + std::string(kVersion) + ", for clients")
+      .with_param("join");
+}
+
+// Returns a text of an answer that is an error; empty if it has none.
+std::string error_field(const nlohmann::json& answer, const char* name) {
+  const nlohmann::json told = answer.is_object() ? answer.value("error", nlohmann::json()) : answer;
+  if (!told.is_object() || !told.contains(name) || !told[name].is_string()) return "";
+  return told[name].get<std::string>().substr(0, kMaxErrorText);
+}
+
+Result<nlohmann::json> ask_terms(const std::string& where, const HttpSettings& keys) {
+  const bool has_scheme = where.find("://") != where.npos;
+  HOCKET_TRY(auto there, BlockingHttpClient::read_url(has_scheme ? where : "http://" + where));
+  there.api_key = keys.admin_api_key.empty() ? keys.api_key : keys.admin_api_key;
+  there.timeout_s = kTermsPatienceSeconds;
+  BlockingHttpClient client(there);
+  HOCKET_TRY(const HttpAnswer answer, client.get("/join_terms"));
+  if (answer.status == 401 || answer.status == 403)
+    return fail(error(ErrorCode::unauthorized, "{} wants an admin's key before a rank joins", where)
+                    .with_fix("--admin-api-key KEY, the same as there"));
+  if (answer.status == 404) return fail(no_service(where));
+  const auto json = nlohmann::json::parse(answer.body, nullptr, false);
+  if (answer.status != 200) {
+    const std::string why = error_field(json, "message");
+    return fail(error(ErrorCode::lost_rank, "{} takes no rank: {}", where,
+                      why.empty() ? fmt::format("it answers {}", answer.status) : why)
+                    .with_fix(error_field(json, "hint")));
+  }
+  if (!json.is_object() || !json.contains("flags") || !json["flags"].is_object() ||
+      json["flags"].size() > kShared.size() || !json.contains("rank") ||
+      !json["rank"].is_number_unsigned())
+    return fail(no_service(where));
+  return json;
+}
+
+}  // namespace
+
+JoinFlags flags_to_join(const ServerSettings& settings, const LaunchPlan& plan) {
+  ServerSettings mine = settings, untouched;
+  mine.parallel.nnodes = plan.num_ranks;
+  if (mine.parallel.cluster_store.empty()) mine.parallel.dist_init_addr = to_text(plan.init_addr);
+  const std::vector<FlagGroup> now = settings_flags(mine), before = settings_flags(untouched);
+  JoinFlags flags;
+  for (size_t group = 0; group < now.size(); ++group)
+    for (size_t i = 0; i < now[group].flags.size(); ++i) {
+      const Flag& flag = now[group].flags[i];
+      std::string value = text_of_value(flag.target);
+      if (is_shared(flag.name) && value != text_of_value(before[group].flags[i].target))
+        flags.emplace_back(flag.name, std::move(value));
+    }
+  return flags;
+}
+
+Result<Arguments> arguments_to_join(const std::string& where, const HttpSettings& keys,
+                                    const Arguments& arguments) {
+  for (const char* const flag : {"--node-rank", "--nnodes", "--ep-size", "--ranks-per-node"})
+    if (is_given(arguments, flag))
+      return fail(
+          error(ErrorCode::bad_value, "{} is given, and --join asks the service for it", flag)
+              .with_fix(fmt::format("leave out {}", flag))
+              .with_param("join"));
+  HOCKET_TRY(const nlohmann::json terms, ask_terms(where, keys));
+  Arguments all = {"--node-rank", std::to_string(terms["rank"].get<uint64_t>())};
+  for (const auto& [name, value] : terms["flags"].items()) {
+    if (!is_shared(name) || !value.is_string()) return fail(no_service(where));
+    const std::string flag = "--" + name;
+    if (is_given(arguments, flag)) continue;
+    const auto text = value.get<std::string>();
+    if (text == "true")
+      all.push_back(flag);
+    else
+      all.push_back(flag + "=" + text);
+  }
+  log::info("join: rank {} of the service at {}, with its flags: {}", all[1], where,
+            fmt::join(all, " "));
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  return all;
+}
+
+}  // namespace hocket
