@@ -168,10 +168,6 @@ std::vector<Flag> process_flags(ParallelSettings& p) {
        "seconds that running requests wait when a rank is lost, and go on when it is back; 0: they "
        "end",
        ""},
-      {"join", &p.join,
-       "HOST:PORT of any rank of a running service, for clients: this rank takes a number that is "
-       "free, and the flags that all ranks share, from it",
-       ""},
       {"tolerate-ranks", &p.tolerate_ranks,
        "number of ranks that may be missing while the others keep serving; takes memory for their "
        "experts; 0: all wait for a lost rank",

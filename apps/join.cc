@@ -11,13 +11,14 @@
 #include "apps/flags.h"
 #include "base/log.h"
 #include "client/http_client.h"
+#include "core/version.h"
 
 namespace hocket {
 namespace {
 
-// The flags that all ranks must share (make_identity(), Runner::terms()), and those by which they
-// find each other.
-constexpr std::array kShared = std::to_array<std::string_view>({
+// The flags that all ranks must share (make_identity(), Runner::terms()), but none that names files
+// of the model, and those by which ranks find each other.
+constexpr std::array<std::string_view, 38> kShared = {
     "cluster-store",
     "combine-dtype",
     "combine-groups",
@@ -55,10 +56,10 @@ constexpr std::array kShared = std::to_array<std::string_view>({
     "speculative-algorithm",
     "speculative-num-draft-tokens",
     "speculative-num-steps",
-    "tbo-token-distribution-threshold",
     "tolerate-ranks",
-});
+};
 constexpr double kTermsPatienceSeconds = 10;
+constexpr size_t kMaxErrorText = 2048;  // bytes
 
 bool is_shared(std::string_view name) {
   return std::ranges::find(kShared, name) != kShared.end();
@@ -82,27 +83,41 @@ bool is_given(const Arguments& arguments, const std::string& flag) {
   });
 }
 
-Result<nlohmann::json> ask_terms(const ServerSettings& own) {
-  const std::string& where = own.parallel.join;
+Error no_service(const std::string& where) {
+  return error(ErrorCode::bad_value, "{} is no rank of a service that ranks can join", where)
+      .with_fix("--join HOST:PORT of a rank of hocket " + std::string(kVersion) + ", for clients")
+      .with_param("join");
+}
+
+// Returns a text of an answer that is an error; empty if it has none.
+std::string error_field(const nlohmann::json& answer, const char* name) {
+  const nlohmann::json told = answer.is_object() ? answer.value("error", nlohmann::json()) : answer;
+  if (!told.is_object() || !told.contains(name) || !told[name].is_string()) return "";
+  return told[name].get<std::string>().substr(0, kMaxErrorText);
+}
+
+Result<nlohmann::json> ask_terms(const std::string& where, const HttpSettings& keys) {
   const bool has_scheme = where.find("://") != where.npos;
   HOCKET_TRY(auto there, BlockingHttpClient::read_url(has_scheme ? where : "http://" + where));
-  const HttpSettings& keys = own.http;
   there.api_key = keys.admin_api_key.empty() ? keys.api_key : keys.admin_api_key;
   there.timeout_s = kTermsPatienceSeconds;
   BlockingHttpClient client(there);
   HOCKET_TRY(const HttpAnswer answer, client.get("/join_terms"));
-  auto json = nlohmann::json::parse(answer.body, nullptr, false);
   if (answer.status == 401 || answer.status == 403)
     return fail(error(ErrorCode::unauthorized, "{} wants an admin's key before a rank joins", where)
                     .with_fix("--admin-api-key KEY, the same as there"));
-  const bool has_error = json.is_object() && json.contains("error") && json["error"].is_object();
-  if (answer.status != 200)
-    return fail(ErrorCode::lost_rank, "{} takes no rank: {}", where,
-                has_error ? json["error"].value("message", "") : std::to_string(answer.status));
+  if (answer.status == 404) return fail(no_service(where));
+  const auto json = nlohmann::json::parse(answer.body, nullptr, false);
+  if (answer.status != 200) {
+    const std::string why = error_field(json, "message");
+    return fail(error(ErrorCode::lost_rank, "{} takes no rank: {}", where,
+                      why.empty() ? fmt::format("it answers {}", answer.status) : why)
+                    .with_fix(error_field(json, "hint")));
+  }
   if (!json.is_object() || !json.contains("flags") || !json["flags"].is_object() ||
       json["flags"].size() > kShared.size() || !json.contains("rank") ||
       !json["rank"].is_number_unsigned())
-    return fail(ErrorCode::bad_value, "the server at {} is no rank of hocket", where);
+    return fail(no_service(where));
   return json;
 }
 
@@ -124,13 +139,18 @@ JoinFlags flags_to_join(const ServerSettings& settings, const LaunchPlan& plan) 
   return flags;
 }
 
-Result<Arguments> arguments_to_join(const ServerSettings& own, const Arguments& arguments) {
-  HOCKET_TRY(const nlohmann::json terms, ask_terms(own));
+Result<Arguments> arguments_to_join(const std::string& where, const HttpSettings& keys,
+                                    const Arguments& arguments) {
+  for (const char* const flag : {"--node-rank", "--nnodes", "--ep-size", "--ranks-per-node"})
+    if (is_given(arguments, flag))
+      return fail(
+          error(ErrorCode::bad_value, "{} is given, and --join asks the service for it", flag)
+              .with_fix(fmt::format("leave out {}", flag))
+              .with_param("join"));
+  HOCKET_TRY(const nlohmann::json terms, ask_terms(where, keys));
   Arguments all = {"--node-rank", std::to_string(terms["rank"].get<uint64_t>())};
   for (const auto& [name, value] : terms["flags"].items()) {
-    if (!is_shared(name) || !value.is_string())
-      return fail(ErrorCode::bad_value, "{} names {}, which ranks do not share", own.parallel.join,
-                  name);
+    if (!is_shared(name) || !value.is_string()) return fail(no_service(where));
     const std::string flag = "--" + name;
     if (is_given(arguments, flag)) continue;
     const auto text = value.get<std::string>();
@@ -139,7 +159,7 @@ Result<Arguments> arguments_to_join(const ServerSettings& own, const Arguments& 
     else
       all.push_back(flag + "=" + text);
   }
-  log::info("join: rank {} of the service at {}, with its flags: {}", all[1], own.parallel.join,
+  log::info("join: rank {} of the service at {}, with its flags: {}", all[1], where,
             fmt::join(all, " "));
   all.insert(all.end(), arguments.begin(), arguments.end());
   return all;

@@ -12,9 +12,11 @@ namespace hocket {
 // has the value "true". Flags with their default values are left out.
 JoinFlags flags_to_join(const ServerSettings& settings, const LaunchPlan& plan);
 
-// Asks the service at own.parallel.join which rank is free, and returns the arguments of that rank:
-// the service's flags, but none that `arguments` name, and then `arguments`.
-// Errors: those of BlockingHttpClient; bad_value, lost_rank (no rank is free), unauthorized.
-Result<Arguments> arguments_to_join(const ServerSettings& own, const Arguments& arguments);
+// Asks the service at `where` (HOST:PORT for clients) which rank is free, and returns the arguments
+// of that rank: the service's flags, but none that `arguments` name, and then `arguments`. `keys`
+// has the service's key. Errors: those of BlockingHttpClient; bad_value, lost_rank (no rank is
+// free), unauthorized.
+Result<Arguments> arguments_to_join(const std::string& where, const HttpSettings& keys,
+                                    const Arguments& arguments);
 
 }  // namespace hocket

@@ -168,29 +168,44 @@ SignalListener::Limits limits_of_end(const HttpSettings& http, const ClusterProc
           .silence = silence > Duration{} ? silence + kEndMargin : Duration{}};
 }
 
-// Fills `settings`. Returns false if the command shall not run, as after --help.
-Result<bool> read_settings(ServerSettings& settings, const Arguments& arguments) {
-  settings = {};
-  settings.parallel.ep_size = 0;  // not given
-  const std::vector<FlagGroup> flags = settings_flags(settings);
-  return parse_flags({.command = "serve", .about = "OpenAI-compatible server", .groups = flags},
-                     arguments);
+// Returns the flags of serve; `join` is the place of a running service.
+std::vector<FlagGroup> serve_flags(ServerSettings& settings, std::string& join) {
+  std::vector<FlagGroup> flags = settings_flags(settings);
+  flags.push_back({"joining a running service",
+                   {{"join", &join,
+                     "HOST:PORT of any rank of it, for clients: this process becomes a rank that "
+                     "is missing there, and takes the flags that all ranks share from it",
+                     ""}}});
+  return flags;
+}
+
+// Fills `settings` from the arguments, and with --join from the service that this rank joins, whose
+// flags it adds to `arguments`. Returns false if the command shall not run, as after --help.
+Result<bool> read_settings(ServerSettings& settings, Arguments& arguments) {
+  std::string join;
+  const auto read = [&] {
+    settings = {};
+    settings.parallel.ep_size = 0;  // not given
+    const std::vector<FlagGroup> flags = serve_flags(settings, join);
+    return parse_flags({.command = "serve", .about = "OpenAI-compatible server", .groups = flags},
+                       arguments);
+  };
+  HOCKET_TRY(const bool go, read());
+  if (!go || join.empty()) return go;
+  HOCKET_TRY(arguments, arguments_to_join(join, settings.http, arguments));
+  return read();
 }
 
 Result<int> serve_model(Arguments arguments) {
   ServerSettings settings;
   HOCKET_TRY(const bool go, read_settings(settings, arguments));
   if (!go) return 0;
-  if (!settings.parallel.join.empty()) {
-    HOCKET_TRY(arguments, arguments_to_join(settings, arguments));
-    HOCKET_TRY_VOID(read_settings(settings, arguments));
-  }
-  const std::vector<FlagGroup> flags = settings_flags(settings);
   HOCKET_TRY(const log::Level level, log::parse_level(settings.http.log_level));
   log::set_level(level);
   HOCKET_TRY(const log::Format format, log::parse_format(settings.observe.log_format));
   log::set_format(format);
-  warn_of_variables(flags);
+  std::string join;
+  warn_of_variables(serve_flags(settings, join));
   HOCKET_TRY(const LaunchPlan plan, choose_ranks(settings.parallel));
   HOCKET_TRY_VOID(choose_model(settings));
   HOCKET_TRY_VOID(open_black_box(settings, plan));

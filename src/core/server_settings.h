@@ -187,7 +187,6 @@ struct ParallelSettings {
   bool insecure_cluster = false;   // processes may join without a token
   double rank_wait_s = 60;  // wait for rank 0, or a coordinator, that is not there; then exit 5
   double lost_rank_wait_s = 60;  // running requests wait for lost ranks; 0: they end
-  std::string join;              // HOST:PORT of a running service that this rank joins
   int tolerate_ranks = 0;        // so many ranks may be missing while the others serve
   std::string ucx_tls;           // as UCX_TLS; empty: chosen by the server
   std::string ucx_net_devices;   // as UCX_NET_DEVICES; empty: all

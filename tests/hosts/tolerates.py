@@ -11,7 +11,7 @@ import signal
 import time
 
 import harness
-from cluster import Cluster, answers_of_one_rank
+from cluster import ROOT, Cluster, OneRank, answers_of_one_rank, free_port
 from comes_back import APIS, begin, chat, check_equal, come_back, undisturbed
 from etcd import Etcd
 
@@ -189,11 +189,16 @@ def leave(ranks, keep, words, wanted):
     return f"{keep} ranks after {took:.1f} s amid {running} streams, longest pause {pause:.2f} s"
 
 
-def join(ranks, rank):
-    """Starts a process that knows of the service nothing but where rank 0 is, and gets `rank`."""
-    process = ranks.processes[rank]
+def to_join(ranks, process):
+    """Leaves a process only the flags of its own, and the address of rank 0."""
     own = ("--model-path", "--port", "--cluster-token-file", "--cpu-bind", "--num-threads", "--max-total-tokens")
     process.flags = {name: value for name, value in process.flags.items() if name in own} | {"--join": f"127.0.0.1:{ranks.http_ports()[0]}"}
+    return process
+
+
+def join(ranks, rank):
+    """Starts a process that knows of the service nothing but where rank 0 is, and gets `rank`."""
+    process = to_join(ranks, ranks.processes[rank])
     had = process.log().count("join: rank")
     process.start()
     deadline = time.monotonic() + BACK_S
@@ -201,6 +206,42 @@ def join(ranks, rank):
         assert process.alive() and time.monotonic() < deadline, f"rank {rank} has not asked to join"
         time.sleep(0.02)
     assert f"rank {rank} of" in process.log().rsplit("join: ", 1)[1]
+
+
+def check_no_join(ranks, more, why):
+    """A process that must not join ends, and says `why`."""
+    process = to_join(ranks, ranks.process(0, name=f"refused{time.monotonic_ns()}"))
+    process.flags |= {"--port": free_port()} | more
+    process.start()
+    try:
+        status = process.exit_status(BACK_S)
+    finally:
+        process.kill()
+    assert status != 0 and why in process.log(), f"{more} ends with {status}: {process.log()}"
+
+
+def joins_are_refused(num_ranks):
+    """A process that may not join ends with an error that says what to change, and the service serves on."""
+    with Cluster(num_ranks, flags=FLAGS) as ranks:
+        ranks.wait_doors()
+        check_no_join(ranks, {}, f"all {num_ranks} ranks are there")
+        check_no_join(ranks, {"--node-rank": 1}, "leave out --node-rank")
+        check_no_join(ranks, {"--join": f"127.0.0.1:{free_port()}"}, "refused")
+        ranks.processes[num_ranks - 1].signal(signal.SIGTERM)
+        assert ranks.processes[num_ranks - 1].exit_status(BACK_S) == 0
+        wait_present(ranks, 0, num_ranks - 1, SERVES_S)
+        other_token = ranks.folder / "other_token"
+        other_token.write_text("another token, which is as long as one has to be\n")
+        check_no_join(ranks, {"--cluster-token-file": other_token}, "token")
+        check_no_join(ranks, {"--model-path": ROOT / "tests/golden/qwen3_moe"}, "the model hash differs")
+        check_no_join(ranks, {"--context-length": 64}, "the plan set differs")
+        check_answers(ranks, range(num_ranks - 1), "after refused joins")
+        join(ranks, num_ranks - 1)
+        wait_present(ranks, 0, num_ranks, BACK_S)
+        check_answers(ranks, range(num_ranks), "after the join")
+    with OneRank() as alone:
+        check_no_join(alone, {}, "start the ranks as processes, with --tolerate-ranks")
+    return "seven joins were refused, one was taken"
 
 
 def some_leave_and_join(num_ranks, tolerated, keeps):
@@ -257,6 +298,7 @@ CASES = [
     ("4 ranks, then 1, then 4, then 2, then 4", functools.partial(some_leave_and_join, 4, 3, (1, 2))),
     ("3 ranks, then 2, whose experts move", functools.partial(some_leave_and_join, 3, 1, (2,))),
     ("two of 3 are told to leave at once, of which one may", functools.partial(two_are_told_at_once, 3)),
+    ("joins that are refused, and one that is not, of 3", functools.partial(joins_are_refused, 3)),
     ("SIGTERM of one of 3", functools.partial(one_is_asked_to_end, 3, 1)),
     ("kill -9 of rank 0 of 3, with etcd", functools.partial(one_is_killed_with_etcd, 3, 0)),
     ("kill -9 of the coordinator of 3, with etcd", functools.partial(one_is_killed_with_etcd, 3)),

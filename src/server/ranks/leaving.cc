@@ -1,5 +1,5 @@
-// Decides which ranks leave a running service and which may join it, remembers those that were told
-// to leave, and makes the answer of POST /scale_ranks.
+// Decides which ranks leave a running service, remembers those that were told, makes the answer of
+// POST /scale_ranks, and chooses the rank that a process joins as.
 #include "cluster/leaving.h"
 
 #include "server/ranks/rank_router.h"
@@ -10,8 +10,6 @@ namespace {
 
 // Within this time the beat of a rank that was told to leave is in the view.
 constexpr Duration kBeatsArrive = std::chrono::seconds(5);
-// Within this time a process that was offered a rank connects, or has failed.
-constexpr Duration kOfferHolds = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -121,27 +119,29 @@ Result<RankSet> RankRouter::decide_leaving(const ScaleRanks& wanted) {
   return leaving;
 }
 
+// Processes that ask one after the other get different ranks, though none of them has joined yet.
 Result<int> RankRouter::offer_rank() {
-  const ClusterView view = options_.cluster->view();
-  const TimePoint now = RealClock().now();
-  bool was_offered = false;
+  const ClusterView view = view_with_leaving();
+  const RankSet staying = view.staying();
+  if (view.present().has(rank()) && !staying.has(rank()))
+    return fail(
+        error(ErrorCode::invalid_request, "rank {} leaves the service", rank())
+            .with_fix(staying.size() == 0
+                          ? std::string("join when the service has been started again")
+                          : fmt::format("join through a rank that stays: {}", staying.text())));
   MutexLock lock(mutex_);
-  for (size_t rank = 0; rank < view.members.size(); ++rank) {
-    if (view.members[rank].presence != Presence::absent) continue;
-    if (now < offered_until_[rank]) {
-      was_offered = true;
-      continue;
-    }
-    offered_until_[rank] = now + kOfferHolds;
-    return static_cast<int>(rank);
+  int chosen = -1;
+  for (const Member& member : view.members) {
+    if (member.presence != Presence::absent) continue;
+    const auto at = [&](int of) { return offered_at_[static_cast<size_t>(of)]; };
+    if (chosen < 0 || at(member.identity.rank) < at(chosen)) chosen = member.identity.rank;
   }
-  if (was_offered)
-    return fail(error(ErrorCode::invalid_request,
-                      "another process is about to join as the last "
-                      "rank that is free")
-                    .with_fix("ask again in ten seconds if it does not"));
-  return fail(error(ErrorCode::invalid_request, "all {} ranks are there", view.members.size())
-                  .with_fix("start the service with a larger --ep-size"));
+  if (chosen < 0)
+    return fail(error(ErrorCode::invalid_request, "all {} ranks are there", view.members.size())
+                    .with_fix("join when one has left; for more ranks, start the service anew with "
+                              "a larger --nnodes"));
+  offered_at_[static_cast<size_t>(chosen)] = RealClock().now();
+  return chosen;
 }
 
 RankSet RankRouter::own_host() const {

@@ -56,7 +56,7 @@ RankRouter::RankRouter(const Options& options)
       last_loads_(static_cast<size_t>(options_.cluster->self().num_ranks)),
       avoid_until_(last_loads_.size()),
       leaving_(last_loads_.size()),
-      offered_until_(last_loads_.size()),
+      offered_at_(last_loads_.size()),
       counts_{.up = std::vector<bool>(last_loads_.size()),
               .forwarded = std::vector<uint64_t>(last_loads_.size()),
               .failed = std::vector<uint64_t>(last_loads_.size())} {

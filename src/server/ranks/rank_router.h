@@ -105,9 +105,9 @@ class RankRouter {
   Result<RankSet> decide_leaving(const ScaleRanks& wanted);
   // Notes that these ranks were told to leave; if this rank is among them, the others hear it.
   void note_leaving(const RankSet& leaving);
-  // Returns the lowest rank that no process has, and that was not offered in the last ten seconds:
-  // a process that was offered a rank needs a moment to connect.
-  // Errors: invalid_request, if there is none.
+  // Returns the rank that a process shall have which joins: one that none has, and for which none
+  // has asked for the longest time. Errors: invalid_request, if there is none, or if this rank
+  // leaves.
   Result<int> offer_rank();
   // Returns the ranks of this host, which one process started and which end together.
   RankSet own_host() const;
@@ -193,7 +193,7 @@ class RankRouter {
   };
   std::vector<LeavingProcess> leaving_ HOCKET_GUARDED_BY(mutex_);  // by rank
   Mutex deciding_;  // held while decide_leaving() decides
-  std::vector<TimePoint> offered_until_ HOCKET_GUARDED_BY(mutex_);  // by rank, see offer_rank()
+  std::vector<TimePoint> offered_at_ HOCKET_GUARDED_BY(mutex_);  // by rank: to a process that joins
   ClusterCounts counts_ HOCKET_GUARDED_BY(mutex_);
   std::unique_ptr<PeerBook> book_ HOCKET_GUARDED_BY(mutex_);
   std::unique_ptr<HttpClient> client_;
