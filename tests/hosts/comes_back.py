@@ -108,12 +108,13 @@ def last_id(events):
 
 
 def same_in_each(text):
-    """Leaves out what differs between two answers to one request: the id, the rank in it, times, and what came from a cache."""
+    """Leaves out what differs between two answers to one request: the id, the rank in it, times, drafts, and what came from a cache."""
     text = re.sub(r"(id: )?(chatcmpl-|cmpl-|msg_|resp_|rs_|gen-|fc_)[0-9a-f_]+", "ID", text)
     text = re.sub(r"\"id\":\"[^\"]*\"", "ID", text)
     text = re.sub(r"^id: [^:\n]*:", "id: ID:", text, flags=re.M)
     text = re.sub(r"\"(created|created_at|completed_at)\":\d+", "WHEN", text)
     text = re.sub(r"\"(cached_tokens|cache_read_input_tokens|cache_creation_input_tokens|recomputed_tokens|input_tokens)\":\d+", "CACHED", text)
+    text = re.sub(r"\"spec_[a-z_]+\":[-+.e0-9]+", "DRAFTS", text)
     text = re.sub(r"\"e2e_latency\":[-+.e0-9]+", "LATENCY", text)
     return re.sub(r"\"timings\":\{[^}]*\}", "TIMES", text)
 

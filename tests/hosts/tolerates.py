@@ -20,6 +20,7 @@ SERVES_S = 10  # from the loss until the ranks that are left serve
 BACK_S = 60  # from the start of a rank until all serve
 FLAGS = {"--tolerate-ranks": 1}
 TWO = {"--tolerate-ranks": 2}
+DRAFTS = {"--speculative-algorithm": "NGRAM", "--speculative-num-steps": 4}  # nearly every step has some
 MOVES = {"--enable-eplb": True, "--eplb-rebalance-num-iterations": 20}
 
 
@@ -31,6 +32,14 @@ def wait_present(ranks, rank, count, limit_s):
         assert waited < limit_s, f"rank {rank} is not ready with {count} ranks after {waited:.1f} s: {ranks.readiness(rank)}"
         time.sleep(0.02)
     return time.monotonic() - began
+
+
+def wait_drafts(ranks, rank):
+    """Waits until 20 more drafts of `rank` hold, so that its next steps verify some."""
+    before, began = ranks.metric(rank, "spec_accepted_total"), time.monotonic()
+    while ranks.metric(rank, "spec_accepted_total") < before + 20:
+        assert time.monotonic() - began < SERVES_S, f"rank {rank} verifies no drafts"
+        time.sleep(0.02)
 
 
 def streams_of(ranks, num_ranks, words):
@@ -111,6 +120,8 @@ def some_are_killed(num_ranks, killed, store="", more=None, apart_s=0.0, stays_a
         streams = streams_of(ranks, num_ranks, words)
         for _, stream in streams.values():
             stream.wait_events(20)
+        if more == DRAFTS:
+            wait_drafts(ranks, killed[0])
         for i, rank in enumerate(killed):
             time.sleep(apart_s if i else 0)
             ranks.processes[rank].kill()
@@ -294,6 +305,7 @@ CASES = [
     ("kill -9 of two of 4", functools.partial(some_are_killed, 4, [1, 3], more=TWO)),
     ("kill -9 of two of 4, the second while the others meet", functools.partial(some_are_killed, 4, [1, 3], more=TWO, apart_s=0.4)),
     ("kill -9 of one of 4 that is back at once", functools.partial(some_are_killed, 4, [2], stays_away=False)),
+    ("kill -9 of one of 3 amid drafts", functools.partial(one_is_killed, 3, 1, more=DRAFTS)),
     ("kill -9 of one of 3 whose experts move", functools.partial(one_is_killed, 3, 1, more=MOVES)),
     ("4 ranks, then 1, then 4, then 2, then 4", functools.partial(some_leave_and_join, 4, 3, (1, 2))),
     ("3 ranks, then 2, whose experts move", functools.partial(some_leave_and_join, 3, 1, (2,))),
