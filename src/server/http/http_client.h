@@ -50,7 +50,7 @@ class HttpClient {
     size_t max_idle = 16;                // idle connections per address
     Duration connect_timeout = std::chrono::seconds(1);
     Duration write_timeout = std::chrono::seconds(30);  // for each 64 KiB
-    Duration max_idle_time = std::chrono::seconds(30);  // of a connection
+    Duration max_idle_time = std::chrono::seconds(30);  // time limit of an idle connection
     Duration tick = std::chrono::milliseconds(100);
     std::function<void()> on_tick;  // called on the thread every `tick`; may be empty
     std::string thread_name = "client";
