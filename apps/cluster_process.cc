@@ -121,15 +121,15 @@ Result<void> ClusterProcess::read_tolerance(const ParallelSettings& parallel) {
   // With a store any rank may be missing, so two groups could serve beside each other if one of
   // them were not more than half of all.
   const int tolerate_ranks = parallel.tolerate_ranks;
-  const int most = control_.store ? (plan_.num_ranks - 1) / 2 : plan_.num_ranks - 1;
-  if (tolerate_ranks < 0 || tolerate_ranks > most)
+  const int max_tolerated = control_.store ? (plan_.num_ranks - 1) / 2 : plan_.num_ranks - 1;
+  if (tolerate_ranks < 0 || tolerate_ranks > max_tolerated)
     return fail(
         bad("tolerate-ranks",
             fmt::format("--tolerate-ranks {} is not in 0 to {}: of {} ranks {}", tolerate_ranks,
-                        most, plan_.num_ranks,
+                        max_tolerated, plan_.num_ranks,
                         control_.store ? "more than half must be left, or two groups could serve"
                                        : "one must be left"))
-            .with_fix(fmt::format("--tolerate-ranks {}", std::max(most, 0))));
+            .with_fix(fmt::format("--tolerate-ranks {}", std::max(max_tolerated, 0))));
   control_.tolerate_ranks = tolerate_ranks;
   if (tolerate_ranks == 0 || plan_.spawned()) return {};
   if (!control_.store)
@@ -140,7 +140,7 @@ Result<void> ClusterProcess::read_tolerance(const ParallelSettings& parallel) {
         "cluster: the {} ranks of a host end together, so with --tolerate-ranks {} the loss of a "
         "process pauses the others; {}",
         plan_.ranks_per_node, tolerate_ranks,
-        plan_.ranks_per_node <= most
+        plan_.ranks_per_node <= max_tolerated
             ? fmt::format("to serve on without a host: --tolerate-ranks {}", plan_.ranks_per_node)
             : "to serve on without a host there have to be more of them");
   return {};

@@ -107,9 +107,9 @@ void print_memory(const CapacityPlan& plan) {
               fmt::format("{} {} -> {}: {}", change.flag, change.from, change.to, change.why));
   if (f.choice.model.mla.kv_rank > 0)
     print_row("prefix cache",
-              caches_answers(f.choice.model, f.choice.prompt_role) ? "all"
-              : f.choice.answer_begins.empty()                     ? "prompts"
-                                                                   : "prompts, chat answers",
+              caches_whole_answers(f.choice.model, f.choice.prompt_form) ? "all"
+              : f.choice.answer_begins.empty()                           ? "prompts"
+                                                                         : "prompts, chat answers",
               fmt::format("--mla-form absorbed: all; prompts of {} tokens cost {:.2f} x",
                           kComparedPromptLen, absorbed_cost_ratio(f.cost)));
   const int asked = std::max(1, plan.question.settings.memory.max_running_requests);

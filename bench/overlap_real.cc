@@ -23,13 +23,13 @@ namespace {
 using Mode = OverlapRig::Mode;
 // Time for the rounds and for auto's steps of a point. It is exceeded to reach the least numbers.
 constexpr double kRoundsUs = 20e6, kAutoUs = 20e6;
-constexpr int kLeastRounds = 3, kLeastAutoSteps = 100;
-// Long steps: kLeastLongSteps of auto and no warm-up round. Very long steps: one round at least.
+constexpr int kMinRounds = 3, kMinAutoSteps = 100;
+// Long steps: kMinLongSteps of auto and no warm-up round. Very long steps: one round at least.
 constexpr double kLongStepUs = 0.3e6, kVeryLongStepUs = 1.5e6;
-constexpr int kLeastLongSteps = 60;
-constexpr int kMaxTrialSteps = 8;       // steps of trials that play_chosen() skips, at most
-constexpr double kLongestStepUs = 6e6;  // points with longer steps are left out
-constexpr double kQuickShare = 0.25;    // --quick takes this share of the times above
+constexpr int kMinLongSteps = 60;
+constexpr int kMaxTrialSteps = 8;     // steps of trials that play_chosen() skips, at most
+constexpr double kMaxStepUs = 6e6;    // points with longer steps are left out
+constexpr double kQuickShare = 0.25;  // --quick takes this share of the times above
 constexpr Duration kLatency = std::chrono::microseconds(20);
 
 struct Sizes {
@@ -84,12 +84,12 @@ class MeasuredPoint {
   MeasuredPoint(OverlapRig& rig, const BenchOverlapOptions& options)
       : rig_(rig), options_(options) {}
 
-  // Returns nullopt if a step takes longer than kLongestStepUs.
+  // Returns nullopt if a step takes longer than kMaxStepUs.
   Result<std::optional<PlayedPoint>> play(Phase phase, int rows, double gbit) {
     rig_.set_batch(phase, rows);
     HOCKET_TRY(const OverlapRig::Played first, rig_.play({}, Mode::live));
     none_us_ = first.took_us;
-    if (none_us_ > kLongestStepUs) {
+    if (none_us_ > kMaxStepUs) {
       say_left_out(phase, rows, gbit);
       return std::nullopt;
     }
@@ -155,7 +155,7 @@ Result<void> MeasuredPoint::let_planner_learn() {
     none_us_ = warm.took_us;
   }
   const int by_time = static_cast<int>(kAutoUs * time_share() / none_us_);
-  const int least = is_long() ? kLeastLongSteps : kLeastAutoSteps;
+  const int least = is_long() ? kMinLongSteps : kMinAutoSteps;
   const int steps = std::min(std::max(by_time, least), std::max(options_.auto_steps, 1));
   double planner_us = 0, all_us = 0;
   for (int step = 0; step < steps; ++step) {
@@ -184,7 +184,7 @@ Result<void> MeasuredPoint::record() {
 Result<void> MeasuredPoint::play_rounds() {
   const double runs = static_cast<double>(forced_.size() + 2 * cuts_.size() + 2);
   const int by_time = static_cast<int>(kRoundsUs * time_share() / (runs * none_us_));
-  const int least = none_us_ > kVeryLongStepUs ? 1 : kLeastRounds;
+  const int least = none_us_ > kVeryLongStepUs ? 1 : kMinRounds;
   const int rounds = std::clamp(by_time, least, std::max(options_.rounds, least));
   for (int round = is_long() ? 0 : -1; round < rounds; ++round) HOCKET_TRY_VOID(play_round(round));
   return {};

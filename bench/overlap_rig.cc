@@ -89,12 +89,11 @@ void OverlapRig::add_sequence(int first, int rows, std::span<const PageId> pages
   std::mt19937 random(static_cast<unsigned>(batch_.num_rows() * 131 + seat_.rank));
   const int page_tokens = runner_->info().page_tokens;
   const bool is_prompt = first == 0;
-  batch_.sequences.push_back(
-      {.row_begin = batch_.num_rows(),
-       .num_rows = rows,
-       .first_position = first,
-       .role = is_prompt ? runner_->info().prompt_role : TokenRole::generated,
-       .pages = pages});
+  batch_.sequences.push_back({.row_begin = batch_.num_rows(),
+                              .num_rows = rows,
+                              .first_position = first,
+                              .form = is_prompt ? runner_->info().prompt_form : MlaForm::absorbed,
+                              .pages = pages});
   for (int at = first; at < first + rows; ++at) {
     batch_.ids.push_back(
         TokenId{static_cast<int32_t>(random() % runner_->info().model.vocab_size)});

@@ -17,7 +17,7 @@ namespace {
 
 // Length of the longest transfer's message; the link's modelled rate is set to match. Transfers are
 // whole bytes, so times are exact to 2^-18 of the longest transfer.
-constexpr double kLongestBytes = 256 << 10;
+constexpr double kMaxTransferBytes = 256 << 10;
 
 // Spends a rank's stage times in virtual time and books its operations in the ledger.
 class BookedWork final : public StageWork {
@@ -106,7 +106,7 @@ Result<PlayedStep> VirtualBench::play_rank(const PlanTimes& times, LoopbackHub& 
   BookedWork work(hub, rank, ledger);
   HOCKET_TRY(const auto player,
              StagePlayer::create(*end, {.layers = layers_,
-                                        .bytes_per_s = kLongestBytes / longest_us * 1e6,
+                                        .bytes_per_s = kMaxTransferBytes / longest_us * 1e6,
                                         .longest_busy_us = longest_us,
                                         .watch = &ledger}));
   ledger.begin_step(hub.now());
@@ -128,7 +128,7 @@ Result<PlayedStep> VirtualBench::play(const Plan& plan) const {
     longest_us =
         std::max({longest_us, half.dispatch.busy_in(messages), half.combine.busy_in(messages)});
   LoopbackHub hub(point_.ranks,
-                  {.bytes_per_s = kLongestBytes / longest_us * 1e6,
+                  {.bytes_per_s = kMaxTransferBytes / longest_us * 1e6,
                    .latency = from_seconds(whole_.dispatch.latency_us * 1e-6)},
                   LoopbackHub::Time::virtual_time);
   std::vector<Result<PlayedStep>> played(static_cast<size_t>(point_.ranks));

@@ -51,7 +51,7 @@ class PassBench {
       const int begin = sequences_[0].len, rows = std::min(chunk_, len - begin);
       batch_.clear();
       batch_.mode = ForwardMode::extend;
-      add_rows(sequences_[0], rows, runner_.info().prompt_role);
+      add_rows(sequences_[0], rows, runner_.info().prompt_form);
       if (begin + rows == len) batch_.output_rows.push_back(rows - 1);
       add(work, cost_.prefill(rows, begin));
     }
@@ -68,7 +68,7 @@ class PassBench {
       while (sequence.len < context) {
         batch_.clear();
         batch_.mode = ForwardMode::extend;
-        add_rows(sequence, std::min(chunk_, context - sequence.len), runner_.info().prompt_role);
+        add_rows(sequence, std::min(chunk_, context - sequence.len), runner_.info().prompt_form);
         add(ignored, {});
       }
     }
@@ -77,7 +77,7 @@ class PassBench {
       batch_.mode = ForwardMode::decode;
       for (Sequence& sequence : sequences_) {
         batch_.output_rows.push_back(batch_.num_rows());
-        add_rows(sequence, 1, TokenRole::generated);
+        add_rows(sequence, 1, MlaForm::absorbed);
       }
       PassShape pass = cost_.decode(batch, context + step + 1);
       pass.kv_tokens -= (batch - 1) * shared;
@@ -108,12 +108,12 @@ class PassBench {
     sequence.len = shared_pages_ * runner_.info().page_tokens;
   }
 
-  void add_rows(Sequence& sequence, int rows, TokenRole role) {
+  void add_rows(Sequence& sequence, int rows, MlaForm form) {
     const int page_tokens = runner_.info().page_tokens;
     batch_.sequences.push_back({.row_begin = batch_.num_rows(),
                                 .num_rows = rows,
                                 .first_position = sequence.len,
-                                .role = role,
+                                .form = form,
                                 .pages = sequence.pages});
     if (runner_.info().num_states > 0)
       batch_.delta.push_back({.row_begin = batch_.num_rows(),

@@ -112,8 +112,8 @@ bool ReplayTransport::progress() {
 }
 
 // With traffic it waits at most kLook, since a peer may need this rank's traffic before it sends.
-void ReplayTransport::wait(Duration most) {
-  below_.wait(mode_ == Mode::traffic ? std::min(most, kLook) : most);
+void ReplayTransport::wait(Duration max_wait) {
+  below_.wait(mode_ == Mode::traffic ? std::min(max_wait, kLook) : max_wait);
 }
 
 Result<void> ReplayTransport::move_traffic() {

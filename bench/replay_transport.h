@@ -62,7 +62,7 @@ class ReplayTransport final : public Transport {
   Result<bool> sent(const Channel& to) override;
   void withdraw() override { below_.withdraw(); }
   bool progress() override;
-  void wait(Duration most) override;
+  void wait(Duration max_wait) override;
   void wake() override { below_.wake(); }
   TimePoint now() const override { return below_.now(); }
 

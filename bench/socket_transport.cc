@@ -345,10 +345,10 @@ bool SocketTransport::progress() {
   return ring_ != nullptr ? progress_ring() : progress_calls();
 }
 
-void SocketTransport::wait(Duration most) {
-  if (has_news_ || most.count() <= 0) return;
-  const auto whole = std::chrono::floor<std::chrono::seconds>(most);
-  const timespec limit{.tv_sec = whole.count(), .tv_nsec = (most - whole).count()};
+void SocketTransport::wait(Duration max_wait) {
+  if (has_news_ || max_wait.count() <= 0) return;
+  const auto whole = std::chrono::floor<std::chrono::seconds>(max_wait);
+  const timespec limit{.tv_sec = whole.count(), .tv_nsec = (max_wait - whole).count()};
   pollfd any[] = {
       {.fd = ring_ != nullptr ? ring_->fd() : epoll_fd_, .events = POLLIN, .revents = 0},
       {.fd = wake_fd_, .events = POLLIN, .revents = 0}};

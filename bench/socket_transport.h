@@ -47,7 +47,7 @@ class SocketTransport final : public Transport {
   Result<bool> sent(const Channel& to) override;
   void withdraw() override;
   bool progress() override;
-  void wait(Duration most) override;
+  void wait(Duration max_wait) override;
   void wake() override;
   TimePoint now() const override { return std::chrono::steady_clock::now(); }
 

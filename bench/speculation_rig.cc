@@ -17,7 +17,7 @@ namespace hocket {
 namespace {
 
 constexpr size_t kSpeculationOutbox = 1 << 16;
-constexpr auto kLongestStep = std::chrono::seconds(120);
+constexpr auto kMaxStepTime = std::chrono::seconds(120);
 
 class ImposedDrafter final : public Drafter {
  public:
@@ -224,7 +224,7 @@ Result<void> SpeculationPlayer::end() {
 }
 
 Result<void> SpeculationPlayer::take_output() {
-  const auto output = rig_.outbox().wait_pop(kLongestStep);
+  const auto output = rig_.outbox().wait_pop(kMaxStepTime);
   if (!output) {
     num_running_ = 0;
     return fail(ErrorCode::internal, "no token has come for 120 s");

@@ -17,7 +17,7 @@ WORDS = "docs/words.md"
 ROW = re.compile(r"\| ([\w ]+) \| ((?:`[\w/]+` ?)+)\|$")
 TYPE = re.compile(r"^[ \t]*(?:template <.*> *)?(?:pub )?(?:class|struct|union|enum(?: class)?) (?:alignas\(.*\) )?(\w+)(?! *;)\b", re.MULTILINE)
 PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-LIMIT = re.compile(r"\b(?:kMost[A-Z]\w*|k[A-Z]\w*Max)\b")
+LIMIT = re.compile(r"\b(?:k(?:Most|Longest|Fewest|Slowest)[A-Z]?\w*|k[A-Z]\w*Max)\b")
 PRECONDITION = re.compile(r"//.*?\b(Pre|pre|Requires|REQUIRES|Preconditions|precondition):")
 RIDDLES = set("wish manner beside voice fate shadow burst streak tell tells told teller news story look looks looker heard outside meanwhile door farewell liar prospect glance".split())
 
@@ -45,7 +45,7 @@ def check(files, root=ROOT):
             continue
         text = (root / name).read_text(encoding="utf-8", errors="replace")
         names = [Path(name).stem] + [found[1] for found in TYPE.finditer(text)]
-        faults += [f"{name}: {limit} is a limit, which begins with kMax" for limit in sorted(set(LIMIT.findall(text)))]
+        faults += [f"{name}: {limit} is a limit, which begins with kMax or kMin" for limit in sorted(set(LIMIT.findall(text)))]
         faults += [f"{name}: '{word}:' is written 'Precondition:'" for word in PRECONDITION.findall(text)]
         folder = name.removeprefix("src/")
         for one in names:

@@ -145,12 +145,14 @@ struct Counts {
         self.assertEqual(check_words.check([], self.root), ["docs/words.md: 'lane' has no meaning there"])
 
     def test_limits_and_preconditions_are_spelled_in_one_way(self):
-        text = "constexpr int kMostRows = 1, kRowsMax = 2, kMaxRows = 3, kMaximum = 4, kAlmost = 5;\n// Pre: a lease\nint f();  // Returns it; pre: a row\n"
+        text = "constexpr int kMostRows = 1, kFewest = 2, kLongestWait = 3, kRowsMax = 2, kMaxRows = 3, kMaximum = 4, kAlmost = 5;\n// Pre: a lease\nint f();  // Returns it; pre: a row\n"
         self.assertEqual(
             self.word_faults("src/base/a.h", text),
             [
-                "src/base/a.h: kMostRows is a limit, which begins with kMax",
-                "src/base/a.h: kRowsMax is a limit, which begins with kMax",
+                "src/base/a.h: kFewest is a limit, which begins with kMax or kMin",
+                "src/base/a.h: kLongestWait is a limit, which begins with kMax or kMin",
+                "src/base/a.h: kMostRows is a limit, which begins with kMax or kMin",
+                "src/base/a.h: kRowsMax is a limit, which begins with kMax or kMin",
                 "src/base/a.h: 'Pre:' is written 'Precondition:'",
                 "src/base/a.h: 'pre:' is written 'Precondition:'",
             ],

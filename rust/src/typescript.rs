@@ -100,7 +100,7 @@ impl Fields {
 #[derive(Default)]
 struct Schemas<'a> {
     definitions: Vec<(&'a str, &'a Value)>, // each name once
-    places: HashMap<&'a str, usize>,        // in `definitions`
+    indexes: HashMap<&'a str, usize>,        // in `definitions`
     names_root: bool,
 }
 impl<'a> Schemas<'a> {
@@ -109,8 +109,8 @@ impl<'a> Schemas<'a> {
             return Ok(());
         }
         for (name, schema) in object(definitions)? {
-            let place = *self.places.entry(name).or_insert(self.definitions.len());
-            match self.definitions.get_mut(place) {
+            let index = *self.indexes.entry(name).or_insert(self.definitions.len());
+            match self.definitions.get_mut(index) {
                 Some(known) => known.1 = schema,
                 None => self.definitions.push((name, schema)),
             }
@@ -201,8 +201,8 @@ impl<'a> Schemas<'a> {
         }
         let path = name.strip_prefix("#/$defs/").ok_or(Stop::Formless)?;
         let name = path.rsplit('/').next().unwrap_or(path);
-        let place = *self.places.get(name).ok_or(Stop::Formless)?;
-        object(self.definitions[place].1)?;
+        let index = *self.indexes.get(name).ok_or(Stop::Formless)?;
+        object(self.definitions[index].1)?;
         charged(name.into())
     }
 }

@@ -51,13 +51,13 @@ void SignalListener::hand_over(const Limits& limits) {
   handed_over_ = true;
 }
 
-int SignalListener::wait(Duration most) {
+int SignalListener::wait(Duration max_wait) {
   last_wait_ns_ = real_now_ns();
-  return arrived_.try_acquire_for(most) ? came_.exchange(0) : 0;
+  return arrived_.try_acquire_for(max_wait) ? came_.exchange(0) : 0;
 }
 
-void SignalListener::end_within(Duration most, int status) {
-  const int64_t now = real_now_ns(), end = now + most.count();
+void SignalListener::end_within(Duration limit, int status) {
+  const int64_t now = real_now_ns(), end = now + limit.count();
   int64_t none = 0;
   ending_since_ns_.compare_exchange_strong(none, now);
   status_ = status;

@@ -38,11 +38,11 @@ class SignalListener {
   SignalListener& operator=(const SignalListener&) = delete;
 
   void hand_over(const Limits& limits);
-  // Returns the signal that came, or 0 after `most`.   Thread: one.
-  int wait(Duration most);
-  // Ends the process with `status` if it has not ended by itself within `most`. If an earlier end
+  // Returns the signal that came, or 0 after `max_wait`.   Thread: one.
+  int wait(Duration max_wait);
+  // Ends the process with `status` if it has not ended by itself within `limit`. If an earlier end
   // was set already, that time stays, with this status.
-  void end_within(Duration most, int status);
+  void end_within(Duration limit, int status);
 
  private:
   void run();

@@ -20,7 +20,7 @@ constexpr size_t kSignalStackBytes = 64 << 10;
 // Wider than any frame, so that no overflow steps over it into the stack of another thread.
 constexpr size_t kGuardBytes = 1 << 20;
 // A thread with a smaller stack could not even start.
-constexpr int kLeastStackPercent = 10;
+constexpr int kMinStackPercent = 10;
 
 size_t scaled_stack(size_t bytes) {
   static const auto percent = static_cast<size_t>(choose_stack_percent().value_or(100));
@@ -75,10 +75,10 @@ Result<int> choose_stack_percent() {
   const auto [end, failure] =
       std::from_chars(wanted.data(), wanted.data() + wanted.size(), percent);
   if (failure == std::errc() && end == wanted.data() + wanted.size() &&
-      percent >= kLeastStackPercent && percent <= 100)
+      percent >= kMinStackPercent && percent <= 100)
     return percent;
   return fail(error(ErrorCode::bad_value, "HOCKET_STACK_PERCENT is no integer from {} to 100",
-                    kLeastStackPercent)
+                    kMinStackPercent)
                   .with_fix("unset it")
                   .with_param("HOCKET_STACK_PERCENT"));
 }

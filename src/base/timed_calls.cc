@@ -20,8 +20,8 @@ struct TimedCalls::Call {
   bool done = false;
 };
 
-// One thread, and the call that it runs.
-struct TimedCalls::Place {
+// The call that one thread runs.
+struct TimedCalls::Running {
   std::shared_ptr<Call> call;  // null: it waits for one
   TimePoint begun{};
   bool ended = false;
@@ -32,7 +32,7 @@ struct TimedCalls::Shared {
   Mutex mutex;
   std::condition_variable changed;
   std::deque<std::shared_ptr<Call>> queue HOCKET_GUARDED_BY(mutex);
-  std::vector<Place> places HOCKET_GUARDED_BY(mutex);
+  std::vector<Running> running HOCKET_GUARDED_BY(mutex);
   bool stopping HOCKET_GUARDED_BY(mutex) = false;
 
   void serve(size_t number) {
@@ -42,16 +42,16 @@ struct TimedCalls::Shared {
       if (queue.empty()) break;
       const std::shared_ptr<Call> call = queue.front();
       queue.pop_front();
-      places[number] = {.call = call, .begun = RealClock().now()};
+      running[number] = {.call = call, .begun = RealClock().now()};
       lock.unlock();
       call->body();
       call->body = nullptr;  // it may own much
       lock.lock();
       call->done = true;
-      places[number].call = nullptr;
+      running[number].call = nullptr;
       changed.notify_all();
     }
-    places[number].ended = true;
+    running[number].ended = true;
     changed.notify_all();
   }
 };
@@ -61,7 +61,7 @@ TimedCalls::TimedCalls(Options options)
   const auto count = static_cast<size_t>(options_.num_threads);
   {
     const MutexLock lock(shared_->mutex);
-    shared_->places.resize(count);
+    shared_->running.resize(count);
   }
   const BlockedSignals blocked;
   for (size_t i = 0; i < count; ++i)
@@ -74,10 +74,10 @@ TimedCalls::~TimedCalls() {
   shared_->stopping = true;
   shared_->changed.notify_all();
   shared_->changed.wait_for(lock, kMaxLeaving, [&]() HOCKET_REQUIRES(shared_->mutex) {
-    return std::ranges::all_of(shared_->places, &Place::ended);
+    return std::ranges::all_of(shared_->running, &Running::ended);
   });
   for (size_t i = 0; i < threads_.size(); ++i)
-    if (!shared_->places[i].ended) threads_[i].detach();
+    if (!shared_->running[i].ended) threads_[i].detach();
   lock.unlock();
   for (Thread& thread : threads_)
     if (thread.joinable()) thread.join();
@@ -89,15 +89,15 @@ bool TimedCalls::finish(std::move_only_function<void()> body) {
   MutexLock lock(shared_->mutex);
   shared_->queue.push_back(call);
   shared_->changed.notify_all();
-  const auto hangs = [&](const Place& place) {
-    return place.call != nullptr && clock.now() - place.begun > options_.limit;
+  const auto hangs = [&](const Running& running) {
+    return running.call != nullptr && clock.now() - running.begun > options_.limit;
   };
   while (!call->done) {
     shared_->changed.wait_for(lock, kLookAround);
-    const auto mine = std::ranges::find(shared_->places, call, &Place::call);
-    if (mine != shared_->places.end() && hangs(*mine)) return call->done;
+    const auto mine = std::ranges::find(shared_->running, call, &Running::call);
+    if (mine != shared_->running.end() && hangs(*mine)) return call->done;
     const auto queued = std::ranges::find(shared_->queue, call);
-    if (queued == shared_->queue.end() || !std::ranges::all_of(shared_->places, hangs)) continue;
+    if (queued == shared_->queue.end() || !std::ranges::all_of(shared_->running, hangs)) continue;
     shared_->queue.erase(queued);
     return false;
   }
@@ -105,7 +105,7 @@ bool TimedCalls::finish(std::move_only_function<void()> body) {
 }
 
 Error TimedCalls::hung() const {
-  return error(ErrorCode::timed_out, "{} has not answered for {:.0f} s", options_.place,
+  return error(ErrorCode::timed_out, "{} has not answered for {:.0f} s", options_.target,
                to_seconds(options_.limit))
       .with_fix(options_.fix)
       .with_param(options_.param);

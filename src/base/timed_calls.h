@@ -23,11 +23,11 @@ class TimedCalls {
  public:
   struct Options {
     std::string name;     // the threads have it
-    std::string place;    // begins errors: "the folder /mnt/kv"
+    std::string target;   // begins errors: "the folder /mnt/kv"
     int num_threads = 2;  // calls that run at once; others wait their turn
     Duration limit{};     // how long one call may take
     std::string fix;      // the remedy that errors name
-    std::string param{};  // the flag that names the place
+    std::string param{};  // the flag that names the target
   };
   explicit TimedCalls(Options options);
   // Waits at most 200 ms for all calls to return. A thread whose call has not returned is detached.
@@ -44,7 +44,7 @@ class TimedCalls {
 
  private:
   struct Call;
-  struct Place;
+  struct Running;
   struct Shared;
   bool finish(std::move_only_function<void()> body);
   Error hung() const;

@@ -11,7 +11,7 @@ constexpr Duration kShort = std::chrono::milliseconds(100);
 
 TimedCalls::Options timed_options(int num_threads) {
   return {.name = "timed",
-          .place = "the folder /mnt/kv",
+          .target = "the folder /mnt/kv",
           .num_threads = num_threads,
           .limit = kShort,
           .fix = "look at the mount"};

@@ -89,11 +89,11 @@ void WorkerPool::work(int worker) {
 void WorkerPool::play_interlude() {
   if (interlude_ == nullptr || real_now_ns() < interlude_->next_ns_) return;
   interlude_->call_(interlude_->context_);
-  interlude_->next_ns_ = real_now_ns() + kInterludeNs;
+  interlude_->next_ns_ = real_now_ns() + kMinInterludePauseNs;
 }
 
 WorkerPool::Interlude::Interlude(WorkerPool& pool, void (*call)(const void*), const void* context)
-    : pool_(pool), call_(call), context_(context), next_ns_(real_now_ns() + kInterludeNs) {
+    : pool_(pool), call_(call), context_(context), next_ns_(real_now_ns() + kMinInterludePauseNs) {
   HOCKET_CHECK(pool.interlude_ == nullptr);
   pool.interlude_ = this;
 }

@@ -30,9 +30,9 @@ class WorkerPool {
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  // While it lives, worker 0 calls f between two tasks of a loop, at most every kInterludeNs, so
-  // that work which is not in tasks need not wait for the end of a long loop. The other workers go
-  // on. f must not run loops. One at a time.   Thread: the owner only.
+  // While it lives, worker 0 calls f between two tasks of a loop, with kMinInterludePauseNs between
+  // calls, so that other work need not wait for the end of a long loop. The other workers go on.
+  // f must not run loops. One at a time.   Thread: the owner only.
   class Interlude {
    public:
     template <class F>
@@ -50,7 +50,7 @@ class WorkerPool {
     const void* const context_;
     int64_t next_ns_;
   };
-  static constexpr int64_t kInterludeNs = 50'000;
+  static constexpr int64_t kMinInterludePauseNs = 50'000;
 
   int size() const { return num_workers_; }
   // Makes the calling thread worker 0 for good and pins it like the others. The thread that

@@ -19,7 +19,7 @@ inline constexpr const char* kSum = R"([{"role": "user", "content": "What is 17 
 inline constexpr const char* kStory =
     R"([{"role": "user", "content": "Tell me a story about a fox and a lantern."}])";
 
-// A record of one request's events.
+// Records the events of one request.
 struct EventRecord {
   std::string text, stop_text;
   std::vector<int32_t> tokens;

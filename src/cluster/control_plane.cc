@@ -140,8 +140,8 @@ Result<std::unique_ptr<ControlPlane>> ControlPlane::join(const ClusterOptions& o
   return plane;
 }
 
-Result<ClusterView> ControlPlane::wait_epoch(Duration most) {
-  return state_->shared.wait_epoch(most);
+Result<ClusterView> ControlPlane::wait_epoch(Duration max_wait) {
+  return state_->shared.wait_epoch(max_wait);
 }
 
 Result<void> ControlPlane::enter(uint32_t epoch) {
@@ -209,7 +209,7 @@ bool ControlPlane::is_indispensable() const {
   return state_->self.rank == 0 && !state_->options.store;
 }
 
-Result<StoreReply> ControlPlane::ask(StoreRequest request, Duration most) {
+Result<StoreReply> ControlPlane::ask(StoreRequest request, Duration max_wait) {
   if (request.key.size() > kMaxStoreKeyBytes || request.value.size() > kMaxStoreValueBytes)
     return fail(ErrorCode::bad_value,
                 "an entry of the store has {} bytes of key and {} of value; at most {} and {} are "
@@ -221,7 +221,7 @@ Result<StoreReply> ControlPlane::ask(StoreRequest request, Duration most) {
   if (!state_->commands.push(command))
     return fail(ErrorCode::queue_full, "too many messages wait for the control thread");
   state_->notify();
-  if (answer.wait_for(most + kStorePatience) != std::future_status::ready)
+  if (answer.wait_for(max_wait + kStorePatience) != std::future_status::ready)
     return fail(ErrorCode::timed_out, "the ranks' store did not answer in time");
   return answer.get();
 }
@@ -248,9 +248,10 @@ Result<std::string> ControlPlane::get(std::string_view key) {
   return std::move(reply.value);
 }
 
-Result<std::string> ControlPlane::wait(std::string_view key, Duration most) {
-  HOCKET_TRY(auto reply,
-             ask({.op = StoreOp::wait, .key = std::string(key), .number = whole_ms(most)}, most));
+Result<std::string> ControlPlane::wait(std::string_view key, Duration max_wait) {
+  HOCKET_TRY(
+      auto reply,
+      ask({.op = StoreOp::wait, .key = std::string(key), .number = whole_ms(max_wait)}, max_wait));
   return std::move(reply.value);
 }
 

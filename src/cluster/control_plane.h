@@ -34,11 +34,10 @@ namespace hocket {
 
 class ControlPlane {
  public:
-  // Rank 0 listens and returns; the other ranks return when rank 0 took them. With a store all
-  // return when one of them coordinates. Fills an empty boot
-  // id. May block for rank_wait. Thread: any. Errors: bad_value; port_in_use, io (rank 0);
-  // unauthorized (tokens); lost_rank if rank 0 refuses (names the field and both values) or does
-  // not come in time.
+  // On rank 0, listens and returns; on other ranks, returns when rank 0 has accepted this one. With
+  // a store, returns when some rank coordinates. Makes a boot id if `self` has none. May block for
+  // rank_wait. Thread: any. Errors: bad_value; port_in_use, io (rank 0); unauthorized (tokens);
+  // lost_rank if rank 0 refuses (names the field and both values) or does not answer in time.
   static Result<std::unique_ptr<ControlPlane>> join(const ClusterOptions& options, Identity self);
   // Calls leave().
   ~ControlPlane();
@@ -47,10 +46,10 @@ class ControlPlane {
   // calls of the store fail. Call it once. Thread: any.
   void leave();
 
-  // Waits for an epoch that serves (all ranks are there, or with tolerate_ranks enough of them),
-  // that this rank is in and has not left. Thread: any but the engine's during a step. Errors:
-  // timed_out, naming the missing ranks; failure().
-  Result<ClusterView> wait_epoch(Duration most);
+  // Waits for an epoch that has all ranks (with tolerate_ranks: enough ranks), this one among them,
+  // and that this rank has not left. Thread: any but the engine's during a step. Errors: timed_out,
+  // naming the missing ranks; failure().
+  Result<ClusterView> wait_epoch(Duration max_wait);
   // Declares that the engine's next steps belong to `epoch`, and clears aborted(). No step may be
   // open. Thread: engine. Errors: lost_rank, with the reason, if the epoch is over already.
   Result<void> enter(uint32_t epoch);
@@ -90,8 +89,9 @@ class ControlPlane {
   // queue_full (limits of store.h), bad_value.
   // `lifetime` is how long the entry lives unless it is set again; 0 keeps it for good.
   Result<void> set(std::string_view key, std::string_view value, Duration lifetime = {});
-  Result<std::string> get(std::string_view key);                  // Errors: also not_found.
-  Result<std::string> wait(std::string_view key, Duration most);  // Waits until a rank sets it.
+  Result<std::string> get(std::string_view key);  // Errors: also not_found.
+  // Waits until a rank sets it.
+  Result<std::string> wait(std::string_view key, Duration max_wait);
   // Returns the sum; a missing key counts as 0.
   Result<int64_t> add(std::string_view key, int64_t number);
   Result<void> erase(std::string_view key);
@@ -99,7 +99,7 @@ class ControlPlane {
  private:
   struct State;
   explicit ControlPlane(std::unique_ptr<State> state);
-  Result<StoreReply> ask(StoreRequest request, Duration most);
+  Result<StoreReply> ask(StoreRequest request, Duration max_wait);
   void post_report(uint32_t epoch, int rank, std::string_view why);
   std::unique_ptr<State> state_;
 };

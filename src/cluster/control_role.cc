@@ -94,21 +94,21 @@ void Shared::leave_epoch(uint32_t epoch) {
   abort.store(1, std::memory_order_release);
 }
 
-Result<ClusterView> Shared::wait_epoch(Duration most) {
+Result<ClusterView> Shared::wait_epoch(Duration max_wait) {
   MutexLock lock(mutex_);
   const auto ready = [&]() HOCKET_REQUIRES(mutex_) { return failure_ || is_in(); };
-  const bool in_time = changed_.wait_for(lock, most, ready);
+  const bool in_time = changed_.wait_for(lock, max_wait, ready);
   if (failure_) return fail(*failure_);
   if (in_time) return view_;
   return fail(error(ErrorCode::timed_out, "not all ranks came within {:.0f} s: {}",
-                    to_seconds(most), missing(view_))
+                    to_seconds(max_wait), missing(view_))
                   .with_fix("start the missing ranks; their logs say why they could not join"));
 }
 
-Result<void> Shared::wait_view(Duration most) {
+Result<void> Shared::wait_view(Duration max_wait) {
   MutexLock lock(mutex_);
   const auto ready = [&]() HOCKET_REQUIRES(mutex_) { return failure_ || !view_.members.empty(); };
-  const bool in_time = changed_.wait_for(lock, most, ready);
+  const bool in_time = changed_.wait_for(lock, max_wait, ready);
   if (failure_) return fail(*failure_);
   if (!in_time) return fail(ErrorCode::timed_out, "no rank that coordinates answered in time");
   return {};

@@ -72,9 +72,9 @@ class Shared {
   void leave_epoch(uint32_t epoch);
   // Waits for an epoch that serves and has this rank in it. Errors: failure(); timed_out, naming
   // the missing ranks.
-  Result<ClusterView> wait_epoch(Duration most);
+  Result<ClusterView> wait_epoch(Duration max_wait);
   // Waits until there is a view. Errors: failure(); timed_out.
-  Result<void> wait_view(Duration most);
+  Result<void> wait_view(Duration max_wait);
 
  private:
   void set(const ClusterView& view) HOCKET_REQUIRES(mutex_);

@@ -142,8 +142,9 @@ void Coordinator::read(uint64_t token, TimePoint now) {
   Session& session = sessions_.at(token);
   session.connection->receive();
   while (session.phase != Phase::closing) {
-    const size_t most = session.phase == Phase::proof ? kMaxStrangerFrameBytes : kMaxFrameBytes;
-    const auto message = session.connection->next(most);
+    const size_t max_bytes =
+        session.phase == Phase::proof ? kMaxStrangerFrameBytes : kMaxFrameBytes;
+    const auto message = session.connection->next(max_bytes);
     if (!message) {
       warn_of_stranger(session, message.error().message, now);
       return drop(token, now);

@@ -58,8 +58,8 @@ class Etcd {
   virtual Result<EtcdLease> grant(int64_t ttl_s) = 0;
   virtual Result<EtcdLease> keep_alive(int64_t lease) = 0;
   virtual Result<void> revoke(int64_t lease) = 0;
-  // Returns the entries whose keys begin with `prefix`, at most `most`.
-  virtual Result<EtcdRange> range(std::string_view prefix, int most) = 0;
+  // Returns the entries whose keys begin with `prefix`, at most `max_entries`.
+  virtual Result<EtcdRange> range(std::string_view prefix, int max_entries) = 0;
   // Returns false if the create revision is another; nothing is set then.
   virtual Result<bool> swap(const EtcdSwap& swap) = 0;
   // Watches `key` from a revision on, in place of what was watched before.

@@ -64,7 +64,7 @@ Result<EtcdAddress> read_etcd_address(std::string_view text) {
 EtcdClient::EtcdClient(Options options)
     : options_(std::move(options)),
       resolver_({.name = "etcd_resolve",
-                 .place = "the name service of this host",
+                 .target = "the name service of this host",
                  .limit = options_.attempt_limit,
                  .fix = "look at the name service of this host, or name the servers of "
                         "--cluster-store by address",
@@ -137,8 +137,8 @@ Result<void> EtcdClient::revoke(int64_t lease) {
   return {};
 }
 
-Result<EtcdRange> EtcdClient::range(std::string_view prefix, int most) {
-  HOCKET_TRY(const std::string answer, call("/v3/kv/range", etcd_range_text(prefix, most)));
+Result<EtcdRange> EtcdClient::range(std::string_view prefix, int max_entries) {
+  HOCKET_TRY(const std::string answer, call("/v3/kv/range", etcd_range_text(prefix, max_entries)));
   return read_etcd_range(answer);
 }
 

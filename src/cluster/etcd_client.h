@@ -45,7 +45,7 @@ class EtcdClient final : public Etcd {
   Result<EtcdLease> grant(int64_t ttl_s) override;
   Result<EtcdLease> keep_alive(int64_t lease) override;
   Result<void> revoke(int64_t lease) override;
-  Result<EtcdRange> range(std::string_view prefix, int most) override;
+  Result<EtcdRange> range(std::string_view prefix, int max_entries) override;
   Result<bool> swap(const EtcdSwap& swap) override;
   Result<void> watch(std::string_view key, int64_t from_revision) override;
   Result<std::vector<EtcdChange>> changes() override;

@@ -134,10 +134,10 @@ std::string etcd_lease_text(int64_t lease) {
   return Json{{"ID", std::to_string(lease)}}.dump();
 }
 
-std::string etcd_range_text(std::string_view prefix, int most) {
+std::string etcd_range_text(std::string_view prefix, int max_entries) {
   return Json{{"key", to_base64(prefix)},
               {"range_end", to_base64(end_of(std::string(prefix)))},
-              {"limit", std::to_string(most)}}
+              {"limit", std::to_string(max_entries)}}
       .dump();
 }
 

@@ -16,7 +16,7 @@ namespace hocket {
 
 std::string etcd_grant_text(int64_t ttl_s);
 std::string etcd_lease_text(int64_t lease);  // asks to keep or to revoke it
-std::string etcd_range_text(std::string_view prefix, int most);
+std::string etcd_range_text(std::string_view prefix, int max_entries);
 std::string etcd_swap_text(const EtcdSwap& swap);
 std::string etcd_watch_text(std::string_view key, int64_t from_revision);
 

@@ -21,8 +21,8 @@ inline constexpr size_t kMaxAddressBytes = 4096;  // limit of the transport's ad
 inline constexpr size_t kMaxWhyBytes = 1024;      // limit of a reason; longer ones are cut
 // An epoch above this is refused before counters overflow; no cluster ever reaches it.
 inline constexpr uint32_t kMaxEpoch = uint32_t{1} << 30;
-// A rank that joins may know an epoch so far beyond the coordinator's, and none nearer to
-// kMaxEpoch.
+// A rank that joins is refused if its epoch is further than this beyond the coordinator's, or if it
+// is within this of kMaxEpoch.
 inline constexpr uint32_t kMaxEpochLead = uint32_t{1} << 20;
 
 // The facts that a rank publishes when it joins.

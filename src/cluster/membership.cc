@@ -41,11 +41,11 @@ Membership::Membership(Identity self, const LivenessLimits& limits, TimePoint no
 
 // Epochs count on from the last one that any rank knows, so a wrong number would be everybody's.
 Result<void> Membership::check_epoch(const JoinMessage& join) const {
-  constexpr uint32_t kMost = kMaxEpoch - kMaxEpochLead;
+  constexpr uint32_t kMaxKnown = kMaxEpoch - kMaxEpochLead;
   const uint32_t known = std::max(view_.epoch, last_epoch_);
-  const uint32_t most =
-      known == 0 ? kMost : std::max(known, std::min(known + kMaxEpochLead, kMost));
-  if (join.last_epoch <= most) return {};
+  const uint32_t max_epoch =
+      known == 0 ? kMaxKnown : std::max(known, std::min(known + kMaxEpochLead, kMaxKnown));
+  if (join.last_epoch <= max_epoch) return {};
   return fail(error(ErrorCode::lost_rank, "{} says that it was in epoch {}; the last one is {}",
                     name_of(join.identity), join.last_epoch, known)
                   .with_fix("restart that rank; if all say so, restart them all"));

@@ -110,12 +110,12 @@ class MemoryEtcd::Client final : public Etcd {
     etcd_.forget_lease(lease);
     return {};
   }
-  Result<EtcdRange> range(std::string_view prefix, int most) override {
+  Result<EtcdRange> range(std::string_view prefix, int max_entries) override {
     if (is_cut || loses_answers) return lost();
     etcd_.expire();
     EtcdRange read{.revision = etcd_.revision_, .entries = {}};
     for (const auto& [key, stored] : etcd_.entries_)
-      if (key.starts_with(prefix) && std::ssize(read.entries) < most)
+      if (key.starts_with(prefix) && std::ssize(read.entries) < max_entries)
         read.entries.push_back(stored.entry);
     return read;
   }

@@ -1,6 +1,6 @@
-// Holds what the heartbeat sends: the progress of the thread that computes (a few relaxed stores),
-// the terms by which this rank would meet the others, and whether it leaves. The last two are set
-// once.
+// Holds the state that the heartbeat sends: the progress of the thread that computes (a few relaxed
+// stores), the terms on which this rank would join an epoch, and whether it leaves. The last two
+// are set once.
 //
 //   begin(step, expected)   a step is open: from here on, standing still is suspicious
 //   reached(stage)          the step moves
@@ -45,8 +45,8 @@ class Pulse {
     to_load_.store(total, std::memory_order_relaxed);
   }
 
-  // Says that this rank has loaded and would meet the others at once, by these terms
-  // (Beat::terms): at most kMaxNameBytes. Thread: any.
+  // Says that this rank has loaded and can join an epoch at once, on these terms (Beat::terms), at
+  // most kMaxNameBytes. Thread: any.
   void ready(std::string_view terms) {
     MutexLock lock(mutex_);
     terms_ = terms;

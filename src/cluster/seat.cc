@@ -22,12 +22,12 @@ std::string digest(const Identity& self) {
   return text;
 }
 
-// Splits "a b c" at its first spaces into at most `most` words.
-std::vector<std::string_view> words(std::string_view text, size_t most) {
+// Splits "a b c" at its first spaces into at most `max_words` words.
+std::vector<std::string_view> words(std::string_view text, size_t max_words) {
   std::vector<std::string_view> all;
-  while (!text.empty() && all.size() < most) {
+  while (!text.empty() && all.size() < max_words) {
     const size_t space =
-        all.size() + 1 == most ? text.size() : std::min(text.find(' '), text.size());
+        all.size() + 1 == max_words ? text.size() : std::min(text.find(' '), text.size());
     all.push_back(text.substr(0, space));
     text.remove_prefix(std::min(space + 1, text.size()));
   }

@@ -28,8 +28,8 @@ class Writer {
     out_.append(reinterpret_cast<const char*>(&value), sizeof value);
   }
   template <class Length>
-  void text(const std::string& value, size_t most) {
-    HOCKET_CHECK(value.size() <= most);
+  void text(const std::string& value, size_t max_bytes) {
+    HOCKET_CHECK(value.size() <= max_bytes);
     number(static_cast<Length>(value.size()));
     out_ += value;
   }
@@ -55,10 +55,10 @@ class Reader {
     in_.remove_prefix(sizeof value);
   }
   template <class Length>
-  void text(std::string& value, size_t most) {
+  void text(std::string& value, size_t max_bytes) {
     Length length = 0;
     number(length);
-    expect(length <= most, "a text is too long");
+    expect(length <= max_bytes, "a text is too long");
     if (!ok() || !has(length)) return;
     value = in_.substr(0, length);
     in_.remove_prefix(length);

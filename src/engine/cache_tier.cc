@@ -48,7 +48,7 @@ Result<std::unique_ptr<CacheTier>> CacheTier::create(Options options, PagePool& 
                                                      const BorderStates& states) {
   const TierBuffers sizes{.page_bytes = pages.page_bytes(),
                           .record_bytes = states.bytes(),
-                          .max_record_bytes = options.max_record_bytes};
+                          .record_budget_bytes = options.record_budget_bytes};
   std::array<Buffer, 4> memory;
   for (size_t i = 0; i < memory.size(); ++i) {
     HOCKET_TRY(memory[i], Buffer::allocate(i < 2 ? sizes.of_pages() : sizes.of_records()));
@@ -202,7 +202,7 @@ std::shared_ptr<CacheTier::ReadTask> CacheTier::request_pages(const Request& req
   const int num_lacking = static_cast<int>(whole.size()) - num_cached;
   if (speed_.is_known() && !is_awaited(request.id))
     load_.note_prompt(speed_.time_of(num_lacking), scheduler.stats().num_running, clock_->now());
-  if (num_lacking < kFewestTokens) return nullptr;
+  if (num_lacking < kMinTokens) return nullptr;
   const size_t num_pages = (whole.size() - static_cast<size_t>(num_held)) / page_tokens_;
   std::shared_ptr<ReadTask> task =
       task_of(request.cache_namespace, request.tokens, whole.size(), scheduler);

@@ -77,10 +77,10 @@ class CacheTier {
     int page_tokens = 0;
     StoragePrefetch prefetch = StoragePrefetch::timeout;
     StorageWrites writes = StorageWrites::write_through;
-    int64_t max_record_bytes = TierBuffers::kBytes;
+    int64_t record_budget_bytes = TierBuffers::kBytes;
   };
   // Prompts of which fewer tokens are lacking are computed at once (SGLang's threshold).
-  static constexpr int kFewestTokens = 256;
+  static constexpr int kMinTokens = 256;
   static constexpr size_t kMaxReads = 64;  // requests whose pages are ordered
   static constexpr int kMaxLate = 64;      // requests whose last states wait for a buffer
   static constexpr size_t kMaxLateStates = 4;

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 // Raise this if the bytes of a page mean other numbers than before.
 constexpr int kPageLevel = 2;
 constexpr double kShareOfFreeDisk = 0.5;
-constexpr double kLeastGb = 0.001;  // less would delete nearly every page that is written
+constexpr double kMinStoreGb = 0.001;  // less would delete nearly every page that is written
 
 Error unfit(const char* flag, std::string why, std::string fix) {
   return error(ErrorCode::bad_value, "{}", why).with_param(flag).with_fix(std::move(fix));
@@ -246,10 +246,10 @@ Result<void> check_cache_flags(const ServerSettings& settings) {
   if (!memory.kv_cache_store.empty()) HOCKET_TRY_VOID(check_store_address(memory.kv_cache_store));
   if (!(std::isfinite(memory.kv_cache_dir_gb) && memory.kv_cache_dir_gb >= 0 &&
         memory.kv_cache_dir_gb <= 1e9) ||
-      (memory.kv_cache_dir_gb > 0 && memory.kv_cache_dir_gb < kLeastGb))
+      (memory.kv_cache_dir_gb > 0 && memory.kv_cache_dir_gb < kMinStoreGb))
     return fail(unfit("kv-cache-dir-gb",
                       fmt::format("--kv-cache-dir-gb {} is neither 0 nor in {} to 1e9",
-                                  memory.kv_cache_dir_gb, kLeastGb),
+                                  memory.kv_cache_dir_gb, kMinStoreGb),
                       "--kv-cache-dir-gb 100"));
   const char* flag = flag_of_pages(settings);
   if (flag != nullptr && settings.scheduler.disable_radix_cache)

@@ -111,8 +111,7 @@ void CacheTier::write_windows(const Request& request, TierRequest& known,
   const size_t interval = states_.interval_pages(), end = num_to_write(request);
   const auto write_at = [&](size_t num_pages) {
     const size_t len = num_pages * page_tokens_;
-    if (len < kFewestTokens || stores_lacking(hash_of_state(known.hashes[num_pages - 1])) == 0)
-      return;
+    if (len < kMinTokens || stores_lacking(hash_of_state(known.hashes[num_pages - 1])) == 0) return;
     const auto places =
         states_.find(scheduler, request.cache_namespace, std::span(request.tokens).first(len));
     if (!places.empty()) write_or_leave_state(request, known, num_pages, places);

@@ -97,8 +97,8 @@ class Engine {
     DrafterMaker drafter;
     // With several ranks: if a rank waits this long for another, the other is lost.
     Duration stall_timeout = std::chrono::seconds(30);
-    // Most bytes of the records that travel to stores at a time (plan/tier_buffers.h).
-    int64_t max_record_bytes = TierBuffers::kBytes;
+    // Memory for the records that travel to stores at a time (plan/tier_buffers.h).
+    int64_t record_budget_bytes = TierBuffers::kBytes;
   };
   // Plans memory, loads weights, makes pages and work buffers. Errors: those of weights/ (exit 3),
   // out_of_memory and kv_does_not_fit (4) with the numbers and a remedy, unknown_isa and bad_value

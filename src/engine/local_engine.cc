@@ -199,7 +199,7 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
   if (ranks_.empty()) {
     HOCKET_TRY(tier_, choose_cache_tier(options.settings, *runner));
     if (tier_) {
-      tier_->max_record_bytes = options.max_record_bytes;
+      tier_->record_budget_bytes = options.record_budget_bytes;
       const int place = options.cluster ? options.cluster->plan.local_rank : 0;
       HOCKET_TRY(pages_, offer_pages(options.settings, place, *tier_, *runner, *this));
     }

@@ -60,7 +60,8 @@ struct RequestOutput {
   TokenId token{-1};                           // -1 if none
   bool known = false;                          // true: the token is one of RequestInput::answer
   std::unique_ptr<PositionLogprobs> logprobs;  // null if not asked for
-  // Sent with the first token: entry i is prompt token prompt_logprobs_from + i; token 0 has NaN.
+  // These are sent with the first token: entry i is prompt token prompt_logprobs_from + i; token 0
+  // has NaN.
   std::unique_ptr<std::vector<PositionLogprobs>> prompt_logprobs;
   std::unique_ptr<RequestSummary> summary;  // on the last output
 };

@@ -158,7 +158,7 @@ Result<void> ModuleDrafter::compute_settled(const PassSpec& pass) {
                   .prompt_len = request.prompt_len,
                   .pages = one.pages.first(pages_for(one.end, page_tokens_)),
                   .form_borders = request.form_borders},
-                 runner_.info().prompt_role, batch_);
+                 runner_.info().prompt_form, batch_);
     for (int i = one.begin; i < one.end; ++i) {
       hidden_rows_.push_back(one.row_begin + (i - one.begin));
       add_row(one, request.tokens[static_cast<size_t>(i) + 1], i);
@@ -201,7 +201,7 @@ Result<void> ModuleDrafter::chain(int step, const PassSpec& pass) {
                   .end = position + 1,
                   .prompt_len = one->request->prompt_len,
                   .pages = one->pages.first(pages_for(position + 1, page_tokens_))},
-                 runner_.info().prompt_role, batch_);
+                 runner_.info().prompt_form, batch_);
     add_row(*one, one->followed->drafts[static_cast<size_t>(step) - 1], position);
   }
   return play(runner_.model().modules()[0], pass);

@@ -9,7 +9,7 @@ namespace hocket {
 namespace {
 
 // The engine's thread sleeps at most so long for requests that may come, and not for less.
-constexpr Duration kLongestSleep = std::chrono::seconds(1);
+constexpr Duration kMaxSleep = std::chrono::seconds(1);
 constexpr Duration kShortestSleep = std::chrono::microseconds(100);
 // A step is expected to take at least this share of the shorter of the last two.
 constexpr double kSureShare = 0.75;
@@ -40,7 +40,7 @@ Duration OverlapTiming::sleep_beside(const Flight& finished, int rows, TimePoint
   const Duration sure =
       std::chrono::duration_cast<Duration>(kSureShare * std::min(took, finished.took()));
   const Duration remaining = finished.end + sure - preparing_ - now;
-  return remaining < kShortestSleep ? Duration{} : std::min(remaining, kLongestSleep);
+  return remaining < kShortestSleep ? Duration{} : std::min(remaining, kMaxSleep);
 }
 
 }  // namespace hocket

@@ -97,7 +97,7 @@ void add_rows(int index, const PrepareOptions& options, Flight& flight) {
                 .pages = pages,
                 .window_pages = window_pages,
                 .form_borders = request.form_borders},
-               options.prompt_role, forward);
+               options.prompt_form, forward);
   if (slice.block >= 0) add_states(slice, row_begin, forward);
 }
 
@@ -194,15 +194,15 @@ bool may_force(const SamplingParams& params) {
          !params.return_routed_experts;
 }
 
-void add_sequence(const SequenceRows& rows, TokenRole prompt_role, ForwardBatch& forward) {
+void add_sequence(const SequenceRows& rows, MlaForm prompt_form, ForwardBatch& forward) {
   //  tokens   begin ---- prompt ---|--- absorbed ---|----|-- generated -- end
   const int cut = std::clamp(rows.prompt_len, rows.begin, rows.end);
-  const auto add = [&](int begin, int end, TokenRole role) {
+  const auto add = [&](int begin, int end, MlaForm form) {
     if (begin == end) return;
     forward.sequences.push_back({.row_begin = rows.row_begin + (begin - rows.begin),
                                  .num_rows = end - begin,
                                  .first_position = begin,
-                                 .role = role,
+                                 .form = form,
                                  .pages = rows.pages});
     if (!rows.window_pages.empty()) forward.window_pages.push_back(rows.window_pages);
   };
@@ -210,10 +210,10 @@ void add_sequence(const SequenceRows& rows, TokenRole prompt_role, ForwardBatch&
   for (int begin = rows.begin; begin < cut;) {
     const bool absorbed = (border - rows.form_borders.begin()) % 2 == 1;
     const int end = border == rows.form_borders.end() ? cut : std::min(*border++, cut);
-    add(begin, end, absorbed ? TokenRole::generated : prompt_role);
+    add(begin, end, absorbed ? MlaForm::absorbed : prompt_form);
     begin = end;
   }
-  add(cut, rows.end, TokenRole::generated);
+  add(cut, rows.end, MlaForm::absorbed);
 }
 
 void prepare(const Batch& batch, const PrepareOptions& options, Flight& flight) {

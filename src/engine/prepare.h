@@ -20,11 +20,11 @@ struct PrepareOptions {
   // Models with sliding windows: the page of window layers that no request has; it stands, cleared,
   // for those that were given up. Else kNoPage.
   PageId unseen_page = kNoPage;
-  TokenRole prompt_role = TokenRole::prompt;  // role of prompt tokens
-  std::span<const TokenId> eos_ids;           // end tokens of the model; outlive the flight
-  std::optional<HalfPacking> packing;         // set if the step is played in two halves
-  const RankGrammars* grammars = nullptr;     // holds those of the requests
-  int max_forced = 0;                         // most forced tokens that a row may take in a step
+  MlaForm prompt_form = MlaForm::expanded;  // form of prompt tokens
+  std::span<const TokenId> eos_ids;         // end tokens of the model; outlive the flight
+  std::optional<HalfPacking> packing;       // set if the step is played in two halves
+  const RankGrammars* grammars = nullptr;   // holds those of the requests
+  int max_forced = 0;                       // most forced tokens that a row may take in a step
 };
 
 // Fills `flight`, except the members that forward() and sample() set. Borrows `batch` and its
@@ -48,6 +48,6 @@ struct SequenceRows {
   std::span<const PageId> window_pages = {};  // empty: the model has no pages of window layers
   std::span<const int> form_borders = {};     // Request::form_borders
 };
-void add_sequence(const SequenceRows& rows, TokenRole prompt_role, ForwardBatch& forward);
+void add_sequence(const SequenceRows& rows, MlaForm prompt_form, ForwardBatch& forward);
 
 }  // namespace hocket

@@ -105,7 +105,7 @@ void expect_same_sequences(const Flight& got, const Flight& want, const Step& st
       EXPECT_EQ(got.forward.slots[to].offset, want.forward.slots[from].offset);
       const AttentionSequence a = sequence_of(got, to), b = sequence_of(want, from);
       EXPECT_EQ(a.first_position + to - a.row_begin, b.first_position + from - b.row_begin);
-      EXPECT_EQ(a.role, b.role);
+      EXPECT_EQ(a.form, b.form);
       EXPECT_TRUE(std::ranges::equal(a.pages, b.pages));
     }
 }
@@ -240,7 +240,7 @@ TEST(Prepare, TheModelComputesTheSame) {
       std::vector<float> found[2];
       for (const bool packed : {false, true}) {
         PrepareOptions options{.page_tokens = kPageTokens,
-                               .prompt_role = runner.info().prompt_role};
+                               .prompt_form = runner.info().prompt_form};
         if (packed) options.packing = HalfPacking{.share = 28, .keys_per_row = 10};
         Flight flight;
         prepare(step.batch, options, flight);

@@ -65,7 +65,7 @@ class RankAnswers {
   const CacheTier* tier_ = nullptr;  // null: the prefix cache is in memory alone
   bool may_wait_ = false;
   std::unordered_set<RequestId> live_;  // submitted and not answered
-  // Collected until the first token.
+  // These are collected until the first token.
   std::unordered_map<RequestId, std::vector<PositionLogprobs>> prompt_logprobs_;
   std::unordered_map<RequestId, std::vector<uint16_t>> routed_;  // collected until the last token
 };

@@ -20,7 +20,7 @@ constexpr StageLink kGuessedLink{
     .gbit_per_s = 10, .latency_us = 30, .core_s_per_gb = kTcpCoreSecondsPerGb};
 
 // Limits of a simulated network: on a slower one a rank would look lost.
-constexpr double kSlowestLinkGbit = 0.001, kMaxLatencyUs = 1e6;
+constexpr double kMinLinkGbit = 0.001, kMaxLatencyUs = 1e6;
 
 static_assert(kMaxRanks <= kMaxExpertRanks);
 
@@ -66,12 +66,12 @@ Result<void> check_parallel(const ServerSettings& settings) {
     return fail(refused("ep-size",
                         fmt::format("--ep-size {} is not in 1 to {}", p.ep_size, kMaxRanks),
                         "--ep-size 1"));
-  const bool has_rate = p.ep_link_gbit == 0 || p.ep_link_gbit >= kSlowestLinkGbit;
+  const bool has_rate = p.ep_link_gbit == 0 || p.ep_link_gbit >= kMinLinkGbit;
   if (!has_rate || !(p.ep_link_latency_us >= 0 && p.ep_link_latency_us <= kMaxLatencyUs))
     return fail(refused("ep-link-gbit",
                         fmt::format("--ep-link-gbit is 0, or {} or more, and --ep-link-latency-us "
                                     "0 to {:.0f}",
-                                    kSlowestLinkGbit, kMaxLatencyUs),
+                                    kMinLinkGbit, kMaxLatencyUs),
                         "--ep-link-gbit 1 --ep-link-latency-us 50"));
   HOCKET_TRY_VOID(check_places(p));
   if (p.ep_size == 1) {

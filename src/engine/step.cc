@@ -300,7 +300,7 @@ PrepareOptions RankStep::prepare_options() const {
   const EngineInfo& info = runner_->info();
   return {.page_tokens = info.page_tokens,
           .unseen_page = runner_->unseen_page(),
-          .prompt_role = info.prompt_role,
+          .prompt_form = info.prompt_form,
           .eos_ids = info.model.eos_ids,
           .packing = lockstep_ ? overlap_.packing(lockstep_->plan()) : std::nullopt,
           .grammars = &grammars_,

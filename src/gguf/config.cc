@@ -123,7 +123,7 @@ void read_qwen3moe(Reader& reader, Json& config) {
   read_dense_layers(reader, config);
 }
 
-// Experts in the keys of DeepSeek.
+// Reads experts by the keys of DeepSeek.
 void read_deepseek_experts(Reader& reader, Json& config, bool sigmoid) {
   config["n_routed_experts"] = reader.required("expert_count");
   config["num_experts_per_tok"] = reader.required("expert_used_count");
@@ -181,7 +181,7 @@ void read_mistral4(Reader& reader, Json& config) {
         reader.number("attention.temperature_scale").value_or(kBeta);
 }
 
-// Experts behind the first layers, every interleave_moe_layer_step-th of those.
+// Reads a model that has experts behind its first layers, in every interleave_moe_layer_step-th.
 void read_ernie(Reader& reader, Json& config) {
   read_gguf_heads(reader, config);
   config["moe_num_experts"] = reader.required("expert_count");
@@ -212,7 +212,7 @@ void read_minimax_m2(Reader& reader, Json& config) {
   config["use_qk_norm"] = reader.has_tensor("blk.0.attn_q_norm.weight");
 }
 
-// Delta nets beside gated attention. A layer without heads of keys is linear.
+// Reads a model with delta nets beside gated attention. A layer without heads of keys is linear.
 void read_hybrid(Reader& reader, Json& config) {
   const GgufMetadata& metadata = reader.file().metadata();
   const std::string key = reader.architecture() + ".attention.head_count_kv";
@@ -249,7 +249,8 @@ void read_hybrid(Reader& reader, Json& config) {
   config["shared_expert_intermediate_size"] = reader.required("expert_shared_feed_forward_length");
 }
 
-// Delta nets beside latent attention without rotation. Layers without heads of keys are linear.
+// Reads a model with delta nets beside latent attention without rotation. Layers without heads of
+// keys are linear.
 void read_kimi_linear(Reader& reader, Json& config) {
   read_latents(reader, config);
   config["mla_use_nope"] = true;

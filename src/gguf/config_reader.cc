@@ -98,7 +98,7 @@ double gguf_share(int64_t part, int64_t dims) {
   return std::min(1.0, (static_cast<double>(part) + 0.5) / static_cast<double>(dims));
 }
 
-std::vector<double> gguf_divisors(GgufConfigReader& reader, size_t most) {
+std::vector<double> gguf_divisors(GgufConfigReader& reader, size_t max_divisors) {
   const GgufFile::Found found = reader.file().find("rope_freqs.weight");
   std::vector<double> divisors;
   if (found.tensor == nullptr) return divisors;
@@ -112,7 +112,7 @@ std::vector<double> gguf_divisors(GgufConfigReader& reader, size_t most) {
                         found.tensor->shape[0], kMaxPairs));
     return divisors;
   }
-  const size_t count = std::min(static_cast<size_t>(found.tensor->shape[0]), most);
+  const size_t count = std::min(static_cast<size_t>(found.tensor->shape[0]), max_divisors);
   for (size_t i = 0; i < count; ++i) {
     float divisor;
     std::memcpy(&divisor, found.data + i * 4, 4);

@@ -54,16 +54,16 @@ class GgufConfigReader {
   std::optional<Error> error_;
 };
 
-// Values that several architectures share. `config` has those of all architectures already.
+// These read values that several architectures share. `config` has those that all share already.
 int64_t gguf_num_layers(const nlohmann::json& config);
-// Heads of grouped-query attention; those of latent attention have sizes of their own.
+// Reads the heads of grouped-query attention; those of latent attention have sizes of their own.
 void read_gguf_heads(GgufConfigReader& reader, nlohmann::json& config);
 // Returns true for each layer that has a gate of experts.
 std::vector<bool> gguf_moe_layers(const GgufConfigReader& reader, const nlohmann::json& config);
 // Returns a share of `dims` that gives `part` again when their product is rounded down.
 double gguf_share(int64_t part, int64_t dims);
-// Divisors of the frequencies, one for each pair of rotated dims; no more than `most`.
-std::vector<double> gguf_divisors(GgufConfigReader& reader, size_t most);
+// Returns divisors of the frequencies, one for each pair of rotated dims; at most `max_divisors`.
+std::vector<double> gguf_divisors(GgufConfigReader& reader, size_t max_divisors);
 
 // Architectures whose layers differ in what they see (config_local.cc).
 void read_gguf_gpt_oss(GgufConfigReader& reader, nlohmann::json& config);

@@ -166,8 +166,8 @@ Result<void> GgufHeaderReader::read_value(std::string_view key) {
 }
 
 Result<void> GgufHeaderReader::read_metadata(uint64_t count) {
-  constexpr uint64_t kLeast = 8 + 4 + 1;  // bytes of the shortest entry
-  if (count > remaining() / kLeast)
+  constexpr uint64_t kMinEntryBytes = 8 + 4 + 1;  // bytes of the shortest entry
+  if (count > remaining() / kMinEntryBytes)
     return broken("the header claims {} values, more than its {} bytes can hold", count,
                   remaining());
   for (uint64_t i = 0; i < count; ++i) {
@@ -209,8 +209,8 @@ Result<GgufTensor> GgufHeaderReader::read_tensor(std::string_view name) {
 }
 
 Result<void> GgufHeaderReader::read_tensors(uint64_t count) {
-  constexpr uint64_t kLeast = 8 + 4 + 8 + 4 + 8;  // bytes of the shortest entry
-  if (count > remaining() / kLeast)
+  constexpr uint64_t kMinEntryBytes = 8 + 4 + 8 + 4 + 8;  // bytes of the shortest entry
+  if (count > remaining() / kMinEntryBytes)
     return broken("the header claims {} tensors, more than its {} bytes can hold", count,
                   remaining());
   for (uint64_t i = 0; i < count; ++i) {

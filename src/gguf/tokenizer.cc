@@ -122,7 +122,7 @@ Json post_processor_json(std::string_view bos, int64_t id) {
 
 // Published vocabularies have up to 262,144 tokens of some hundred bytes; more would let a file
 // that lies take gigabytes and minutes at the start.
-constexpr size_t kMaxTokens = 1 << 20, kMaxMerges = 1 << 21, kLongestToken = 1 << 14;
+constexpr size_t kMaxTokens = 1 << 20, kMaxMerges = 1 << 21, kMaxTokenBytes = 1 << 14;
 
 struct Vocabulary {
   std::vector<std::string_view> tokens, merges;
@@ -137,10 +137,10 @@ Result<Vocabulary> read_vocabulary(const GgufFile& file) {
   if (!tokens || tokens->empty()) return bad(file, "the metadata hold no list of tokens");
   if (!merges) return bad(file, "the metadata hold no list of merges");
   if (tokens->size() > kMaxTokens || merges->size() > kMaxMerges ||
-      std::ranges::any_of(*tokens, [](auto token) { return token.size() > kLongestToken; }))
+      std::ranges::any_of(*tokens, [](auto token) { return token.size() > kMaxTokenBytes; }))
     return bad(file,
                fmt::format("the vocabulary is larger than {} tokens of {} bytes and {} merges",
-                           kMaxTokens, kLongestToken, kMaxMerges));
+                           kMaxTokens, kMaxTokenBytes, kMaxMerges));
   if (!kinds) kinds.emplace(tokens->size(), kNormal);
   if (kinds->size() != tokens->size())
     return bad(file, fmt::format("there are {} tokens, but the kinds of {}", tokens->size(),

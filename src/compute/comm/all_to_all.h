@@ -63,7 +63,7 @@ class ExchangeWatch {
   // Called before and after each wait that blocks.
   virtual void waits() {}
   virtual void goes_on() {}
-  // Called by each progress(): a place between two operations, where another exchange may begin or
+  // progress() calls this between two operations, at a point where another exchange may begin or
   // end.
   virtual void progressed() {}
   // Called after each wait that succeeded, also if it did not block.
@@ -136,7 +136,7 @@ class AllToAll {
 
   // Drives transfers without waiting; called between operations.
   void progress();
-  // The same inside an operation: no other exchange begins or ends there.
+  // Drives transfers inside an operation, where no other exchange begins or ends.
   void progress_inside();
   // Returns the times of the last exchange of this kind on this lane.
   const ExchangeTimes& times(int lane, MessageKind kind) const;

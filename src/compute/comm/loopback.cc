@@ -18,7 +18,7 @@ namespace {
 
 // A thread wakes up late, so it sleeps until shortly before a message and then polls.
 constexpr Duration kWakeEarly = std::chrono::microseconds(100);
-constexpr Duration kLongestWait = std::chrono::hours(24 * 365);
+constexpr Duration kMaxWait = std::chrono::hours(24 * 365);
 
 }  // namespace
 
@@ -113,18 +113,18 @@ struct LoopbackHub::State {
   }
 
   // Virtual time: stops the rank until it is due.
-  void pause(MutexLock& lock, int i, Activity activity, Duration most) HOCKET_REQUIRES(mutex) {
+  void pause(MutexLock& lock, int i, Activity activity, Duration max_wait) HOCKET_REQUIRES(mutex) {
     Rank& rank = ranks[i];
     HOCKET_CHECK(rank.activity == Activity::running);
-    rank.until = now() + std::clamp(most, Duration{}, kLongestWait);
+    rank.until = now() + std::clamp(max_wait, Duration{}, kMaxWait);
     rank.activity = activity;
     turn();
     rank.wake.wait(lock, [&] { return rank.activity == Activity::running; });
   }
 
-  void wait_real(MutexLock& lock, int i, Duration most) HOCKET_REQUIRES(mutex) {
+  void wait_real(MutexLock& lock, int i, Duration max_wait) HOCKET_REQUIRES(mutex) {
     Rank& rank = ranks[i];
-    const TimePoint deadline = now() + std::clamp(most, Duration{}, kLongestWait);
+    const TimePoint deadline = now() + std::clamp(max_wait, Duration{}, kMaxWait);
     for (;;) {
       settle();
       if (wire.has_news(i) || wire.is_lost(i) || rank.woken) return;
@@ -209,13 +209,13 @@ class LoopbackHub::End final : public Transport {
     hub_.settle();
     return hub_.wire.take_news(rank_);
   }
-  void wait(Duration most) override {
+  void wait(Duration max_wait) override {
     MutexLock lock(hub_.mutex);
     bool& woken = hub_.ranks[rank_].woken;
     if (!hub_.is_virtual)
-      hub_.wait_real(lock, rank_, most);
+      hub_.wait_real(lock, rank_, max_wait);
     else if (!hub_.wire.has_news(rank_) && !woken)
-      hub_.pause(lock, rank_, State::Activity::waiting, most);
+      hub_.pause(lock, rank_, State::Activity::waiting, max_wait);
     woken = false;
   }
   void wake() override {
@@ -280,7 +280,7 @@ void LoopbackHub::cut(int rank, bool is_cut) {
 void LoopbackHub::stall(int rank, Duration how_long) {
   const MutexLock lock(state_->mutex);
   Duration& stall = state_->ranks.at(static_cast<size_t>(rank)).stall;
-  stall = std::max(stall, std::min(how_long, kLongestWait));
+  stall = std::max(stall, std::min(how_long, kMaxWait));
   state_->faults_noted();
 }
 

@@ -79,9 +79,9 @@ class Transport {
   // Drives transfers without waiting; returns true if anything moved since the last call. It is
   // cheap enough to be called between any two operations.
   virtual bool progress() = 0;
-  // Returns as soon as progress() may move something, at the latest after `most`. Call progress()
-  // before each wait.
-  virtual void wait(Duration most) = 0;
+  // Returns as soon as progress() may move something, at the latest after `max_wait`. Call
+  // progress() before each wait.
+  virtual void wait(Duration max_wait) = 0;
   // Makes a wait() return at once: the one under way, else the next one.   Thread: any.
   virtual void wake() = 0;
   virtual TimePoint now() const = 0;

@@ -97,7 +97,7 @@ void UcxEnd::expect(const Channel& from, std::span<std::byte> slot) {
   f.expected = true;
   if (worker_ == nullptr) return;  // closed: arrived() reports it
   ucp_request_param_t how{};
-  // Always through the callback: else UCX 1.13 does not tell the length.
+  // Asks for the callback in any case, because UCX 1.13 reports the length only there.
   how.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   how.cb.recv = on_received;
@@ -231,24 +231,24 @@ bool UcxEnd::progress() {
   return std::exchange(has_news_, false);
 }
 
-void UcxEnd::wait(Duration most) {
-  if (has_news_ || most.count() <= 0) return;
-  const TimePoint start = now(), look = start + std::min(most, kSpin);
+void UcxEnd::wait(Duration max_wait) {
+  if (has_news_ || max_wait.count() <= 0) return;
+  const TimePoint start = now(), look = start + std::min(max_wait, kSpin);
   while (worker_ != nullptr) {
     if (ucx_.ucp_worker_progress(worker_) != 0) has_news_ = true;
     if (has_news_) return;
     if (now() >= look) break;
     sched_yield();  // the sender may share this core
   }
-  const Duration remaining = start + most - now();
+  const Duration remaining = start + max_wait - now();
   if (remaining.count() <= 0) return;
   if (worker_ != nullptr && ucx_.ucp_worker_arm(worker_) != UCS_OK) return;  // something arrived
   sleep(remaining);
 }
 
-void UcxEnd::sleep(Duration most) {
-  const auto whole = std::chrono::floor<std::chrono::seconds>(most);
-  const timespec remaining{.tv_sec = whole.count(), .tv_nsec = (most - whole).count()};
+void UcxEnd::sleep(Duration max_wait) {
+  const auto whole = std::chrono::floor<std::chrono::seconds>(max_wait);
+  const timespec remaining{.tv_sec = whole.count(), .tv_nsec = (max_wait - whole).count()};
   pollfd any{.fd = epoll_fd_, .events = POLLIN, .revents = 0};
   if (ppoll(&any, 1, &remaining, nullptr) > 0) note_ends();
 }
@@ -277,8 +277,8 @@ void UcxEnd::wake() {
 }
 
 template <class Done>
-bool UcxEnd::until(Duration most, Done done) {
-  const TimePoint deadline = now() + most;
+bool UcxEnd::until(Duration max_wait, Done done) {
+  const TimePoint deadline = now() + max_wait;
   for (;;) {
     while (ucx_.ucp_worker_progress(worker_) != 0) {
     }

@@ -33,7 +33,7 @@ class UcxEnd final : public UcxTransport {
   Result<bool> sent(const Channel& to) override;
   void withdraw() override;
   bool progress() override;
-  void wait(Duration most) override;
+  void wait(Duration max_wait) override;
   void wake() override;
   TimePoint now() const override { return std::chrono::steady_clock::now(); }
 
@@ -82,10 +82,10 @@ class UcxEnd final : public UcxTransport {
   void drop_early_messages();
   void expect_no_more();
   bool is_busy() const;  // true while slots or parts of the owner are in use
-  // Drives transfers until done() returns true, for at most `most`. Returns the last done().
+  // Drives transfers until done() returns true, for at most `max_wait`. Returns the last done().
   template <class Done>
-  bool until(Duration most, Done done);
-  void sleep(Duration most);
+  bool until(Duration max_wait, Done done);
+  void sleep(Duration max_wait);
   void say_goodbye();
   void close();
 

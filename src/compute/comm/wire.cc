@@ -13,7 +13,7 @@ namespace hocket {
 
 namespace {
 
-constexpr Duration kLongest =
+constexpr Duration kMaxTransferTime =
     std::chrono::hours(10);  // longest time of a message on a link: clocks do not overflow
 
 void check_links(const LinkModel& links) {
@@ -169,7 +169,7 @@ Duration Wire::time_of(size_t bytes) const {
   const double modelled =
       static_cast<double>(head) + static_cast<double>(bytes - head) * links_.bytes_scale;
   const double ns = modelled * 1e9 / links_.bytes_per_s;
-  if (ns >= static_cast<double>(kLongest.count())) return kLongest;
+  if (ns >= static_cast<double>(kMaxTransferTime.count())) return kMaxTransferTime;
   return Duration(std::llround(ns));
 }
 

@@ -26,11 +26,11 @@ struct ForwardBatch {
   // The sequences: which rows attend to which pages. Spans point into page lists that live until
   // the step is committed.
   std::vector<AttentionSequence> sequences;
-  // Models with sliding windows: the same slots and page lists for the window layers, whose pages
-  // are of their own. If both are empty, these layers use pages of the same numbers.
+  // Window layers have pages of their own, so these are their slots and page lists. If both are
+  // empty, window layers use pages of the same numbers as the others.
   std::vector<KvSlot> window_slots;
   std::vector<std::span<const PageId>> window_pages;  // one for each of `sequences`
-  // Models with delta nets: the same sequences, each once, and the places that they point to.
+  // For models with delta nets: the same sequences, each once, and the states that they point to.
   std::vector<DeltaSequence> delta;
   std::vector<StateSlot> state_slots;
   // The rows whose logits are wanted, in the sequence of the logits.

@@ -64,7 +64,7 @@ void cut_sequences(const ForwardBatch& batch, std::span<const std::span<const Pa
         {.row_begin = begin - rows.begin,
          .num_rows = end - begin,
          .first_position = sequence.first_position + (begin - sequence.row_begin),
-         .role = sequence.role,
+         .form = sequence.form,
          .pages = pages.empty() ? sequence.pages : pages[s]});
   }
 }

@@ -29,10 +29,10 @@ namespace hocket {
 
 inline constexpr int kAttentionSegment = 1024;
 
-// Says in which form a row attends to latents: prompt: expanded; generated: absorbed. Rows of
-// answers in a prompt are "generated", too (policy/scheduler/absorbed_rows.h). It must not depend
-// on the batch (latent_attention.h).
-enum class TokenRole : uint8_t { prompt, generated };
+// The form in which a row attends to latents: rows of prompts mostly expanded, rows of answers
+// absorbed, also if an answer stands in a prompt (policy/scheduler/absorbed_rows.h). It must not
+// depend on the batch (latent_attention.h).
+enum class MlaForm : uint8_t { expanded, absorbed };
 
 // Rows [row_begin, row_begin + num_rows) of a batch are the tokens from first_position on of one
 // sequence, whose tokens [0, first_position + num_rows) are stored in `pages`.
@@ -40,7 +40,7 @@ struct AttentionSequence {
   int row_begin = 0;
   int num_rows = 0;
   int first_position = 0;
-  TokenRole role = TokenRole::prompt;  // the same for all its rows
+  MlaForm form = MlaForm::expanded;  // the same for all its rows
   std::span<const PageId> pages;
 };
 

@@ -15,7 +15,7 @@ constexpr int kItemsOfWorker = 4;
 int task_tokens(const AttentionSequence& sequence, int group, const KvShape& shape,
                 int num_workers) {
   if (shape.kind == KvShape::Kind::latent)
-    return sequence.role == TokenRole::prompt ? kExpandedTokens : std::max(1, kQueryRows / group);
+    return sequence.form == MlaForm::expanded ? kExpandedTokens : std::max(1, kQueryRows / group);
   if (!shape.reads_in_place()) return std::max(1, kManyQueryRows / group);
   const int enough = sequence.num_rows * shape.num_heads / (kItemsOfWorker * num_workers);
   return std::max(1, std::clamp(enough, kQueryRows / group, kManyQueryRows / group));
@@ -24,7 +24,7 @@ int task_tokens(const AttentionSequence& sequence, int group, const KvShape& sha
 // Returns true if the sequence has so few rows that several such sequences may make one task.
 bool may_share(const AttentionSequence& sequence, int group, const KvShape& shape,
                int num_workers) {
-  if (shape.kind == KvShape::Kind::latent && sequence.role == TokenRole::prompt) return false;
+  if (shape.kind == KvShape::Kind::latent && sequence.form == MlaForm::expanded) return false;
   return sequence.first_position >= kSoftmaxBlock &&
          2 * sequence.num_rows <= task_tokens(sequence, group, shape, num_workers);
 }
@@ -128,10 +128,10 @@ void AttentionPlan::reserve(int max_sequences, int max_rows) {
 void AttentionPlan::build(int num_heads, const KvShape& shape) {
   HOCKET_CHECK(shape.num_heads >= 1 && num_heads % shape.num_heads == 0);
   Cut(*this, num_heads / shape.num_heads, shape).run();
-  // The roles are kept apart because latent attention runs them apart. Within a role the longest
+  // The forms are apart because latent attention runs them apart. Within a form the longest
   // tasks come first, so no worker starts a long one when the others are done.
   const auto order = [&](const Task& t) {
-    return std::pair(sequences[t.sequence].role, -int64_t{num_keys(t)} * t.num_rows);
+    return std::pair(sequences[t.sequence].form, -int64_t{num_keys(t)} * t.num_rows);
   };
   std::ranges::sort(tasks, [&](const Task& a, const Task& b) { return order(a) < order(b); });
 }

@@ -461,11 +461,11 @@ TEST(AttentionPlanTest, SharingLeavesNoWorkerIdle) {
 
 TEST(AttentionPlanTest, OfLatentsPromptsComeFirstInLargeTasks) {
   AttentionPlan plan;
-  using enum TokenRole;
+  using enum MlaForm;
   plan.sequences = {
-      {.row_begin = 0, .num_rows = 9, .first_position = 90, .role = generated, .pages = {}},
-      {.row_begin = 9, .num_rows = 1500, .first_position = 0, .role = prompt, .pages = {}},
-      {.row_begin = 1509, .num_rows = 1, .first_position = 7, .role = generated, .pages = {}}};
+      {.row_begin = 0, .num_rows = 9, .first_position = 90, .form = absorbed, .pages = {}},
+      {.row_begin = 9, .num_rows = 1500, .first_position = 0, .form = expanded, .pages = {}},
+      {.row_begin = 1509, .num_rows = 1, .first_position = 7, .form = absorbed, .pages = {}}};
   plan.build(16, {.kind = KvShape::Kind::latent, .num_heads = 1, .key_dim = 96, .value_dim = 64});
   expect_each_row_once(plan, 1510);
   std::vector<int> rows;

@@ -110,11 +110,11 @@ void each_partial_sum(Backend& backend, const PartialCombineCall& call, Write&& 
           slots.add(call.leaves[id], row_at(rows, call.position.row(token)[s]),
                     call.weights.row(token)[s], call.nodes.row(token)[s]);
         }
-      int64_t place = call.first[token];
+      int64_t index = call.first[token];
       for (int first = 0, s = 0; s < slots.count; ++s) {
         if (s + 1 < slots.count && slots.node[s + 1] == slots.node[s]) continue;
-        HOCKET_CHECK(place >= 0 && place < call.out.rows);
-        write(slots.row(first, s + 1, cols, nullptr), place++, worker);
+        HOCKET_CHECK(index >= 0 && index < call.out.rows);
+        write(slots.row(first, s + 1, cols, nullptr), index++, worker);
         first = s + 1;
       }
     }
@@ -136,19 +136,19 @@ void combine_partly(Backend& backend, const PartialCombineCall& call) {
     using T = decltype(t);
     if (int8)
       return each_partial_sum<T>(
-          backend, call, [&](const CombineRow<T>& row, int64_t place, int worker) {
+          backend, call, [&](const CombineRow<T>& row, int64_t index, int worker) {
             Int8Sums(backend, worker, cols)
-                .write(row, static_cast<int8_t*>(call.out.data) + place * call.out.stride);
+                .write(row, static_cast<int8_t*>(call.out.data) + index * call.out.stride);
           });
     const View<T> out = call.out.as<T>();
     const auto& kernels = backend.rows().of<T>();
-    each_partial_sum<T>(backend, call, [&](CombineRow<T> row, int64_t place, int worker) {
+    each_partial_sum<T>(backend, call, [&](CombineRow<T> row, int64_t index, int worker) {
       // A sum that is added to a row of +0 is never -0. This changes at most the sign of a zero,
       // which the addition of +0 to the root removes in any case.
       row.residual = backend.scratch<float>(worker, cols);
       std::fill_n(row.residual, cols, 0.0f);
       kernels.combine(row);
-      kernels.round(row.residual, cols, out.row(place));
+      kernels.round(row.residual, cols, out.row(index));
     });
   });
 }

@@ -144,8 +144,8 @@ void check_shapes(const ExpertsCall& call) {
 
 // Returns the end of the next pass: the last border between experts among its share of rows, so
 // that the rows of an expert are multiplied together.
-int pass_end(const ExpertsCall& call, int begin, int most) {
-  const int64_t end = begin + equal_share(call.offsets.back() - begin, most);
+int pass_end(const ExpertsCall& call, int begin, int max_rows) {
+  const int64_t end = begin + equal_share(call.offsets.back() - begin, max_rows);
   const int border = std::ranges::upper_bound(call.offsets, end)[-1];
   return border > begin ? border : static_cast<int>(end);
 }
@@ -154,10 +154,10 @@ int pass_end(const ExpertsCall& call, int begin, int most) {
 template <class Body>
 void for_each_pass(Backend& backend, const ExpertsCall& call, PackedWeight ExpertWeights::* weight,
                    Body&& body) {
-  const int most = ProductRows::most(backend, call.experts[0].*weight);
+  const int max_rows = ProductRows::max_rows(backend, call.experts[0].*weight);
   const int end = call.offsets.back();
   for (int row = call.offsets.front(); row < end;) {
-    const Pass pass(call, row, pass_end(call, row, most));
+    const Pass pass(call, row, pass_end(call, row, max_rows));
     body(pass);
     row = pass.end;
   }

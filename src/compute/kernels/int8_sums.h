@@ -1,6 +1,6 @@
 // The tree of combine groups where each sum is rounded to int8 with a scale (CombineCall), for one
-// token at a time. A sum needs the largest number of its whole row, so whole rows are added, one
-// node after the other. Sums that wait for the other child of their node are kept as int8.
+// token at a time. The scale of a sum is found from its whole row, so whole rows are added, node
+// after node. A sum whose sibling is not computed yet waits as int8.
 // Lives in a worker's scratch.   Thread: the worker.
 #pragma once
 
@@ -82,7 +82,7 @@ class Int8Sums {
     sum.scale *= row.weights[slot];
     return sum;
   }
-  // Returns left_ + right_.
+  // Adds right_ to left_ and rounds the sum to int8 at `to`.
   Sum added(int8_t* to) {
     for (int64_t i = 0; i < cols_; ++i) left_[i] += right_[i];
     return rounded(left_, to);

@@ -46,12 +46,12 @@ int absorbed_group(const AttentionPlan& plan, std::span<const AttentionPlan::Tas
   return (num_heads + groups - 1) / groups;
 }
 
-// Calls body(begin, end) for runs of neighbouring rows of generated tokens.
+// Calls body(begin, end) for runs of neighbouring rows of the absorbed form.
 template <class Body>
 void for_generated_rows(const AttentionPlan& plan, Body&& body) {
   int64_t begin = 0, end = 0;
   for (const AttentionSequence& s : plan.sequences) {
-    if (s.role != TokenRole::generated) continue;
+    if (s.form != MlaForm::absorbed) continue;
     if (s.row_begin != end) {
       if (end > begin) body(begin, end);
       begin = s.row_begin;
@@ -61,7 +61,7 @@ void for_generated_rows(const AttentionPlan& plan, Body&& body) {
   if (end > begin) body(begin, end);
 }
 
-// y = round(w[h] . x) for every head h of the generated rows. The numbers of head h start at column
+// y = round(w[h] . x) for every head h of the absorbed rows. The numbers of head h start at column
 // h * x_head of x and h * y_head of y.
 template <class T>
 struct HeadProducts {
@@ -133,7 +133,7 @@ class LatentRun {
   LatentRun(Backend& backend, const LatentAttentionCall& call)
       : backend_(backend), call_(call), dims_{call.nope_dim, call.rope_dim, call.value_dim} {}
 
-  // Computes the rows of generated tokens.
+  // Computes the rows of the absorbed form.
   void run_absorbed(std::span<const AttentionPlan::Task> tasks) {
     const KvShape& shape = call_.kv.shape;
     const auto num_heads = static_cast<int>(call_.heads.key_up.size());
@@ -216,7 +216,7 @@ void check_shapes(const LatentAttentionCall& call) {
     const int64_t rows = s.row_begin + s.num_rows, tokens = s.first_position + s.num_rows;
     HOCKET_CHECK(rows <= call.q.rows && rows <= call.out.rows);
     HOCKET_CHECK(static_cast<int64_t>(s.pages.size()) * shape.page_tokens >= tokens);
-    if (s.role == TokenRole::prompt) continue;
+    if (s.form == MlaForm::expanded) continue;
     HOCKET_CHECK(rows <= call.q_absorbed.rows && rows <= call.y_absorbed.rows);
     HOCKET_CHECK(call.q_absorbed.cols == num_heads * shape.row_elements());
     HOCKET_CHECK(call.y_absorbed.cols == num_heads * shape.rope_offset());
@@ -250,15 +250,15 @@ void latent_attention(Backend& backend, const LatentAttentionCall& call) {
   if (backend.isa() == Isa::ref) return ref::latent_attention(backend, call);
   with_dtype(call.q.dtype, [&](auto t) {
     const std::span tasks(call.plan.tasks);
-    const auto role = [&](const AttentionPlan::Task& task) {
-      return call.plan.sequences[task.sequence].role;
+    const auto form = [&](const AttentionPlan::Task& task) {
+      return call.plan.sequences[task.sequence].form;
     };
-    // The plan keeps the roles apart and puts prompts first.
-    const auto generated = std::ranges::find(tasks, TokenRole::generated, role);
-    const auto num_prompt = static_cast<size_t>(generated - tasks.begin());
+    // The plan puts all expanded rows before the absorbed ones.
+    const auto absorbed = std::ranges::find(tasks, MlaForm::absorbed, form);
+    const auto num_expanded = static_cast<size_t>(absorbed - tasks.begin());
     LatentRun<decltype(t)> run(backend, call);
-    if (num_prompt > 0) run.run_expanded(tasks.first(num_prompt));
-    if (num_prompt < tasks.size()) run.run_absorbed(tasks.subspan(num_prompt));
+    if (num_expanded > 0) run.run_expanded(tasks.first(num_expanded));
+    if (num_expanded < tasks.size()) run.run_absorbed(tasks.subspan(num_expanded));
   });
 }
 

@@ -1,12 +1,12 @@
 // Multi-head latent attention over pages that hold one latent per token (kv_layout.h, kind latent).
-// It has two forms; a row's role (TokenRole) chooses the form, never the batch:
+// It has two forms (MlaForm). A row has one of them whatever its batch:
 //
-//   prompt      expanded   key of head h = [ round(key_up[h] . c) | rope part ], value of head h =
-//                          round(value_up[h] . c); ordinary attention over them
-//   generated   absorbed   q' = [ round(key_absorb[h] . q_nope), padded to 32 | q_rope, padded ];
-//                          all heads attend to one key, the row as it lies in the page, whose first
-//                          value_dim numbers are the value; y = round(o / l + 0);
-//                          out = round(value_up[h] . y)
+//   expanded, prompts   key of head h = [ round(key_up[h] . c) | rope part ], value of head h =
+//                       round(value_up[h] . c); ordinary attention over them
+//   absorbed, answers   q' = [ round(key_absorb[h] . q_nope), padded to 32 | q_rope, padded ];
+//                       all heads attend to one key, the row as it lies in the page, whose first
+//                       value_dim numbers are the value; y = round(o / l + 0);
+//                       out = round(value_up[h] . y)
 //
 // Each dot is a canonical product; softmax blocks, segments and merging are those of attention.h.
 // Source: docs/contracts/arithmetic.md, "latent attention".

@@ -163,7 +163,7 @@ void latent_attention(Backend& backend, const LatentAttentionCall& call) {
         const AttentionPlan::Task task = call.plan.member(whole, member);
         const AttentionSequence& sequence = call.plan.sequences[task.sequence];
         const HeadRun<decltype(t)> run{backend, call, worker, sequence, task, item % num_heads};
-        if (sequence.role == TokenRole::prompt) {
+        if (sequence.form == MlaForm::expanded) {
           run.run_expanded();
         } else {
           run.run_absorbed();

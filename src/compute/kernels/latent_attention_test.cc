@@ -124,9 +124,9 @@ LatentAttentionBatch<T> in_pages_of(int page_tokens, LatentAttentionCase c,
 }
 
 TEST(LatentAttentionTest, PageSizesChangeNoBit) {
-  using enum TokenRole;
+  using enum MlaForm;
   const LatentAttentionCase c = {
-      4, 16, 16, 12, 40, 64, {{1, 129, generated}, {70, 61, prompt}, {2, 1022, generated}}};
+      4, 16, 16, 12, 40, 64, {{1, 129, absorbed}, {70, 61, expanded}, {2, 1022, absorbed}}};
   for (const DType stored : {DType::bf16, DType::int8}) {
     auto b = cases::latent_attention_batch<Bf16>(c, 9, stored);
     const std::vector<Bf16> expected = run(cases::vector_isas().back(), b, b.sequences);
@@ -187,7 +187,7 @@ TEST(LatentAttentionTest, RandomMixesGiveTheSameBits) {
                              {}};
     for (int s = pick({1, 2, 4}); s > 0; --s)
       c.sequences.push_back({pick({1, 1, 2, 7, 33}), static_cast<int>(random() % 200),
-                             random() % 2 == 0 ? TokenRole::prompt : TokenRole::generated});
+                             random() % 2 == 0 ? MlaForm::expanded : MlaForm::absorbed});
     expect_same_everywhere<Bf16>(c, seed, seed % 3 == 0 ? DType::int8 : DType::bf16);
   }
 }
@@ -207,7 +207,7 @@ TEST(LatentAttentionTest, CutsAndWorkersChangeNoBit) {
   }
 }
 
-// The form depends only on a row's role, so other rows of the batch change nothing.
+// The form depends only on the row, so other rows of the batch change nothing.
 TEST(LatentAttentionTest, CompanyChangesNoBit) {
   const LatentAttentionCase c = cases::latent_attention_cases()[1];
   auto b = cases::latent_attention_batch<Bf16>(c, 6);
@@ -220,7 +220,7 @@ TEST(LatentAttentionTest, CompanyChangesNoBit) {
           << isa_name(isa);
     }
     auto other = b.sequences;
-    for (AttentionSequence& s : other) s.role = TokenRole::generated;
+    for (AttentionSequence& s : other) s.form = MlaForm::absorbed;
     EXPECT_FALSE(same_bits(run(isa, b, other), together)) << isa_name(isa);
   }
 }
@@ -243,10 +243,10 @@ TEST(LatentAttentionTest, WhatStandsBehindTheLastTokenDoesNotMatter) {
 
 TEST(LatentAttentionTest, NotANumberStaysInItsSequence) {
   LatentAttentionCase c = cases::latent_attention_cases()[0];
-  c.sequences = {{3, 40, TokenRole::generated},
-                 {5, 20, TokenRole::prompt},
-                 {1, 20, TokenRole::generated},
-                 {2, 9, TokenRole::prompt}};
+  c.sequences = {{3, 40, MlaForm::absorbed},
+                 {5, 20, MlaForm::expanded},
+                 {1, 20, MlaForm::absorbed},
+                 {2, 9, MlaForm::expanded}};
   std::vector<Isa> isas = cases::vector_isas();
   isas.push_back(Isa::ref);
   for (Isa isa : isas) {

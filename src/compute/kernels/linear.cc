@@ -55,9 +55,9 @@ void linear(Backend& backend, MatrixView x, const PackedWeight& w, View<float> y
   HOCKET_CHECK(y.rows == x.rows);
   HOCKET_CHECK(y.cols == w.n);
   HOCKET_CHECK((x.rows <= 1 || x.stride >= round_up(w.k, kBlockK)));
-  const int64_t most = ProductRows::most(backend, w);
+  const int64_t max_rows = ProductRows::max_rows(backend, w);
   for (int64_t first = 0, rows; first < x.rows; first += rows) {
-    rows = equal_share(x.rows - first, most);
+    rows = equal_share(x.rows - first, max_rows);
     const ProductRows ready(backend, x.slice_rows(first, rows), w);
     run_linear(backend, ready, w, y.slice_rows(first, rows), store);
   }

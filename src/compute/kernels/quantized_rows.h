@@ -19,7 +19,7 @@ constexpr int64_t quantized_columns(int64_t n) {
   return round_up(n + int64_t{sizeof(float)}, kBlockK);
 }
 
-// Returns the place of a row's scale.
+// Returns the column at which a row's scale begins.
 constexpr int64_t scale_column(int64_t n) {
   return quantized_columns(n) - int64_t{sizeof(float)};
 }

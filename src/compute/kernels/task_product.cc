@@ -26,14 +26,14 @@ void add_bias(const PackedWeight& w, const ProductRows::Part& part, float* y, in
 
 }  // namespace
 
-int ProductRows::most(const Backend& backend, const PackedWeight& w) {
+int ProductRows::max_rows(const Backend& backend, const PackedWeight& w) {
   return is_integer(w.format) ? quantized_rows(w.k, w.groups()) * backend.workers().size()
                               : std::numeric_limits<int>::max();
 }
 
 ProductRows::ProductRows(const Backend& backend, MatrixView x, const PackedWeight& w)
     : backend_(&backend), x_(x) {
-  HOCKET_CHECK(x.rows <= most(backend, w));
+  HOCKET_CHECK(x.rows <= max_rows(backend, w));
   HOCKET_CHECK(x.cols == w.k);
   if (!is_integer(w.format)) return;
   HOCKET_CHECK(w.k <= kMaxIntegerDepth);

@@ -41,10 +41,10 @@ ScaledProduct<X> scaled_product_of(const PackedWeight& w, int panel, int panels)
   return p;
 }
 
-// Returns how many of `rows` come first if they are cut into the fewest parts of at most `most`,
-// as equal as possible.
-inline int64_t equal_share(int64_t rows, int64_t most) {
-  const int64_t parts = (rows - 1) / most + 1;
+// Returns how many of `rows` come first if they are cut into the fewest parts of at most
+// `max_rows`, as equal as possible.
+inline int64_t equal_share(int64_t rows, int64_t max_rows) {
+  const int64_t parts = (rows - 1) / max_rows + 1;
   return (rows + parts - 1) / parts;
 }
 
@@ -57,8 +57,8 @@ class ProductRows {
   };
 
   // Returns how many rows can be ready at one time.
-  static int most(const Backend& backend, const PackedWeight& w);
-  // x [at most most(), w.k] of the activation type. All workers quantize. The rows may then be
+  static int max_rows(const Backend& backend, const PackedWeight& w);
+  // x [at most max_rows(), w.k] of the activation type. All workers quantize. The rows may then be
   // multiplied with any weights of the same k, format and group. The scratch stays in use until the
   // last product.
   ProductRows(const Backend& backend, MatrixView x, const PackedWeight& w);

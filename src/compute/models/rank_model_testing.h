@@ -134,7 +134,7 @@ struct Script {
           {.row_begin = batch.num_rows(),
            .num_rows = rows,
            .first_position = begin,
-           .role = begin < kPromptLens[sequence] ? TokenRole::prompt : TokenRole::generated,
+           .form = begin < kPromptLens[sequence] ? MlaForm::expanded : MlaForm::absorbed,
            .pages = own});
       static constexpr std::array<StateSlot, kSequences> kStates = {
           {{1 << 20, 0}, {1 << 20, 1}, {1 << 20, 2}, {1 << 20, 3}, {1 << 20, 4}}};

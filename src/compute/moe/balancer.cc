@@ -11,7 +11,7 @@ namespace hocket {
 namespace {
 
 // A change must take this share of the mean load of a rank from the busiest.
-constexpr double kLeastGain = 0.005;
+constexpr double kMinGain = 0.005;
 constexpr int64_t kMaxLookedAt = int64_t{1} << 28;  // changes, some seconds at most
 
 // The pack of an item, and its turn among the items there.
@@ -21,19 +21,19 @@ struct Packed {
 
 // Packs items into packs of equal numbers: heaviest first, each into the lightest that has room.
 std::vector<Packed> pack_evenly(std::span<const float> weights, int num_packs) {
-  const int num_items = static_cast<int>(weights.size()), most = num_items / num_packs;
+  const int num_items = static_cast<int>(weights.size()), max_items = num_items / num_packs;
   std::vector<Packed> packed(weights.size());
   std::vector<int> sequence(weights.size()), taken(num_packs);
   std::vector<float> sums(num_packs);
   std::iota(sequence.begin(), sequence.end(), 0);
-  if (most > 1)
+  if (max_items > 1)
     std::ranges::stable_sort(sequence, [&](int a, int b) { return weights[a] > weights[b]; });
   for (const int item : sequence) {
     int lightest = -1;
     for (int pack = 0; pack < num_packs; ++pack)
-      if (taken[pack] < most && (lightest < 0 || sums[pack] < sums[lightest])) lightest = pack;
+      if (taken[pack] < max_items && (lightest < 0 || sums[pack] < sums[lightest])) lightest = pack;
     // Packs of one item are filled in sequence.
-    if (most == 1) lightest = item;
+    if (max_items == 1) lightest = item;
     packed[item] = {lightest, taken[lightest]++};
     sums[lightest] += weights[item];
   }
@@ -221,7 +221,7 @@ Placement improved_placement(std::span<const uint64_t> loads, const Placement& n
   const int64_t max_rounds =
       std::min<int64_t>(4 * now.num_places(), std::max<int64_t>(1, kMaxLookedAt / looked_at));
   for (int64_t round = 0; round < max_rounds; ++round)
-    if (!balancing.relieve(kLeastGain * balancing.mean())) break;
+    if (!balancing.relieve(kMinGain * balancing.mean())) break;
   return balancing.result();
 }
 

@@ -21,7 +21,7 @@ namespace hocket {
 struct BalanceShape {
   int num_ranks = 1;
   int num_places = 0;  // a multiple of num_ranks, at least the number of experts
-  // For the hierarchical policy: groups of neighbours stay on one node each. Where num_nodes does
+  // The hierarchical policy leaves each group of neighbours on one node. Where num_nodes does
   // not divide num_groups, and with 1, all places are one node's: the global policy. num_nodes
   // divides num_ranks, num_groups the number of experts.
   int num_groups = 1, num_nodes = 1;

@@ -142,10 +142,10 @@ ExpertParallelDispatcher::ExpertParallelDispatcher(RowExchange::Config config, A
 
 void ExpertParallelDispatcher::begin_pass(const PassSpec& pass, int num_rows) {
   pass_ = pass;
-  const int most = config_.num_ranks == 1 ? 1 : config_.limits.exchange.max_parts;
+  const int max_parts = config_.num_ranks == 1 ? 1 : config_.limits.exchange.max_parts;
   HOCKET_CHECK((is_number_of_parts(pass.parts) && is_number_of_parts(pass.waves)));
-  pass_.parts = std::min(pass.parts, most);
-  pass_.waves = std::min(pass.waves, most / pass_.parts);
+  pass_.parts = std::min(pass.parts, max_parts);
+  pass_.waves = std::min(pass.waves, max_parts / pass_.parts);
   if (pass.phase == Phase::prefill || pass_.parts * pass_.waves == 1)
     rows_ = &per_rank_;
   else
@@ -261,7 +261,7 @@ void ExpertParallelDispatcher::dispatch_wait(const ExchangeSite& site, Half& hal
 Result<void> ExpertParallelDispatcher::read_rows(const Part& part) {
   HalfState& state = halves_[part.half.index];
   const int here = static_cast<int>(config_.placements.first().experts_of(config_.rank).size());
-  const int most = rows_->max_rows(here);
+  const int max_rows = rows_->max_rows(here);
   for (int peer = 0; peer < config_.num_ranks; ++peer) {
     if (peer == config_.rank) {
       arrived_[peer] = rows_->own_rows(part);
@@ -275,9 +275,9 @@ Result<void> ExpertParallelDispatcher::read_rows(const Part& part) {
     state.rows_from[peer] += arrived_[peer].num_rows;
     int64_t rows = 0;
     for (const HalfState& any : halves_) rows += any.rows_from[peer];
-    if (rows > most)
+    if (rows > max_rows)
       return fail(ErrorCode::lost_rank, "rank {} sent {} rows in a pass, more than {}", peer, rows,
-                  most);
+                  max_rows);
   }
   return {};
 }

@@ -20,9 +20,9 @@ void MeasuredRatio::add(double ratio) {
   median_.add(last_.back());
 }
 
-void MeasuredRatio::weaken(int most) {
+void MeasuredRatio::weaken(int max_count) {
   const auto median = static_cast<float>(median_.median());
-  const int kept = std::min(count(), most);
+  const int kept = std::min(count(), max_count);
   median_.clear();
   for (int i = 0; i < kept; ++i) median_.add(median);
 }

@@ -20,8 +20,8 @@ constexpr size_t index_of(PlanKind kind) {
 class MeasuredRatio {
  public:
   void add(double ratio);
-  // Makes the median count as `most` measurements at most, because conditions have changed.
-  void weaken(int most);
+  // Makes the median count as `max_count` measurements at most, because conditions have changed.
+  void weaken(int max_count);
   // Makes it count half, but not nothing: that it was measured once is not forgotten.
   void age() { weaken(std::max(count() / 2, 1)); }
   int count() const { return median_.count(); }

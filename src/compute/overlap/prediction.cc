@@ -13,11 +13,11 @@ namespace {
 using Picoseconds = int64_t;
 
 constexpr double kPicosecondsPerUs = 1e6;
-constexpr double kLongestUs = 1e9;  // the longest time of one operation; sums do not overflow
+constexpr double kMaxOperationUs = 1e9;  // the longest time of one operation; sums do not overflow
 
 Picoseconds to_ps(double us) {
   if (!(us > 0)) return 0;  // also NaN
-  return std::llround(std::min(us, kLongestUs) * kPicosecondsPerUs);
+  return std::llround(std::min(us, kMaxOperationUs) * kPicosecondsPerUs);
 }
 
 double us_of(Picoseconds ps) {

@@ -18,7 +18,7 @@ class ShiftWatch {
     int above, below;  // how many values in a row prove a shift
   };
   ShiftWatch(double far, Runs runs) : far_(far), runs_(runs) {}
-  // For times on a link.
+  // Watches times on a link.
   ShiftWatch() : ShiftWatch(kTuning.far_link, {kTuning.link_changes, kTuning.link_changes}) {}
   // `ratio` is the measured value divided by the expected one. If this value proves a shift,
   // returns the number of values since it (this one included); else 0.

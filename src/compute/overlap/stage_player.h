@@ -28,7 +28,8 @@ class StageWork {
   virtual ~StageWork() = default;
   // Computes for `time` (LoopbackHub::spend).
   virtual void spend(Duration time) = 0;
-  // Called around every operation; `experts` includes the parts that are sent and waited for in it.
+  // These two are called around every operation; `experts` includes the parts that are sent and
+  // waited for in it.
   virtual void begin_op(int /*layer*/, Op /*op*/, int /*half*/) {}
   virtual void end_op() {}
 };

@@ -20,14 +20,14 @@ struct DeltaHeads {
   int64_t nk = 0, nv = 0, dk = 0, dv = 0;
   bool is_tiled = false;
 
-  // Place in the file of the folder's value head j.
-  int64_t place(int64_t j) const {
+  // Returns the index in the file of the folder's value head j.
+  int64_t file_index(int64_t j) const {
     const int64_t each = nv / nk;
     return is_tiled ? j % each * nk + j / each : j;
   }
-  std::vector<int64_t> places() const {
+  std::vector<int64_t> file_indexes() const {
     std::vector<int64_t> all;
-    for (int64_t j = 0; j < nv; ++j) all.push_back(place(j));
+    for (int64_t j = 0; j < nv; ++j) all.push_back(file_index(j));
     return all;
   }
 };
@@ -47,14 +47,16 @@ std::optional<DeltaHeads> heads_of(const GgufFile& file, std::string_view archit
   return heads;
 }
 
-// Rows of `width` for each value head, in the folder's order, from row `first` of the file on.
+// Returns the rows of `width` of each value head, in the folder's order, from row `first` of the
+// file on.
 std::vector<GgufRun> value_runs(const DeltaHeads& heads, int64_t width, int64_t first = 0) {
   std::vector<GgufRun> runs;
-  for (int64_t j = 0; j < heads.nv; ++j) runs.push_back({0, first + heads.place(j) * width, width});
+  for (int64_t j = 0; j < heads.nv; ++j)
+    runs.push_back({0, first + heads.file_index(j) * width, width});
   return runs;
 }
 
-// in_proj_qkv and the taps: queries and keys as they are, then values.
+// Returns the runs of in_proj_qkv and of the taps: queries and keys as they are, then values.
 std::vector<GgufRun> channel_runs(const DeltaHeads& heads) {
   const int64_t keys = 2 * heads.nk * heads.dk;
   std::vector<GgufRun> runs = value_runs(heads, heads.dv, keys);
@@ -144,7 +146,7 @@ Result<StoredTensor> find_out_proj(const GgufFile& file, const DeltaHeads& heads
   const GgufFile::Found found = file.find(location);
   const int64_t rows = found.tensor == nullptr ? 0 : found.tensor->shape.front();
   HOCKET_TRY(const GgufMatrix matrix, matrix_with(file, location, rows, heads.nv * heads.dv));
-  return tensor_of(gguf_gathered_columns(gguf_rows(matrix), heads.places()),
+  return tensor_of(gguf_gathered_columns(gguf_rows(matrix), heads.file_indexes()),
                    {matrix.rows, matrix.k});
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kExpertsFolder = "experts.";
 
-// One kind of tensor of an expert, and that of all experts.
+// The ends of two names: that of a tensor of one expert, and that of the same of all experts.
 struct TensorKind {
   std::string_view of_one, of_all;  // ends of the names
   size_t axes;
@@ -24,56 +24,56 @@ constexpr TensorKind kTensorKinds[] = {{".weight", "", 3, false},
                                        {".weight_scale", "_scales", 3, true},
                                        {".bias", "_bias", 2, true}};
 
-// The place of one expert's tensor in a stacked one.
-struct Place {
+// The location of one expert's tensor in a stacked one.
+struct Location {
   std::string tensor;  // name of the stacked tensor
   const TensorKind* kind = nullptr;
   int64_t expert = 0;
   int part = 0, num_parts = 1;  // gate and up are halves of one tensor
 };
 
-// Returns the place of "...experts.{e}.gate_proj.weight" and its like; empty for any other name.
-std::optional<Place> place_of(std::string_view name, MoeConfig::Stacked form) {
+// Returns the location of "...experts.{e}.gate_proj.weight" and its like; empty for any other name.
+std::optional<Location> location_of(std::string_view name, MoeConfig::Stacked form) {
   const size_t folder = name.rfind(kExpertsFolder);
   if (folder == name.npos) return std::nullopt;
   const size_t number = folder + kExpertsFolder.size();
-  Place place;
+  Location location;
   const char* const end = name.data() + name.size();
-  const auto [rest, problem] = std::from_chars(name.data() + number, end, place.expert);
-  if (problem != std::errc() || place.expert < 0) return std::nullopt;
+  const auto [rest, problem] = std::from_chars(name.data() + number, end, location.expert);
+  if (problem != std::errc() || location.expert < 0) return std::nullopt;
   const std::string_view tensor(rest, end), module = tensor.substr(0, tensor.rfind('.'));
   for (const TensorKind& kind : kTensorKinds)
-    if (tensor.substr(module.size()) == kind.of_one) place.kind = &kind;
+    if (tensor.substr(module.size()) == kind.of_one) location.kind = &kind;
   const bool gate = module == ".gate_proj", up = module == ".up_proj";
-  if (place.kind == nullptr || (!gate && !up && module != ".down_proj")) return std::nullopt;
+  if (location.kind == nullptr || (!gate && !up && module != ".down_proj")) return std::nullopt;
   const bool apart = form == MoeConfig::Stacked::apart;
-  if (place.kind->apart_only && !apart) return std::nullopt;
+  if (location.kind->apart_only && !apart) return std::nullopt;
   if (apart) {
-    place.tensor = std::string(name.substr(0, folder)) + std::string(tensor.substr(1));
-    return place;
+    location.tensor = std::string(name.substr(0, folder)) + std::string(tensor.substr(1));
+    return location;
   }
-  place.part = up ? 1 : 0;
-  place.num_parts = gate || up ? 2 : 1;
-  place.tensor = std::string(name.substr(0, number)) +
-                 (place.num_parts == 2 ? "gate_up_proj" : "down_proj") +
-                 std::string(place.kind->of_all);
-  return place;
+  location.part = up ? 1 : 0;
+  location.num_parts = gate || up ? 2 : 1;
+  location.tensor = std::string(name.substr(0, number)) +
+                    (location.num_parts == 2 ? "gate_up_proj" : "down_proj") +
+                    std::string(location.kind->of_all);
+  return location;
 }
 
 // Returns the expert's matrix in numbers that stand as [experts, outputs, k] or [experts, k,
 // outputs].
-StoredTensor part_of(const StoredTensor& all, const Place& place, bool outputs_first,
+StoredTensor part_of(const StoredTensor& all, const Location& location, bool outputs_first,
                      bool interleaved) {
   const int64_t outputs = all.shape[outputs_first ? 1 : 2];
   int64_t k = outputs_first ? 1 : all.shape[1];
   for (size_t axis = 2; outputs_first && axis < all.shape.size(); ++axis) k *= all.shape[axis];
-  const int64_t rows = outputs / place.num_parts, size = stored_type_size(all.type);
-  const int64_t apart = interleaved ? place.num_parts : 1;  // from one row to the next
-  const int64_t first = place.part * (interleaved ? 1 : rows);
+  const int64_t rows = outputs / location.num_parts, size = stored_type_size(all.type);
+  const int64_t apart = interleaved ? location.num_parts : 1;  // from one row to the next
+  const int64_t first = location.part * (interleaved ? 1 : rows);
   const int64_t row_step = outputs_first ? k : 1, column_step = outputs_first ? 1 : outputs;
   StoredTensor one{.type = all.type, .shape = {rows, k}};
   if (all.shape.size() == 2) one.shape = {rows};
-  one.data = all.data + (place.expert * outputs * k + first * row_step) * size;
+  one.data = all.data + (location.expert * outputs * k + first * row_step) * size;
   one.bytes = ((rows - 1) * apart * row_step + (k - 1) * column_step + 1) * size;
   if (!outputs_first) one.column_step = outputs;
   if (apart > 1) one.row_step = apart * row_step;
@@ -90,28 +90,30 @@ StackedExperts::StackedExperts(std::unique_ptr<WeightSource> files, const MoeCon
 
 bool StackedExperts::has(std::string_view name) const {
   if (files_->has(name)) return true;
-  const std::optional<Place> place = place_of(name, form_);
-  return place && files_->has(place->tensor);
+  const std::optional<Location> location = location_of(name, form_);
+  return location && files_->has(location->tensor);
 }
 
 Result<StoredTensor> StackedExperts::find(std::string_view name) const {
-  const std::optional<Place> place = files_->has(name) ? std::nullopt : place_of(name, form_);
-  if (!place || !files_->has(place->tensor)) return files_->find(name);
-  HOCKET_TRY(StoredTensor all, files_->find(place->tensor));
+  const std::optional<Location> location =
+      files_->has(name) ? std::nullopt : location_of(name, form_);
+  if (!location || !files_->has(location->tensor)) return files_->find(name);
+  HOCKET_TRY(StoredTensor all, files_->find(location->tensor));
   const bool outputs_first =
-      place->kind->outputs_first || form_ != MoeConfig::Stacked::inputs_first;
-  if (all.shape.size() != place->kind->axes || all.shape[0] != num_experts_ ||
-      place->expert >= num_experts_ || all.shape[outputs_first ? 1 : 2] % place->num_parts != 0 ||
+      location->kind->outputs_first || form_ != MoeConfig::Stacked::inputs_first;
+  if (all.shape.size() != location->kind->axes || all.shape[0] != num_experts_ ||
+      location->expert >= num_experts_ ||
+      all.shape[outputs_first ? 1 : 2] % location->num_parts != 0 ||
       std::ranges::find(all.shape, 0) != all.shape.end())
     return fail(error(ErrorCode::wrong_shape,
                       "{} has {} axes, the first of {}, which does not hold expert {} of {} with "
                       "its gate, up and down",
-                      place->tensor, all.shape.size(), all.shape.empty() ? 0 : all.shape[0],
-                      place->expert, num_experts_)
+                      location->tensor, all.shape.size(), all.shape.empty() ? 0 : all.shape[0],
+                      location->expert, num_experts_)
                     .with_fix("config.json and the weights are of different models: download both "
                               "again"));
   if (all.type == StoredType::other) return all;  // the reader refuses the type by name
-  return part_of(all, *place, outputs_first, interleaved_ && place->num_parts > 1);
+  return part_of(all, *location, outputs_first, interleaved_ && location->num_parts > 1);
 }
 
 Result<std::unique_ptr<WeightSource>> open_model_weights(const std::filesystem::path& folder,

@@ -63,7 +63,7 @@ ExpertChanges changes_for(std::span<const uint64_t> counts, uint64_t num_steps,
     if (is.largest <= 0) continue;
     Placement to = rebalance(work, from);
     RankLoads will = rank_loads(work, to);
-    if (will.largest <= (1 - kLeastRelief) * is.largest && to.fingerprint() != from.fingerprint())
+    if (will.largest <= (1 - kMinRelief) * is.largest && to.fingerprint() != from.fingerprint())
       changes.layers.push_back({.layer = layer,
                                 .to = to,
                                 .before = is.largest / kPartsOfARow,

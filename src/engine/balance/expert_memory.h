@@ -1,5 +1,5 @@
-// The memory for experts that a rank loads while it serves: what was planned at start, and what
-// experts that went away have left. Thread: one at a time.
+// Memory for experts that a rank loads while it serves: slots planned at start, and the memory of
+// experts that have left the rank. Thread: one at a time.
 #pragma once
 
 #include <cstddef>

@@ -111,7 +111,7 @@ void ModulePlayer::draft_again(std::span<const std::span<const PageId>> pages, i
                   .end = at + 1,
                   .prompt_len = static_cast<int>(scripts_[script].prompt.size()),
                   .pages = pages[script].first(at / page_tokens + 1)},
-                 runner_.info().prompt_role, batch_);
+                 runner_.info().prompt_form, batch_);
     batch_.ids.push_back(guesses_[row].back());
     batch_.positions.push_back(at);
     batch_.slots.push_back({pages[script][at / page_tokens], at % page_tokens});

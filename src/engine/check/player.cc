@@ -109,7 +109,7 @@ class Player final : public ForwardProbe {
                   .end = end,
                   .prompt_len = static_cast<int>(sequence.script->prompt.size()),
                   .pages = std::span(sequence.pages).first(pages_for(end, page_tokens))},
-                 runner_.info().prompt_role, batch_);
+                 runner_.info().prompt_form, batch_);
     sequence.computed = end;
     return {};
   }

@@ -32,8 +32,8 @@ struct SplitPoint {
   int num_prefill = 0;  // hosts of the best split that compute prompts
 
   // A split has to bring so much to be worth a second kind of host.
-  static constexpr double kLeastGain = 1.1;
-  bool pays() const { return split_per_s > 0 && split_per_s >= kLeastGain * mixed_per_s; }
+  static constexpr double kMinGain = 1.1;
+  bool pays() const { return split_per_s > 0 && split_per_s >= kMinGain * mixed_per_s; }
 };
 
 // Returns a point for each prompt and interval. Precondition: the forecast is of one rank that

@@ -40,8 +40,8 @@ class DraftCheck {
   size_t num_bytes() const { return matcher_ ? matcher_->num_bytes() : 0; }
 
  private:
-  // More time for each new token, up to as many: a longer answer that was not followed from its
-  // begin is given up.
+  // Each new token adds this much time, up to as many tokens: a longer answer that was not followed
+  // from its begin is given up.
   static constexpr Duration kTakeTime = std::chrono::microseconds(200);
   static constexpr size_t kMaxTimed = 64;
   // Gives the matcher up at its end if the call took too long, or made it too large.

@@ -118,7 +118,7 @@ class GrammarCompiler {
   const Options options_;
   const std::shared_ptr<GrammarCounts> counts_ = std::make_shared<GrammarCounts>();
   std::unique_ptr<GrammarTrials> trials_;
-  // Used by the first lane's thread only: without trials the second lane is idle.
+  // Only the first lane's thread uses it: without trials the second lane is idle.
   bool said_untried_ = false;
   // Made by the first lane's thread; the second reads it, after a ticket was passed to it.
   std::optional<Result<GrammarVocabulary>> vocabulary_;

@@ -52,7 +52,7 @@ std::shared_ptr<TimedCalls> FileStore::calls_for(const std::filesystem::path& fo
                                                  Duration limit) {
   return std::make_shared<TimedCalls>(TimedCalls::Options{
       .name = "kv_files",
-      .place = fmt::format("the folder {}", folder.string()),
+      .target = fmt::format("the folder {}", folder.string()),
       .limit = limit,
       .fix = "look whether its disk or mount still answers, or name another folder",
       .param = "kv-cache-dir"});

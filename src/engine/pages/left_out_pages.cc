@@ -12,7 +12,7 @@
 namespace hocket {
 namespace {
 
-// In the sequence of LeftOut. A write that fails and the end of the process have their own
+// The sequence is that of LeftOut. A write that fails and the end of the process have their own
 // warnings.
 constexpr std::array<std::string_view, 3> kWhy = {
     "they were computed faster than a store took them",

@@ -172,7 +172,7 @@ Result<PageLink::Frame> PageLink::receive(Duration limit, size_t max_bytes) {
                .payload = signed_part.substr(sizeof length + 1)};
 }
 
-bool PageLink::has_unread_bytes() const {
+bool PageLink::is_readable() const {
   char byte = 0;
   const ssize_t got = recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   return got >= 0 || (errno != EAGAIN && errno != EINTR);

@@ -66,8 +66,8 @@ class PageLink {
   };
   // Waits for the next frame, at most `limit`. Errors: io, also if it is longer than `max_bytes`.
   Result<Frame> receive(Duration limit, size_t max_bytes);
-  // Returns true if the other side has ended the connection, or has sent bytes without being asked.
-  bool has_unread_bytes() const;
+  // Returns true if a read would not block: the other side has ended the connection or sent bytes.
+  bool is_readable() const;
   const std::string& name() const { return name_; }
 
  private:

@@ -43,9 +43,9 @@ void PrefillWatch::end_all() {
   changed_.notify_all();
 }
 
-void PrefillWatch::wait(Duration most) {
+void PrefillWatch::wait(Duration max_wait) {
   MutexLock lock(mutex_);
-  changed_.wait_for(lock, most);
+  changed_.wait_for(lock, max_wait);
 }
 
 // The talk with one asker.   Thread: its own.
@@ -159,7 +159,7 @@ class AskerTalk {
   bool is_computing() const { return prefill_ && options_.prefills->is_watched(*prefill_); }
   // Waits a moment; says every second that this service is there.
   Result<void> wait() {
-    if (link_.has_unread_bytes() || server_.stopping_) return stray();
+    if (link_.is_readable() || server_.stopping_) return stray();
     if (clock_.now() - said_ > kSignOfLife) {
       HOCKET_TRY_VOID(link_.send(PageFrame::waiting, {}));
       said_ = clock_.now();
@@ -172,7 +172,7 @@ class AskerTalk {
   Result<bool> find(const PageKey& key, std::span<std::byte> page) {
     const TimePoint until = clock_.now() + PageServer::kMaxWait;
     while (true) {
-      // In this order: a page that comes between the two is found.
+      // Asks in this order, so that a page which comes between the two is found.
       const bool is_last = !is_computing() || clock_.now() > until;
       const Result<bool> found = options_.files->get(key, page);
       if (found && *found) return true;

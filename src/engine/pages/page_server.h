@@ -41,7 +41,7 @@ class PrefillWatch {
   void end_all();
   // Call when a page was written.
   void note_page() { changed_.notify_all(); }
-  void wait(Duration most);
+  void wait(Duration max_wait);
 
  private:
   mutable Mutex mutex_;

@@ -1,4 +1,4 @@
-// A place to read a prompt's pages from, beside the pool: a store (page_store.h), or another
+// Reads the pages of a prompt that the pool lacks, from a store (page_store.h) or from another
 // service (a peer).
 //
 //   open(what is wanted) -> PageReading: last_held(keys), expect(keys), get(key) ..
@@ -29,7 +29,7 @@ enum class PageKind : uint8_t { page = 0, state = 1 };
 struct PagesWanted {
   CacheNamespace name_space;
   std::span<const TokenId> prompt;  // all of it: a peer may have to compute it
-  int peer = -1;                    // place of the peer to try first; -1: they take turns
+  int peer = -1;                    // index of the peer to try first; -1: they take turns
   bool computes = false;            // a source that can computes what it lacks
   // Returns true when nobody waits for the pages any more; waits end soon after.
   std::function<bool()> is_over;

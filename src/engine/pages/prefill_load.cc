@@ -9,10 +9,10 @@ namespace hocket {
 namespace {
 
 // With fewer recent steps than this the rank has had no answers lately.
-constexpr double kFewestSteps = 1;
+constexpr double kMinSteps = 1;
 // The mean D is used down to this weight of its steps, because steps without prompts are rare where
 // prompts are many.
-constexpr double kFewestPlainSteps = 1e-3;
+constexpr double kMinPlainSteps = 1e-3;
 
 }  // namespace
 
@@ -59,7 +59,7 @@ void PrefillLoad::decide(int num_answers, TimePoint now) {
     changed_.reset();
     return;
   }
-  const bool has_answers = answer_steps_ >= kFewestSteps && plain_steps_ >= kFewestPlainSteps;
+  const bool has_answers = answer_steps_ >= kMinSteps && plain_steps_ >= kMinPlainSteps;
   const double step = has_answers ? plain_seconds_ / plain_steps_ : 0;
   const double delay = has_answers ? prompt_seconds_ / answer_steps_ : 0;
   const bool has_much = has_answers && delay >= step;

@@ -16,11 +16,11 @@
 namespace hocket {
 namespace {
 
-constexpr int kRedisLookAroundMs = 50;
+constexpr int kRedisPollMs = 50;
 constexpr size_t kReadBytes = 256 << 10;
 
-// The replies that hiredis makes of what it reads. A null ends the connection; no exception may
-// cross its C.
+// hiredis calls these functions to make replies. Null ends the connection; no exception may pass
+// through the C code of hiredis.
 void* make_reply(RedisReply::Kind kind, std::string_view text, int64_t number) {
   try {
     return new RedisReply{.kind = kind, .text = std::string(text), .number = number};
@@ -43,7 +43,7 @@ void drop_reply(void* reply) {
   delete static_cast<RedisReply*>(reply);
 }
 
-// A list is no answer to any command that is sent here. The type of the number of its elements
+// Refuses lists, since no command that is sent here has one as its reply. The type of `count`
 // depends on the version of hiredis.
 template <class Count>
 void* refuse_list(const redisReadTask* /*task*/, Count /*count*/) {
@@ -94,7 +94,7 @@ std::unexpected<Error> RedisLink::broken(ErrorCode code, std::string_view event)
                   .with_param("kv-cache-store"));
 }
 
-// A side that goes on a little at a time is ready whenever it is asked, so the limits come first.
+// Checks the limits before poll(), because a server that sends a byte at a time is always ready.
 Result<void> RedisLink::wait(short events, TimePoint until, Duration limit) {
   const RealClock clock;
   while (true) {
@@ -103,7 +103,7 @@ Result<void> RedisLink::wait(short events, TimePoint until, Duration limit) {
       return broken(ErrorCode::timed_out,
                     fmt::format("has not answered for {:.0f} s", to_seconds(limit)));
     pollfd one{.fd = socket_.get(), .events = events, .revents = 0};
-    const int ready = poll(&one, 1, kRedisLookAroundMs);
+    const int ready = poll(&one, 1, kRedisPollMs);
     if (ready > 0) return {};
     if (ready < 0 && errno != EINTR) return broken(ErrorCode::io, std::strerror(errno));
   }
@@ -111,9 +111,9 @@ Result<void> RedisLink::wait(short events, TimePoint until, Duration limit) {
 
 Result<void> RedisLink::send_all(std::string_view bytes) {
   const RealClock clock;
-  const Duration most =
-      kSilence + from_seconds(static_cast<double>(bytes.size()) / kFewestBytesPerSecond);
-  const TimePoint end = clock.now() + most;
+  const Duration max_time =
+      kSilence + from_seconds(static_cast<double>(bytes.size()) / kMinBytesPerSecond);
+  const TimePoint end = clock.now() + max_time;
   while (!bytes.empty()) {
     const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent >= 0) {
@@ -168,7 +168,7 @@ Result<size_t> RedisLink::read_some(TimePoint end, Duration limit) {
 Result<RedisReply> RedisLink::receive(size_t max_bytes) {
   HOCKET_CHECK((!failed_ && num_awaited_ > 0));
   const Duration slowest =
-      kSilence + from_seconds(static_cast<double>(max_bytes) / kFewestBytesPerSecond);
+      kSilence + from_seconds(static_cast<double>(max_bytes) / kMinBytesPerSecond);
   const TimePoint end = RealClock().now() + slowest;
   size_t num_read = 0;
   while (true) {
@@ -181,7 +181,7 @@ Result<RedisReply> RedisLink::receive(size_t max_bytes) {
       if (owned->text.size() > max_bytes) return broken(ErrorCode::io, "sends a reply too long");
       return std::move(*owned);
     }
-    // Whatever the reader holds belongs to this reply: those before it have been taken.
+    // All bytes in the reader belong to this reply, because earlier replies were taken whole.
     if (num_read > max_bytes + kShortReply + kReadBytes)
       return broken(ErrorCode::io, "sends a reply too long");
     if (RealClock().now() >= end)

@@ -1,5 +1,5 @@
-// One connection to a Redis or Valkey: commands out, replies in, by hiredis, and no wait without a
-// limit. Replies are never trusted: one has a largest size, and none is a list.
+// One connection to a Redis or Valkey, by hiredis. Each wait has a limit. Replies are not trusted:
+// each has a largest size, and lists are refused.
 // Without hiredis at build time, can_use_redis() is false and nothing else may be called.
 // Thread: one at a time.
 #pragma once
@@ -20,7 +20,7 @@ namespace hocket {
 bool can_use_redis();
 
 struct RedisReply {
-  // text: of a page, or a line such as OK. refusal: an error, whose first word says which.
+  // text: the bytes of a page, or a line such as OK. refusal: an error; its first word is its kind.
   enum class Kind : uint8_t { text, refusal, number, absent };
   Kind kind = Kind::absent;
   std::string text;
@@ -29,12 +29,12 @@ struct RedisReply {
 
 class RedisLink {
  public:
-  // Limit of the wait for a side that neither sends nor reads.
+  // Limit of the wait for a server that neither sends nor reads.
   static constexpr Duration kSilence = std::chrono::seconds(2);
   static constexpr Duration kConnect = std::chrono::seconds(1);
-  // A reply that comes, but more slowly than this, is not waited for either.
-  static constexpr int64_t kFewestBytesPerSecond = 1 << 20;
-  // Beyond it Redis takes no value, by default.
+  // A transfer that is slower than this ends with an error.
+  static constexpr int64_t kMinBytesPerSecond = 1 << 20;
+  // Redis refuses larger values by default.
   static constexpr size_t kMaxValueBytes = size_t{500} << 20;
 
   // `name` is the other side, for errors. `socket` does not block.
@@ -43,8 +43,8 @@ class RedisLink {
 
   // Ends waits early.
   void watch(std::function<bool()> is_over) { is_over_ = std::move(is_over); }
-  // Sends a command; its words may hold any bytes. Errors: io, timed_out; then the connection is of
-  // no use any more.
+  // Sends a command; its words may hold any bytes. Errors: io, timed_out; after an error
+  // the connection must be closed.
   Result<void> send(std::span<const std::string_view> words);
   Result<void> send(std::initializer_list<std::string_view> words) {
     return send(std::span(words.begin(), words.size()));

@@ -105,10 +105,10 @@ class RedisReading final : public PageReading {
   }
 
   Result<void> ask_ahead(size_t page_bytes) {
-    const size_t most =
+    const size_t max_ahead =
         std::clamp<size_t>(RedisStore::kMaxAheadBytes / page_bytes, 1, RedisStore::kMaxAhead);
     const std::string kept = std::to_string(std::chrono::seconds(RedisStore::kKept).count());
-    for (; num_asked_ < expected_.size() && num_asked_ <= num_got_ + most; ++num_asked_) {
+    for (; num_asked_ < expected_.size() && num_asked_ <= num_got_ + max_ahead; ++num_asked_) {
       const std::string name = store_.name_of(expected_[num_asked_]);
       HOCKET_TRY_VOID(link_->send({"GET", name}));
       HOCKET_TRY_VOID(link_->send({"EXPIRE", name, kept}));
@@ -170,7 +170,7 @@ RedisStore::RedisStore(Options options)
       prefix_(prefix_of(options_.form, options_.secret)),
       name_(fmt::format("the store {}", options_.address.text())),
       resolver_({.name = "kv_resolve",
-                 .place = fmt::format("the resolver of {}", options_.address.host.host),
+                 .target = fmt::format("the resolver of {}", options_.address.host.host),
                  .num_threads = 1,
                  .limit = kResolveLimit,
                  .fix = "look at the name service of this host, or name an address",

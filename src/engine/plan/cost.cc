@@ -24,7 +24,7 @@ Result<ModelCost> ModelCost::measure(const ModelChoice& choice) {
   HOCKET_TRY(const ModelFamily* family, find_family(model.architecture));
   ModelCost cost;
   cost.model_ = model;
-  cost.prompt_role_ = choice.prompt_role;
+  cost.prompt_form_ = choice.prompt_form;
   cost.num_moe_layers_ = static_cast<int>(std::ranges::count(model.layer_is_moe, true));
   constexpr int kTokens = 32;
   cost.kv_bytes_per_token_ =
@@ -248,7 +248,7 @@ Operations ModelCost::attention_operations(const PassShape& pass) const {
   double score = (model_.num_kv_layers() - num_local) * of_heads(far);
   double latent_rows = 0;
   if (mla.kv_rank > 0) {
-    const bool expanded = pass.role == TokenRole::prompt;
+    const bool expanded = pass.form == MlaForm::expanded;
     score =
         model_.num_kv_layers() * model_.num_heads *
         (expanded ? mla.nope_dim + mla.rope_dim + mla.value_dim : 2.0 * mla.kv_rank + mla.rope_dim);
@@ -287,7 +287,7 @@ PassShape ModelCost::decode(double batch, double context) const {
           .kv_tokens = batch * context,
           .pairs = batch * context,
           .outputs = batch,
-          .role = TokenRole::generated};
+          .form = MlaForm::absorbed};
 }
 
 PassShape ModelCost::prefill(double rows, double context) const {
@@ -297,7 +297,7 @@ PassShape ModelCost::prefill(double rows, double context) const {
           .kv_tokens = context + rows,
           .pairs = rows * (context + 0.5 * (rows + 1)),
           .outputs = 1,
-          .role = prompt_role_};
+          .form = prompt_form_};
 }
 
 double ModelCost::seconds(double bytes, const Operations& operations, const MachineSpeed& speed) {

@@ -41,7 +41,7 @@ struct PassShape {
   double kv_tokens = 0;    // keys read, summed over sequences
   double pairs = 0;        // queries times the keys that each sees, of one layer
   double outputs = 0;      // rows of logits
-  TokenRole role = TokenRole::prompt;
+  MlaForm form = MlaForm::expanded;
 };
 
 // Additions and multiplications, by the kind of unit that multiplies.
@@ -155,7 +155,7 @@ class ModelCost {
   double key_bytes_read(const PassShape& pass) const;
 
   ModelConfig model_;
-  TokenRole prompt_role_ = TokenRole::prompt;
+  MlaForm prompt_form_ = MlaForm::expanded;
   std::array<PartSize, kNumWeightParts> parts_{};
   PartSize mtp_;
   std::array<StageSize, kNumOps> stages_{};

@@ -205,7 +205,7 @@ TEST(Cost, AbsorbedScoresCostMoreAndReadTheSame) {
   const ModelCost cost = published("deepseek_v3");
   PassShape pass = cost.decode(1, 4096);
   const double absorbed = cost.operations(pass).all(), bytes = cost.bytes(pass);
-  pass.role = TokenRole::prompt;
+  pass.form = MlaForm::expanded;
   // 128 heads of 61 layers: 2 * 512 + 64 against 128 + 64 + 128 per pair, but every key is
   // expanded.
   const double expanding = 2.0 * 61 * 128 * 256 * 512 * 4095;

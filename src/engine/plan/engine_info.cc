@@ -12,7 +12,7 @@ std::string form_of(const EngineInfo& info) {
   if (info.combine_groups > 1) form += fmt::format("-groups-{}", info.combine_groups);
   if (info.dispatch_dtype == DType::int8) form += "-dispatch-int8";
   if (info.combine_dtype == DType::int8) form += "-combine-int8";
-  if (info.prompt_role == TokenRole::generated) form += "-mla-absorbed";
+  if (info.prompt_form == MlaForm::absorbed) form += "-mla-absorbed";
   if (!info.answer_begins.empty()) form += "-mla-answers";
   for (const TokenId id : info.answer_begins) form += fmt::format("-{}", value(id));
   return form;

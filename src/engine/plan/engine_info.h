@@ -45,7 +45,7 @@ struct EngineInfo {
   DType combine_dtype = DType::bf16;   // type of the sums that come back
   // The format of the layers' matrices, except those that have their own.
   WeightFormat weight_format = WeightFormat::bf16;
-  TokenRole prompt_role = TokenRole::prompt;  // `generated` with --mla-form absorbed
+  MlaForm prompt_form = MlaForm::expanded;  // `absorbed` with --mla-form absorbed
   // Ids that open an answer in the chat format; empty: none, or no latents.
   std::vector<TokenId> answer_begins;
   int num_workers = 1;

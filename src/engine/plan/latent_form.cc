@@ -92,15 +92,15 @@ Result<std::vector<TokenId>> choose_answer_begins(const ServerSettings& settings
   }
 }
 
-bool caches_answers(const ModelConfig& model, TokenRole prompt_role) {
-  return model.mla.kv_rank == 0 || prompt_role == TokenRole::generated;
+bool caches_whole_answers(const ModelConfig& model, MlaForm prompt_form) {
+  return model.mla.kv_rank == 0 || prompt_form == MlaForm::absorbed;
 }
 
 double absorbed_cost_ratio(const ModelCost& cost) {
   PassShape pass = cost.prefill(kComparedPromptLen, 0);
-  pass.role = TokenRole::prompt;
+  pass.form = MlaForm::expanded;
   const double expanded = cost.operations(pass).all();
-  pass.role = TokenRole::generated;
+  pass.form = MlaForm::absorbed;
   return cost.operations(pass).all() / expanded;
 }
 
@@ -111,7 +111,7 @@ Result<LatentForm> describe_latents(const ServerSettings& settings, const ModelC
   const std::string price =
       fmt::format("a prompt of {} tokens takes {:.2f} times the operations of the expanded form",
                   kComparedPromptLen, absorbed_cost_ratio(cost));
-  if (choice.prompt_role == TokenRole::generated)
+  if (choice.prompt_form == MlaForm::absorbed)
     form.change = {.flag = "--mla-form",
                    .from = "auto",
                    .to = "absorbed",

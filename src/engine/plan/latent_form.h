@@ -15,7 +15,7 @@ namespace hocket {
 
 // Returns true if all rows have one form (arithmetic.md §5), so that the cache takes whole answers.
 // If false, it takes of an answer only what AbsorbedRows makes equal to a prompt.
-bool caches_answers(const ModelConfig& model, TokenRole prompt_role);
+bool caches_whole_answers(const ModelConfig& model, MlaForm prompt_form);
 
 // A value of --mla-form with this beginning lists the ids that open an answer.
 inline constexpr std::string_view kAnswersPrefix = "answers:";

@@ -87,7 +87,7 @@ TEST(LatentForm, NoNoteIsNeededWhereAnswersAreKnown) {
   settings.compute.mla_form = "answers:7";
   const ModelChoice choice = choice_of("golden/deepseek_v3", settings);
   EXPECT_EQ(choice.answer_begins, std::vector{TokenId{7}});
-  EXPECT_EQ(choice.prompt_role, TokenRole::prompt);
+  EXPECT_EQ(choice.prompt_form, MlaForm::expanded);
   EXPECT_EQ(form_of("golden/deepseek_v3", settings).note, "");
 }
 

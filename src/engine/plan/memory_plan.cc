@@ -15,7 +15,7 @@
 namespace hocket {
 namespace {
 
-// As wide as the range of the flag.
+// This is the end of the flag's range.
 constexpr double kMaxStateRatio = 1e9;
 
 Result<void> check_settings(const ServerSettings& s) {

@@ -63,10 +63,10 @@ Result<DType> choose_row_dtype(std::string_view flag, std::string_view name,
 
 // A match of a prompt ends at a state, before or inside pages of an answer, as chunks and memory
 // had it. So with delta nets both must be of one form, or bits would depend on these.
-Result<TokenRole> choose_prompt_role(std::string_view form, const ModelConfig& model) {
+Result<MlaForm> choose_prompt_form(std::string_view form, const ModelConfig& model) {
   const bool absorbs = model.mla.kv_rank > 0 && model.num_linear_layers() > 0;
-  if (form == "absorbed") return TokenRole::generated;
-  if (form == "auto") return absorbs ? TokenRole::generated : TokenRole::prompt;
+  if (form == "absorbed") return MlaForm::absorbed;
+  if (form == "auto") return absorbs ? MlaForm::absorbed : MlaForm::expanded;
   if (form != "roles" && !form.starts_with(kAnswersPrefix))
     return fail(error(ErrorCode::bad_value,
                       "--mla-form {} is not one of auto, absorbed, roles, answers:ID,ID..", form)
@@ -76,7 +76,7 @@ Result<TokenRole> choose_prompt_role(std::string_view form, const ModelConfig& m
                       "--mla-form {}: beside delta nets all rows have the absorbed form", form)
                     .with_param("mla-form")
                     .with_fix("--mla-form auto"));
-  return TokenRole::prompt;
+  return MlaForm::expanded;
 }
 
 // Returns "2, 4, 8": the numbers from `least` that divide `number`.
@@ -221,8 +221,8 @@ Result<ModelChoice> choose_model_form(const ServerSettings& settings) {
       settings.model.load_format != "dummy") {
     HOCKET_TRY(choice.headers, open_model_weights(settings.model.model_path));
   }
-  HOCKET_TRY(choice.prompt_role, choose_prompt_role(settings.compute.mla_form, choice.model));
-  if (!caches_answers(choice.model, choice.prompt_role)) {
+  HOCKET_TRY(choice.prompt_form, choose_prompt_form(settings.compute.mla_form, choice.model));
+  if (!caches_whole_answers(choice.model, choice.prompt_form)) {
     HOCKET_TRY(choice.answer_begins, choose_answer_begins(settings, choice.model));
   }
   HOCKET_TRY(choice.dispatch_dtype,

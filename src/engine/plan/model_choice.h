@@ -20,9 +20,9 @@ struct ModelChoice {
   DType dtype = DType::bf16;                   // type of activations
   WeightFormat quantize = WeightFormat::bf16;  // int8 or int4, if the files are unquantized
   DType kv_dtype = DType::bf16;
-  DType dispatch_dtype = DType::bf16;         // type of rows sent to experts: dtype, or int8
-  DType combine_dtype = DType::bf16;          // type of sums sent back: dtype, or int8
-  TokenRole prompt_role = TokenRole::prompt;  // decides how prompt tokens attend to latents
+  DType dispatch_dtype = DType::bf16;       // type of rows sent to experts: dtype, or int8
+  DType combine_dtype = DType::bf16;        // type of sums sent back: dtype, or int8
+  MlaForm prompt_form = MlaForm::expanded;  // decides how prompt tokens attend to latents
   // Ids that open an answer in the chat format; empty: none, or no latents.
   std::vector<TokenId> answer_begins;
   int combine_groups = 1;

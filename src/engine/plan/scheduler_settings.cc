@@ -240,7 +240,7 @@ Result<SchedulerOptions> scheduler_options(const ServerSettings& settings, const
       .conservativeness = s.schedule_conservativeness,
       .policy = policy,
       .prefix_cache = !s.disable_radix_cache,
-      .cache_answers = caches_answers(info.model, info.prompt_role),
+      .cache_whole_answers = caches_whole_answers(info.model, info.prompt_form),
       .answer_begins = info.answer_begins,
       .eviction = eviction,
       .context_length = plan.context_length,

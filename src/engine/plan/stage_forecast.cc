@@ -52,7 +52,7 @@ StageForecast::StageForecast(const ModelChoice& choice, const ModelCost& cost,
     : cost_(cost),
       model_(choice.model),
       question_(question),
-      prompt_role_(choice.prompt_role),
+      prompt_form_(choice.prompt_form),
       num_moe_(static_cast<int>(std::ranges::count(model_.layer_is_moe, true))) {
   if (const int experts = model_.moe.num_experts; experts > 0) {
     // Groups that are too few for so many ranks count as one an expert, as choose_model_form()
@@ -83,7 +83,7 @@ PassShape StageForecast::pass_of(const Bucket& bucket) const {
             .kv_tokens = pairs,
             .pairs = pairs,
             .outputs = rows,
-            .role = TokenRole::generated};
+            .form = MlaForm::absorbed};
   // Rows of a chunk after c others attend to c + 1, ... c + rows keys.
   const double context = std::max(0.0, pairs / std::max(1.0, rows) - 0.5 * (rows + 1));
   return {.rows = rows,
@@ -91,7 +91,7 @@ PassShape StageForecast::pass_of(const Bucket& bucket) const {
           .kv_tokens = context + rows,
           .pairs = pairs,
           .outputs = rows > 0 ? 1.0 : 0.0,
-          .role = prompt_role_};
+          .form = prompt_form_};
 }
 
 double StageForecast::us(double bytes, const Operations& operations) const {

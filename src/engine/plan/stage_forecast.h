@@ -71,7 +71,7 @@ class StageForecast final : public StageModel {
   ModelCost cost_;
   ModelConfig model_;
   StageQuestion question_;
-  TokenRole prompt_role_ = TokenRole::prompt;
+  MlaForm prompt_form_ = MlaForm::expanded;
   double head_bytes_ = 0;
   int num_moe_ = 0;
   double fullest_share_ = 1;  // part of the experts that the rank with most of them holds

@@ -9,20 +9,25 @@
 namespace hocket {
 namespace {
 
-// The memory of states: what they may take, and what one running request needs.
-struct StateRoom {
-  int64_t remaining = 0, room = 0, request = 0;
+// More slots are never planned, so that the ints that count them cannot overflow.
+constexpr int64_t kMaxStates = 1 << 24;
+
+struct StateMemory {
+  int64_t remaining_bytes = 0;  // without weights and work buffers
+  int64_t state_bytes = 0;      // the states' share of these
+  int64_t request_bytes = 0;    // needed for one running request
 };
-StateRoom state_room(const MemoryQuestion& q, const MemoryPlan& plan) {
+StateMemory state_memory(const MemoryQuestion& q, const MemoryPlan& plan) {
   const double asked = q.settings.memory.mamba_full_memory_ratio;
   const double ratio = asked > 0 ? asked : kDefaultStateRatio;
   const DeltaShape shape = delta_shape_of(q.model, q.dtype, plan.max_drafts);
   const int64_t remaining =
       std::max<int64_t>(0, plan.budget_bytes - plan.weight_bytes - plan.work_bytes);
-  return {.remaining = remaining,
-          .room = static_cast<int64_t>(static_cast<double>(remaining) * (ratio / (1 + ratio))),
-          .request = q.model.num_linear_layers() *
-                     (shape.block_bytes() + kStatesOfARequest * shape.state_bytes())};
+  return {
+      .remaining_bytes = remaining,
+      .state_bytes = static_cast<int64_t>(static_cast<double>(remaining) * (ratio / (1 + ratio))),
+      .request_bytes = q.model.num_linear_layers() *
+                       (shape.block_bytes() + kStatesOfARequest * shape.state_bytes())};
 }
 
 }  // namespace
@@ -31,9 +36,9 @@ void plan_states(const MemoryQuestion& q, MemoryPlan& plan) {
   const int layers = q.model.num_linear_layers();
   if (layers == 0) return;
   const DeltaShape shape = delta_shape_of(q.model, q.dtype, plan.max_drafts);
-  const auto [remaining, room, request] = state_room(q, plan);
+  const auto [remaining, budget, request] = state_memory(q, plan);
   const auto running =
-      static_cast<int>(std::min<int64_t>(plan.max_running_requests, room / request));
+      static_cast<int>(std::min<int64_t>(plan.max_running_requests, budget / request));
   if (running == 0) {
     plan.state_bytes = request;
     return;
@@ -48,22 +53,23 @@ void plan_states(const MemoryQuestion& q, MemoryPlan& plan) {
   const int64_t asked = q.settings.memory.max_total_tokens;
   const int64_t tokens = asked > 0 ? asked : int64_t{running} * plan.context_length;
   const int64_t state = layers * shape.state_bytes();
-  const int64_t kept = std::min((room - running * request) / state, tokens / kDeltaBlock);
+  const int64_t cached = std::min((budget - running * request) / state, tokens / kDeltaBlock);
   plan.num_states =
-      static_cast<int>(std::min<int64_t>(running * kStatesOfARequest + kept, 1 << 24));
+      static_cast<int>(std::min<int64_t>(running * kStatesOfARequest + cached, kMaxStates));
   plan.state_bytes = StatePool::Sizes{shape, layers, plan.num_states, plan.num_blocks}.bytes();
   // The rest of the share becomes pages.
-  if (q.settings.memory.mamba_full_memory_ratio > 0 && plan.state_bytes + state <= room)
+  if (q.settings.memory.mamba_full_memory_ratio > 0 && plan.state_bytes + state <= budget)
     plan.changes.push_back(
         {.flag = "--mamba-full-memory-ratio",
-         .from = fmt::format("{}, {}", q.settings.memory.mamba_full_memory_ratio, show_bytes(room)),
+         .from =
+             fmt::format("{}, {}", q.settings.memory.mamba_full_memory_ratio, show_bytes(budget)),
          .to = show_bytes(plan.state_bytes),
          .why = fmt::format("{} tokens and {} requests can use {} states, not more", tokens,
                             running, plan.num_states)});
 }
 
 Error no_room_for_states(const MemoryQuestion& q, const MemoryPlan& plan) {
-  const auto [remaining, room, request] = state_room(q, plan);
+  const auto [remaining, budget, request] = state_memory(q, plan);
   // The model fits: only the share of the states is too small.
   const std::string_view ratio =
       remaining > request ? "--mamba-full-memory-ratio 0, which plans it | " : "";
@@ -71,7 +77,7 @@ Error no_room_for_states(const MemoryQuestion& q, const MemoryPlan& plan) {
                "the states of one request do not fit\n  weights {} + work buffers {} of {} leave "
                "{}, of which states get {}; one request needs {}",
                show_bytes(plan.weight_bytes), show_bytes(plan.work_bytes),
-               show_bytes(plan.budget_bytes), show_bytes(remaining), show_bytes(room),
+               show_bytes(plan.budget_bytes), show_bytes(remaining), show_bytes(budget),
                show_bytes(request))
       .with_fix(fmt::format("{}--quantization int4 | a larger --mem-fraction-static", ratio));
 }

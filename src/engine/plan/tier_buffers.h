@@ -17,13 +17,13 @@ struct TierBuffers {
   static constexpr int64_t kMinRecords = 2, kMaxRecords = 64;
 
   int64_t page_bytes = 0;
-  int64_t record_bytes = 0;  // 0: the model has none
-  int64_t max_record_bytes = kBytes;
+  int64_t record_bytes = 0;              // 0: the model has none
+  int64_t record_budget_bytes = kBytes;  // for the records one way
 
   // Numbers of buffers one way. Models without records have buffers of a byte.
   int64_t num_pages() const { return std::clamp(kBytes / page_bytes, kMinPages, kMaxPages); }
   int64_t num_records() const {
-    return std::clamp(max_record_bytes / std::max<int64_t>(record_bytes, 1), kMinRecords,
+    return std::clamp(record_budget_bytes / std::max<int64_t>(record_bytes, 1), kMinRecords,
                       kMaxRecords);
   }
   int64_t of_pages() const { return num_pages() * page_bytes; }

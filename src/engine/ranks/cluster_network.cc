@@ -36,18 +36,19 @@ std::string ClusterNetwork::key(uint32_t epoch, int rank) const {
   return fmt::format("addr/{}/{}", epoch, rank);
 }
 
-Result<std::optional<RankSet>> ClusterNetwork::members(Duration most) {
+Result<std::optional<RankSet>> ClusterNetwork::members(Duration max_wait) {
   control_.pulse().ready(options_.terms);
   if (auto why = refusal()) return fail(*std::move(why));
-  const auto view = control_.wait_epoch(most);
+  const auto view = control_.wait_epoch(max_wait);
   if (view) return view->present();
   if (auto failure = control_.failure()) return fail(*std::move(failure));
   return std::nullopt;
 }
 
-Result<std::optional<RankNetwork::Link>> ClusterNetwork::join(const RankSet& ranks, Duration most) {
-  const TimePoint until = RealClock().now() + most;
-  const auto view = control_.wait_epoch(most);
+Result<std::optional<RankNetwork::Link>> ClusterNetwork::join(const RankSet& ranks,
+                                                              Duration max_wait) {
+  const TimePoint until = RealClock().now() + max_wait;
+  const auto view = control_.wait_epoch(max_wait);
   if (!view || view->present() != ranks) return std::nullopt;
   if (transport() != nullptr && epoch_ != view->epoch) close();
   // Failures below mean that a rank has left meanwhile, except if terms differ.

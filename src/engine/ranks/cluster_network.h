@@ -35,8 +35,8 @@ class ClusterNetwork final : public RankNetwork {
   int rank() const override { return control_.self().rank; }
   int num_ranks() const override { return control_.self().num_ranks; }
   std::string describe() const override;
-  Result<std::optional<RankSet>> members(Duration most) override;
-  Result<std::optional<Link>> join(const RankSet& ranks, Duration most) override;
+  Result<std::optional<RankSet>> members(Duration max_wait) override;
+  Result<std::optional<Link>> join(const RankSet& ranks, Duration max_wait) override;
   void leave() override;
   bool is_indispensable() const override { return control_.is_indispensable(); }
   void retire() override { control_.leave(); }

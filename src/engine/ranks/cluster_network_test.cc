@@ -9,7 +9,7 @@
 namespace hocket {
 namespace {
 
-constexpr Duration kLongest = std::chrono::seconds(60);
+constexpr Duration kMaxWait = std::chrono::seconds(60);
 
 // Rank 0 cannot connect to rank 1, since that says no address: all leave the epoch, and rank 1 is
 // taken back later.
@@ -24,14 +24,14 @@ TEST(ClusterNetworkTest, ARankThatCannotBeReachedIsReported) {
   ASSERT_TRUE(zero && one);
   const auto network = ClusterNetwork::create(**zero, {.ucx = ucx, .terms = "the same"});
   ASSERT_TRUE(network) << describe(network.error());
-  const auto ranks = (*network)->members(kLongest);
+  const auto ranks = (*network)->members(kMaxWait);
   ASSERT_TRUE(ranks && *ranks);
   const uint32_t epoch = (*zero)->view().epoch;
   ASSERT_TRUE((*one)->set(fmt::format("addr/{}/1", epoch), "the same\nnowhere"));
-  const auto link = (*network)->join(**ranks, kLongest);
+  const auto link = (*network)->join(**ranks, kMaxWait);
   ASSERT_TRUE(link) << describe(link.error());
   EXPECT_FALSE(link->has_value());
-  const auto next = (*zero)->wait_epoch(kLongest);
+  const auto next = (*zero)->wait_epoch(kMaxWait);
   ASSERT_TRUE(next) << describe(next.error());
   EXPECT_GT(next->epoch, epoch);
   EXPECT_TRUE(next->why.starts_with("rank 1 is missed by rank 0: rank 0 cannot reach rank 1"))

@@ -164,7 +164,7 @@ Result<std::string> describe_arithmetic(const ServerSettings& settings) {
                                     .dispatch_dtype = choice.dispatch_dtype,
                                     .combine_dtype = choice.combine_dtype,
                                     .weight_format = choice.weight_format(),
-                                    .prompt_role = choice.prompt_role,
+                                    .prompt_form = choice.prompt_form,
                                     .answer_begins = choice.answer_begins,
                                     .combine_groups = choice.combine_groups});
   return fmt::format("{} | {}", kArithmeticLevel, form);

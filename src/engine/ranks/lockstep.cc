@@ -302,8 +302,8 @@ bool Lockstep::peer_waiting() {
   return error_ || under_way_ || exchange_->peer_started(kLane, MessageKind::agree);
 }
 
-void Lockstep::wait(Duration most) {
-  if (!peer_waiting()) transport_->wait(most);
+void Lockstep::wait(Duration max_wait) {
+  if (!peer_waiting()) transport_->wait(max_wait);
 }
 
 }  // namespace hocket

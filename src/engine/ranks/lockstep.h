@@ -174,8 +174,8 @@ class Lockstep final : public SchedulerHooks {
   // True if finish_agreement() should run: an agreement is under way here or another rank began
   // one, or an error prevents all.
   bool peer_waiting();
-  // Waits for peer_waiting(), Transport::wake() or until `most` is over.
-  void wait(Duration most);
+  // Waits for peer_waiting(), Transport::wake() or until `max_wait` is over.
+  void wait(Duration max_wait);
 
  private:
   // A rank's message in an agreement. In host byte order: ranks of other orders are not supported.

@@ -21,13 +21,13 @@ std::optional<Error> SharedLoss::lost() const {
 LoopbackNetwork::LoopbackNetwork(std::unique_ptr<Transport> end, SharedLoss& loss, std::string name)
     : end_(std::move(end)), loss_(loss), name_(std::move(name)) {}
 
-Result<std::optional<RankSet>> LoopbackNetwork::members(Duration /*most*/) {
+Result<std::optional<RankSet>> LoopbackNetwork::members(Duration /*max_wait*/) {
   if (auto lost = loss_.lost()) return fail(*std::move(lost));
   return RankSet::all(num_ranks());
 }
 
 Result<std::optional<RankNetwork::Link>> LoopbackNetwork::join(const RankSet& ranks,
-                                                               Duration /*most*/) {
+                                                               Duration /*max_wait*/) {
   if (auto lost = loss_.lost()) return fail(*std::move(lost));
   return Link{.transport = end_.get(), .ranks = ranks};
 }

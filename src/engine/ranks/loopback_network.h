@@ -37,8 +37,8 @@ class LoopbackNetwork final : public RankNetwork {
   int rank() const override { return end_->rank(); }
   int num_ranks() const override { return end_->num_ranks(); }
   std::string describe() const override { return name_; }
-  Result<std::optional<RankSet>> members(Duration most) override;
-  Result<std::optional<Link>> join(const RankSet& ranks, Duration most) override;
+  Result<std::optional<RankSet>> members(Duration max_wait) override;
+  Result<std::optional<Link>> join(const RankSet& ranks, Duration max_wait) override;
   void leave() override {}
   void report_lost(int peer, const Error& why) override;
   std::optional<Error> lost() const override { return loss_.lost(); }

@@ -40,12 +40,13 @@ class RankNetwork {
     uint32_t epoch = 0;
     RankSet ranks;  // those of the epoch
   };
-  // Waits for the next epoch, at most `most`, and returns its ranks, this one among them; nullopt
-  // if there is none yet, then call again. Errors: lost_rank, which is final. Thread: engine.
-  virtual Result<std::optional<RankSet>> members(Duration most) = 0;
-  // Connects to the other ranks of this epoch, which takes at most `most`; nullopt if not all have
-  // come, then call members() again. Errors: lost_rank, which is final. Thread: engine.
-  virtual Result<std::optional<Link>> join(const RankSet& ranks, Duration most) = 0;
+  // Waits for the next epoch, at most `max_wait`, and returns its ranks, this one among them;
+  // nullopt if there is none yet, then call again. Errors: lost_rank, which is final. Thread:
+  // engine.
+  virtual Result<std::optional<RankSet>> members(Duration max_wait) = 0;
+  // Connects to the other ranks of this epoch, which takes at most `max_wait`; nullopt if not all
+  // have come, then call members() again. Errors: lost_rank, which is final. Thread: engine.
+  virtual Result<std::optional<Link>> join(const RankSet& ranks, Duration max_wait) = 0;
   // Ends the link and its transport, if there is one. Thread: engine.
   virtual void leave() = 0;
 

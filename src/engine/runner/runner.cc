@@ -344,7 +344,7 @@ void Runner::describe(const ServerSettings& settings) {
   info_.dispatch_dtype = choice_.dispatch_dtype;
   info_.combine_dtype = choice_.combine_dtype;
   info_.weight_format = choice_.weight_format();
-  info_.prompt_role = choice_.prompt_role;
+  info_.prompt_form = choice_.prompt_form;
   info_.answer_begins = choice_.answer_begins;
   info_.combine_groups = choice_.combine_groups;
   info_.model_path = settings.model.model_path;

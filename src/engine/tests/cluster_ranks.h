@@ -37,8 +37,8 @@ class ClusterRanks : public ::testing::TestWithParam<ClusterCase> {
     log::set_level(log::Level::info);
   }
 
-  // Returns how long a rank that ends still serves the others.
-  virtual double farewell_s() const { return 0; }
+  // Returns how long a rank that ends still serves its requests.
+  virtual double drain_s() const { return 0; }
   virtual void change(ServerSettings&) const {}
   // Returns how long requests wait for lost ranks.
   virtual double lost_rank_wait_s() const { return to_seconds(kPatience); }
@@ -47,7 +47,7 @@ class ClusterRanks : public ::testing::TestWithParam<ClusterCase> {
     const UcxOptions ucx = GetParam().ucx();
     settings.parallel.ucx_tls = ucx.tls;
     settings.parallel.ucx_net_devices = ucx.devices;
-    settings.http.shutdown_timeout_s = farewell_s();
+    settings.http.shutdown_timeout_s = drain_s();
     settings.parallel.lost_rank_wait_s = lost_rank_wait_s();
     settings.model.context_length = 2048;
     settings.scheduler.overlap_schedule = GetParam().overlap_schedule;

@@ -249,7 +249,7 @@ TEST(TakenOverRequests, AllHaveRoom) {
 }
 
 class PatientClusterRanks : public ClusterRanks {
-  double farewell_s() const override { return to_seconds(kPatience); }
+  double drain_s() const override { return to_seconds(kPatience); }
 };
 
 TEST_P(PatientClusterRanks, OneThatIsAskedToEndWaitsForTheOthersRequests) {

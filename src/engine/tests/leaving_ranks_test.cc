@@ -7,7 +7,7 @@ namespace {
 using namespace testing;
 
 class LeavingClusterRanks : public ClusterRanks {
-  double farewell_s() const override { return to_seconds(kPatience); }
+  double drain_s() const override { return to_seconds(kPatience); }
   void change(ServerSettings& settings) const override { settings.parallel.tolerate_ranks = 1; }
 };
 

@@ -139,7 +139,7 @@ class TimedRank final : public ForwardProbe {
       batch_.sequences.push_back({.row_begin = row,
                                   .num_rows = 1,
                                   .first_position = position,
-                                  .role = TokenRole::generated,
+                                  .form = MlaForm::absorbed,
                                   .pages = pages});
       batch_.ids.push_back(newest_[row]);
       batch_.positions.push_back(position);

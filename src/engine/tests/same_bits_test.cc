@@ -59,7 +59,7 @@ std::vector<Answer> together(const ServerSettings& settings) {
 // Returns how many tokens of a prompt and its answer are computed as a prompt would be.
 int num_shared(const EngineInfo& info, const RequestInput& input, const Answer& answer) {
   const int prompt_len = static_cast<int>(input.prompt.size());
-  if (caches_answers(info.model, info.prompt_role)) return prompt_len + kNewTokens - 1;
+  if (caches_whole_answers(info.model, info.prompt_form)) return prompt_len + kNewTokens - 1;
   AbsorbedRows rows(info.answer_begins, info.model.eos_ids);
   rows.take_all(input.prompt);
   int len = prompt_len;

@@ -39,7 +39,7 @@ TEST_F(TierBuffersTest, TheLastStateOfAPromptWaitsForABuffer) {
   s.memory.kv_cache_dir = folder_.string();
   s.memory.hicache_storage_prefetch_policy = "wait_complete";
   {
-    Service service(Engine::Options{.settings = s, .max_record_bytes = 1});
+    Service service(Engine::Options{.settings = s, .record_budget_bytes = 1});
     expect_same(ask(service, input), want);
     // All pages, and more states than there are buffers.
     EXPECT_TRUE(service.read_until([&] {

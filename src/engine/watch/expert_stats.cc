@@ -72,20 +72,20 @@ ExpertRecord ExpertStats::empty_record(const Start& how) const {
 }
 
 Result<void> ExpertStats::start(const Start& how) {
-  const auto most =
+  const auto max_passes =
       static_cast<int>(std::max<int64_t>(1, kMaxPassCounts / static_cast<int64_t>(num_counts_)));
-  if (how.buffer_size < 0 || how.buffer_size > most)
+  if (how.buffer_size < 0 || how.buffer_size > max_passes)
     return fail(error(ErrorCode::invalid_request,
                       "buffer_size is {}, must be 1 to {}: a pass of this model has {} counts",
-                      how.buffer_size, most, num_counts_)
+                      how.buffer_size, max_passes, num_counts_)
                     .with_param("buffer_size"));
   MutexLock one_at_a_time(asking_);
   how_ = how;
-  if (how_.buffer_size == 0) how_.buffer_size = std::min(kDefaultPasses, most);
+  if (how_.buffer_size == 0) how_.buffer_size = std::min(kDefaultPasses, max_passes);
   std::optional<ExpertRecord> fresh = empty_record(how_);
   if (++last_ == 0) ++last_;
   MutexLock lock(mutex_);
-  kept_.swap(fresh);
+  recorded_.swap(fresh);
   record_ = last_;
   return {};
 }
@@ -106,7 +106,7 @@ Result<ExpertRecord> ExpertStats::take() {
   if (recording()) record = empty_record(how_);
   {
     MutexLock lock(mutex_);
-    kept_.swap(record);
+    recorded_.swap(record);
   }
   if (!record)
     return fail(error(ErrorCode::invalid_request,
@@ -117,22 +117,23 @@ Result<ExpertRecord> ExpertStats::take() {
 
 std::optional<ExpertRecord> ExpertStats::snapshot() const {
   MutexLock lock(mutex_);
-  if (!kept_) return std::nullopt;
+  if (!recorded_) return std::nullopt;
   ExpertRecord sums;
-  sums.mode = kept_->mode;
-  sums.num_layers = kept_->num_layers;
-  sums.num_experts = kept_->num_experts;
-  sums.num_steps = kept_->num_steps;
-  sums.num_tokens = kept_->num_tokens;
-  sums.counts = kept_->counts;
-  sums.rank_counts = kept_->rank_counts;
+  sums.mode = recorded_->mode;
+  sums.num_layers = recorded_->num_layers;
+  sums.num_experts = recorded_->num_experts;
+  sums.num_steps = recorded_->num_steps;
+  sums.num_tokens = recorded_->num_tokens;
+  sums.counts = recorded_->counts;
+  sums.rank_counts = recorded_->rank_counts;
   return sums;
 }
 
 ExpertBalance ExpertStats::balance() const {
   MutexLock lock(mutex_);
   ExpertBalance now{.rank_tokens = rank_tokens_};
-  if (kept_) now.balancedness = hocket::balancedness(kept_->rank_counts, num_ranks_).value_or(0);
+  if (recorded_)
+    now.balancedness = hocket::balancedness(recorded_->rank_counts, num_ranks_).value_or(0);
   return now;
 }
 
@@ -148,7 +149,7 @@ void ExpertStats::note(const ExpertPass& pass) {
   if (pass.record == 0) return;
   MutexLock lock(mutex_);
   if (pass.record != record_) return;
-  ExpertRecord& record = *kept_;
+  ExpertRecord& record = *recorded_;
   const size_t num_ranks = rank_tokens_.size();
   for (size_t i = 0, layer = 0; i < num_counts_; ++layer)
     for (int e = 0; e < record.num_experts; ++e, ++i) {

@@ -126,7 +126,7 @@ class ExpertStats {
   std::atomic<uint32_t> record_{0};  // number of the running record; 0: none
   mutable Mutex mutex_;
   Placements placement_ HOCKET_GUARDED_BY(mutex_);
-  std::optional<ExpertRecord> kept_ HOCKET_GUARDED_BY(mutex_);
+  std::optional<ExpertRecord> recorded_ HOCKET_GUARDED_BY(mutex_);
   std::vector<uint64_t> rank_tokens_ HOCKET_GUARDED_BY(mutex_);
 };
 

@@ -10,7 +10,7 @@
 namespace hocket {
 
 struct RecentSteps::Tape {
-  struct KeptStep {
+  struct RecordedStep {
     Mutex mutex;
     // Rises with every note of the rank; 0: the slot is empty.
     uint64_t turn HOCKET_GUARDED_BY(mutex) = 0;
@@ -19,7 +19,7 @@ struct RecentSteps::Tape {
     size_t num_left_out HOCKET_GUARDED_BY(mutex) = 0;
   };
 
-  std::array<KeptStep, kSteps> slots;
+  std::array<RecordedStep, kSteps> slots;
   size_t next = 0;    // touched by the engine's thread only
   uint64_t turn = 0;  // touched by the engine's thread only
 };
@@ -27,7 +27,7 @@ struct RecentSteps::Tape {
 RecentSteps::RecentSteps(Options options) : options_(std::move(options)) {
   for (int i = 0; i < options_.num_here; ++i) {
     tapes_.push_back(std::make_unique<Tape>());
-    for (Tape::KeptStep& slot : tapes_.back()->slots)
+    for (Tape::RecordedStep& slot : tapes_.back()->slots)
       slot.spans.reserve(std::min(kMaxSpans, options_.spans_per_step));
   }
 }
@@ -38,7 +38,7 @@ void RecentSteps::note(int rank, Ledger& ledger) {
   ledger.keep_spans(true);
   if (!ledger.account().has_pass) return;
   Tape& tape = *tapes_.at(static_cast<size_t>(rank - options_.first_rank));
-  Tape::KeptStep* slot = &tape.slots.at(tape.next);
+  Tape::RecordedStep* slot = &tape.slots.at(tape.next);
   if (!slot->mutex.try_lock()) return;
   const MutexLock lock(slot->mutex, std::adopt_lock);
   tape.next = (tape.next + 1) % kSteps;
@@ -56,7 +56,7 @@ std::vector<RecentSteps::OfRank> RecentSteps::copy(With with,
   std::vector<OfRank> all;
   for (size_t i = 0; i < tapes_.size(); ++i) {
     std::vector<std::pair<uint64_t, Step>> found;
-    for (Tape::KeptStep& slot : tapes_[i]->slots) {
+    for (Tape::RecordedStep& slot : tapes_[i]->slots) {
       const MutexLock lock(slot.mutex);
       if (slot.turn == 0 || slot.account.step != number.value_or(slot.account.step)) continue;
       Step& step = found.emplace_back(slot.turn, Step()).second;

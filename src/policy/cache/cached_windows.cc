@@ -17,30 +17,31 @@ void CachedWindows::take_out(int index) {
   at(at(index).after).before = at(index).before;
 }
 
-void CachedWindows::insert(RadixNode& node, int page_index, PageId page, WindowUse use) {
+void CachedWindows::insert(RadixNode& node, int page_index, PageId page, WindowPosition position) {
   CachedPage& cached = at(page);
   HOCKET_CHECK(cached.node == nullptr);
   PageId& of_node = node.window_page(page_index);
   HOCKET_CHECK(of_node == kNoPage);
   of_node = page;
-  cached = {.node = &node, .page_index = page_index, .in_window = use == WindowUse::in_window};
+  cached = {
+      .node = &node, .page_index = page_index, .in_window = position == WindowPosition::in_window};
   append(value(page), cached.in_window ? in_window_ : out_of_window_);
   ++num_cached_;
 }
 
-void CachedWindows::pin(PageId page, WindowUse use) {
+void CachedWindows::pin(PageId page, WindowPosition position) {
   HOCKET_CHECK(at(page).node != nullptr);
-  at(page).in_window |= use == WindowUse::in_window;
+  at(page).in_window |= position == WindowPosition::in_window;
   if (at(page).num_leases++ > 0) return;
   take_out(value(page));
   ++num_pinned_;
 }
 
-void CachedWindows::unpin(PageId page, WindowUse use) {
+void CachedWindows::unpin(PageId page, WindowPosition position) {
   HOCKET_CHECK(at(page).num_leases > 0);
   if (--at(page).num_leases > 0) return;
   append(value(page),
-         use == WindowUse::out_of_window && !at(page).in_window ? out_of_window_ : in_window_);
+         position == WindowPosition::passed && !at(page).in_window ? out_of_window_ : in_window_);
   --num_pinned_;
 }
 

@@ -14,9 +14,10 @@
 
 namespace hocket {
 
-// A request's last use of a page. out_of_window: its window slid over the page, and the request
-// went on. in_window: the page was in view where its sequence ended, or where a match let it begin.
-enum class WindowUse : uint8_t { out_of_window, in_window };
+// The position of a page in the window of the request that had it last. passed: the window slid
+// over the page, and the request went on. in_window: the page was in view where the sequence ended,
+// or where a match let it begin.
+enum class WindowPosition : uint8_t { passed, in_window };
 
 class CachedWindows {
  public:
@@ -31,15 +32,15 @@ class CachedWindows {
 
   bool enabled() const { return pages_ != nullptr; }
   // Gives a page, which the caller owns, to the node's page that `page_index` pages precede.
-  void insert(RadixNode& node, int page_index, PageId page, WindowUse use);
+  void insert(RadixNode& node, int page_index, PageId page, WindowPosition position);
   // Says that a page belongs to another node now, at the same index.
   void move(PageId page, RadixNode& node) { at(page).node = &node; }
-  // in_window: a match lets another request begin behind the page. out_of_window: the request that
+  // in_window: a match lets another request begin behind the page. passed: the request that
   // computed it goes on.
-  void pin(PageId page, WindowUse use);
-  // out_of_window: the window of the request slid over the page. in_window: the request ended with
+  void pin(PageId page, WindowPosition position);
+  // passed: the window of the request slid over the page. in_window: the request ended with
   // the page in view.
-  void unpin(PageId page, WindowUse use);
+  void unpin(PageId page, WindowPosition position);
   // Gives a page back to the allocator. Precondition: nothing pins it.
   void drop(PageId page);
   void give_back(PageId page) { pages_->give_back({&page, 1}); }

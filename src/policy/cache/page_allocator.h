@@ -12,10 +12,10 @@ namespace hocket {
 
 class PageAllocator {
  public:
-  // num_pages >= 1, page_tokens >= 1 (a power of two).
+  // Precondition: num_pages >= 1, and page_tokens is a power of two.
   PageAllocator(int num_pages, int page_tokens);
 
-  // All or nothing: fills `out` and returns true, or takes nothing and returns false.
+  // Fills `out` and returns true, or takes nothing and returns false if too few are free.
   [[nodiscard]] bool take(std::span<PageId> out);
   // It is a bug to give back a free page.
   void give_back(std::span<const PageId> pages);

@@ -56,7 +56,7 @@ void RadixCache::pin_match(PrefixMatch& match) {
   match.window_pages.assign(match.pages.size(), kNoPage);
   const int end = num_pages + (match.partial_len > 0 ? 1 : 0);
   std::vector<PageId> seen = tree_->window_pages_in(match.lease.node_, begin, end);
-  match.window = WindowLease(this, begin, seen, WindowUse::in_window);
+  match.window = WindowLease(this, begin, seen, WindowPosition::in_window);
   if (match.partial_len > 0) {
     match.window_partial_source = seen.back();
     seen.pop_back();
@@ -106,7 +106,7 @@ Lease RadixCache::insert(const CacheNamespace& name_space, Tokens tokens, std::s
     if (child == node->children.end()) {
       node = &tree_->append_leaf(*node, tokens, pages);
       if (tree_->windows.enabled())
-        tree_->adopt_windows(*node, node->num_pages(), window_pages, WindowUse::out_of_window);
+        tree_->adopt_windows(*node, node->num_pages(), window_pages, WindowPosition::passed);
       break;
     }
     node = child->get();
@@ -116,7 +116,7 @@ Lease RadixCache::insert(const CacheNamespace& name_space, Tokens tokens, std::s
     tokens = tokens.subspan(static_cast<size_t>(shared) * tree_->page_tokens());
     pages = pages.subspan(static_cast<size_t>(shared));
     if (tree_->windows.enabled()) {
-      tree_->adopt_windows(*node, shared, window_pages, WindowUse::in_window);
+      tree_->adopt_windows(*node, shared, window_pages, WindowPosition::in_window);
       window_pages = window_pages.subspan(static_cast<size_t>(shared));
     }
   }
@@ -181,7 +181,7 @@ void RadixCache::fill_window(const Lease& path, std::span<const PageId> pages) {
     --page_index;
     while (page_index < node->begin_pages()) node = node->parent;
     if (pages[i - 1] != kNoPage)
-      tree_->windows.insert(*node, page_index, pages[i - 1], WindowUse::in_window);
+      tree_->windows.insert(*node, page_index, pages[i - 1], WindowPosition::in_window);
   }
 }
 
@@ -225,7 +225,7 @@ bool RadixCache::evict_state() {
 }
 
 WindowLease RadixCache::pin_window(int begin, std::span<const PageId> pages) {
-  return {this, begin, pages, WindowUse::out_of_window};
+  return {this, begin, pages, WindowPosition::passed};
 }
 
 void RadixCache::evict_window(int num_pages) {
@@ -329,13 +329,14 @@ int StateLease::slot() const {
   return path_ ? path_.node_->state : -1;
 }
 
-WindowLease::WindowLease(RadixCache* cache, int begin, std::span<const PageId> pages, WindowUse use)
+WindowLease::WindowLease(RadixCache* cache, int begin, std::span<const PageId> pages,
+                         WindowPosition position)
     : cache_(cache), begin_(begin), pages_(pages.begin(), pages.end()) {
-  for (const PageId page : pages_) cache_->tree_->windows.pin(page, use);
+  for (const PageId page : pages_) cache_->tree_->windows.pin(page, position);
 }
 
 WindowLease::~WindowLease() {
-  for (const PageId page : pages_) cache_->tree_->windows.unpin(page, WindowUse::in_window);
+  for (const PageId page : pages_) cache_->tree_->windows.unpin(page, WindowPosition::in_window);
 }
 
 WindowLease::WindowLease(WindowLease&& other) noexcept
@@ -354,7 +355,7 @@ WindowLease& WindowLease::operator=(WindowLease&& other) noexcept {
 void WindowLease::release_before(int page_index) {
   const int count = std::clamp(page_index - begin_, 0, static_cast<int>(pages_.size()));
   for (const PageId page : std::span(pages_).first(static_cast<size_t>(count)))
-    cache_->tree_->windows.unpin(page, WindowUse::out_of_window);
+    cache_->tree_->windows.unpin(page, WindowPosition::passed);
   pages_.erase(pages_.begin(), pages_.begin() + count);
   begin_ += count;
 }

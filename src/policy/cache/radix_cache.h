@@ -26,7 +26,7 @@ namespace hocket {
 
 class RadixCache;
 struct RadixNode;
-enum class WindowUse : uint8_t;
+enum class WindowPosition : uint8_t;
 
 // Returns how many tokens at the beginning are the same in both.
 size_t common_len(std::span<const TokenId> a, std::span<const TokenId> b);
@@ -91,7 +91,7 @@ class WindowLease {
 
  private:
   friend class RadixCache;
-  WindowLease(RadixCache* cache, int begin, std::span<const PageId> pages, WindowUse use);
+  WindowLease(RadixCache* cache, int begin, std::span<const PageId> pages, WindowPosition position);
   RadixCache* cache_ = nullptr;
   int begin_ = 0;
   std::vector<PageId> pages_;
@@ -106,12 +106,12 @@ struct PrefixMatch {
   int partial_len = 0;
   // The tokens whose pages were found, whether or not a model can go on behind all of them.
   int longest_len = 0;
-  // Models with delta nets: the match ends where a state is kept, which this pins, and no page is
-  // matched in part.
+  // In models with delta nets the match ends where a state is cached, which this pins, and no page
+  // is matched in part.
   StateLease state;
-  // Models with sliding windows: the match ends where the pages that the next token sees are kept.
-  // window_pages has as many pages as `pages`; those before window.begin() are kNoPage. `window`
-  // pins the others, and window_partial_source, which is copied like partial_source.
+  // In models with sliding windows the match ends where the pages that the next token sees are
+  // kept. window_pages has as many pages as `pages`; those before window.begin() are kNoPage.
+  // `window` pins the others, and window_partial_source, which is copied like partial_source.
   std::vector<PageId> window_pages;
   PageId window_partial_source = kNoPage;
   WindowLease window;
@@ -126,7 +126,7 @@ class RadixCache {
     bool enabled = true;  // false: match() finds nothing and insert() keeps nothing
     EvictionPolicy eviction = EvictionPolicy::lru;
     KvEventChannel* events = nullptr;  // null: no events; otherwise it outlives the cache
-    // Models with delta nets: the slots of states; outlive the cache.
+    // The slots of states, for models with delta nets; they outlive the cache.
     SlotAllocator* states = nullptr;
     // Models with window layers: their pages, of the same page_tokens, which outlive the cache, and
     // what such a layer sees. No model has both states and windows.

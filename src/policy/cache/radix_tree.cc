@@ -223,14 +223,14 @@ void RadixCache::Tree::adopt(RadixNode& node, int num_pages, std::span<PageId> c
 // The same for pages of window layers, of which the caller or the tree may lack some. A page that
 // only the caller has is the tree's from then on. wanted: the node was there before.
 void RadixCache::Tree::adopt_windows(RadixNode& node, int num_pages, std::span<PageId> callers,
-                                     WindowUse use) {
+                                     WindowPosition position) {
   for (int i = 0; i < num_pages; ++i) {
     PageId& callers_page = callers[static_cast<size_t>(i)];
     const int page_index = node.begin_pages() + i;
     const PageId trees_page = node.window_page(page_index);
     if (callers_page == kNoPage || callers_page == trees_page) continue;
     if (trees_page == kNoPage) {
-      windows.insert(node, page_index, callers_page, use);
+      windows.insert(node, page_index, callers_page, position);
     } else {
       windows.give_back(callers_page);
       callers_page = trees_page;

@@ -59,7 +59,8 @@ struct RadixCache::Tree {
   RadixNode& root(const CacheNamespace& name_space);
   RadixNode& append_leaf(RadixNode& parent, Tokens tokens, std::span<const PageId> new_pages);
   void adopt(RadixNode& node, int num_pages, std::span<PageId> callers);
-  void adopt_windows(RadixNode& node, int num_pages, std::span<PageId> callers, WindowUse use);
+  void adopt_windows(RadixNode& node, int num_pages, std::span<PageId> callers,
+                     WindowPosition position);
   void pin(RadixNode& node);
   void unpin(RadixNode& node);
   void trim_leaf(RadixNode& leaf, int num_pages);

@@ -38,7 +38,7 @@ TEST(AbsorbedRows, AnAnswersPagesAreSharedAsFarAsAPromptHasItsForm) {
   const TokenId begins[] = {kOpens}, ends[] = {kCloses};
   const auto shared = [&](std::vector<TokenId> prompt, const std::vector<TokenId>& answer) {
     Request request;
-    request.caches_answer = false;
+    request.caches_whole_answer = false;
     request.prompt_len = static_cast<int>(prompt.size());
     request.absorbed_rows = AbsorbedRows(begins, ends);
     request.form_borders = request.absorbed_rows.take_all(prompt);

@@ -164,7 +164,7 @@ class Chat {
       options.num_window_pages =
           settings.num_window_pages > 0 ? settings.num_window_pages : options.num_pages;
     } else if (settings.latents) {
-      options.cache_answers = false;
+      options.cache_whole_answers = false;
       options.answer_begins = {kAssistant};
     } else {
       options.num_states = settings.num_states;

@@ -49,7 +49,7 @@ class FakeEngine {
         memory_(static_cast<size_t>(options.num_pages * options.page_tokens), TokenId{-1}),
         begins_(options.answer_begins),
         ends_(options.eos_ids),
-        one_form_(options.cache_answers),
+        one_form_(options.cache_whole_answers),
         absorbed_(memory_.size(), 0) {}
 
   Scheduler& scheduler() { return scheduler_; }

@@ -86,7 +86,8 @@ void PrefillPass::pace(int begin) {
   others.prefill_rows += decoding_.prefill_rows;
   others.keys += decoding_.keys;
   const int rows = s_.pacing.times.prefill_rows_within(
-      goal_, others, begin, {.at_least = first ? s_.page_tokens() : 0, .most = s_.chunk_tokens()});
+      goal_, others, begin,
+      {.min_rows = first ? s_.page_tokens() : 0, .max_rows = s_.chunk_tokens()});
   adder_.allow(rows);
   if (first) s_.pacing.chunk_tokens = rows;
 }

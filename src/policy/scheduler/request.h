@@ -87,7 +87,7 @@ struct Request {
   int prefill_peer = -1;
   std::shared_ptr<const std::vector<TokenId>> prediction;  // this and the next: RequestInput's
   bool taken_over = false;
-  bool caches_answer = true;  // SchedulerOptions::cache_answers
+  bool caches_whole_answer = true;  // SchedulerOptions::cache_whole_answers
   // Rows of the prompt at which the form of latents changes.
   std::vector<int> form_borders;
   // Has taken the prompt, and says which rows of the answer a prompt would absorb, too.
@@ -156,7 +156,7 @@ struct Request {
   // Returns the first tokens whose pages mean the same to every request. An answer's rows are
   // absorbed; they are shared as far as a prompt's would be.
   size_t num_shareable() const {
-    if (caches_answer) return tokens.size();
+    if (caches_whole_answer) return tokens.size();
     auto end = static_cast<size_t>(prompt_len);
     for (AbsorbedRows rows = absorbed_rows; end < tokens.size() && rows.take(tokens[end]);) ++end;
     return end;

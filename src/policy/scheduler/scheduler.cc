@@ -177,7 +177,7 @@ Result<void> Scheduler::State::add(RequestInput input) {
   if (!skips_limits) HOCKET_TRY_VOID(waiting.check_room(prompt_len, worse));
 
   auto request = std::make_unique<Request>();
-  request->caches_answer = options.cache_answers;
+  request->caches_whole_answer = options.cache_whole_answers;
   request->id = input.id;
   request->tokens = std::move(input.prompt);
   request->tokens.insert(request->tokens.end(), input.answer.begin(), input.answer.end());

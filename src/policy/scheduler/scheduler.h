@@ -68,7 +68,7 @@ struct SchedulerOptions {
   bool prefix_cache = true;
   // false: the rows of an answer have other bits than those of a prompt with the same tokens, so
   // the cache gets the pages of prompts, and of an answer only what AbsorbedRows makes equal.
-  bool cache_answers = true;
+  bool cache_whole_answers = true;
   std::vector<TokenId> answer_begins;  // open an answer in the model's chat format; may be empty
   EvictionPolicy eviction = EvictionPolicy::lru;  // for the prefix cache
   KvEventChannel* kv_events = nullptr;            // for the prefix cache; outlives the scheduler

@@ -66,8 +66,9 @@ inline SimulatedOptions simulated_options(std::mt19937_64& random) {
   } else if (pick(0, 1) == 0) {
     add_windows(options, pick);
   }
-  if (options.num_states == 0) options.cache_answers = pick(0, 3) != 0;
-  if (!options.cache_answers && options.num_pages % 2 == 0) options.answer_begins = {TokenId{5}};
+  if (options.num_states == 0) options.cache_whole_answers = pick(0, 3) != 0;
+  if (!options.cache_whole_answers && options.num_pages % 2 == 0)
+    options.answer_begins = {TokenId{5}};
   return simulated;
 }
 

@@ -22,7 +22,7 @@ class SimulatedTiers {
  public:
   using Counts = std::map<std::string_view, uint64_t>;
 
-  // Draws of its own, so that the traffic does not change.
+  // `random` is a generator of its own, so that the traffic does not change.
   SimulatedTiers(std::mt19937_64& random, const SchedulerOptions& options, Counts& counts)
       : random_(random),
         page_tokens_(static_cast<size_t>(options.page_tokens)),

@@ -10,7 +10,7 @@ namespace {
 constexpr double kKeysOfTerm = 4096;  // this many keys cost about as much as a row
 constexpr double kMemory = 0.99;      // weight of one step's knowledge at the next step
 constexpr double kErrorRate = 1.0 / 64, kBiasRate = 1.0 / 8;
-constexpr double kLeastError = 0.01;
+constexpr double kMinError = 0.01;
 constexpr double kMeanToDeviation = 1.25;  // ratio for a normal distribution
 constexpr double kMaxDeviations = 3;       // most that one step may count
 // Chance makes a mean of eight steps as large as 1.5 mean errors once in 10^5.
@@ -65,7 +65,7 @@ void StepTimes::note(const StepShape& shape, Duration took) {
     variance += towards[i] * terms[i];
   }
   const double predicted = us(terms);
-  const double deviation = kMeanToDeviation * std::max(error_, kLeastError);
+  const double deviation = kMeanToDeviation * std::max(error_, kMinError);
   const double max_off =
       kMaxDeviations * std::sqrt(std::max(0.0, variance) + square(deviation * predicted));
   const double off = std::clamp(taken - predicted, -max_off, max_off);
@@ -89,7 +89,7 @@ void StepTimes::note(const StepShape& shape, Duration took) {
 void StepTimes::watch_speed(double off, double share) {
   error_ += kErrorRate * share * (std::abs(off) - error_);
   bias_ += kBiasRate * share * (off - bias_);
-  if (std::abs(bias_) < kBiasOfChange * std::max(error_, kLeastError)) return;
+  if (std::abs(bias_) < kBiasOfChange * std::max(error_, kMinError)) return;
   const double change = 2 * bias_;
   for (size_t i = 0; i < kNumTerms; ++i)
     for (size_t j = 0; j < kNumTerms; ++j) covariance_[i][j] += change * change * us_[i] * us_[j];
@@ -117,7 +117,7 @@ Duration StepTimes::predict(const StepShape& shape) const {
 
 int StepTimes::prefill_rows_within(Duration goal, const StepShape& others, int begin,
                                    Limits limits) const {
-  const int known = std::max(limits.at_least, 2 * max_beside_decode_ - others.prefill_rows);
+  const int known = std::max(limits.min_rows, 2 * max_beside_decode_ - others.prefill_rows);
   const double remaining = to_us(goal) / (1 + error_) - us(terms_of(others));
   // n rows take n row + (n begin + n (n + 1) / 2) key, where row and key are the costs of one.
   const double key = us_[3] / kKeysOfTerm;
@@ -125,8 +125,8 @@ int StepTimes::prefill_rows_within(Duration goal, const StepShape& others, int b
   const double root = linear + std::sqrt(linear * linear + 2 * key * std::max(0.0, remaining));
   double rows = remaining > 0 ? std::numeric_limits<int>::max() : 0;
   if (remaining > 0 && root > 0) rows = std::min(rows, 2 * remaining / root);
-  const int within = std::min({static_cast<int>(rows), limits.most, known});
-  return std::max(limits.at_least, within);
+  const int within = std::min({static_cast<int>(rows), limits.max_rows, known});
+  return std::max(limits.min_rows, within);
 }
 
 }  // namespace hocket

@@ -40,12 +40,12 @@ class StepTimes {
   double error() const { return error_; }
 
   // Returns the most rows of a prompt, the first at position `begin`, that can join `others` so
-  // that the step stays within the goal, less the usual error. The result is in [at_least, most]
-  // whatever the goal is, so that prompts go on even if the others alone take longer. Above
-  // at_least, all prefill rows together are at most twice as many as were ever seen beside decode
-  // rows, since no step shows the cost of more.
+  // that the step stays within the goal, less the usual error. The result is in [min_rows,
+  // max_rows] whatever the goal is, so that prompts go on even if the others alone take longer.
+  // Above min_rows, all prefill rows together are at most twice as many as were ever seen beside
+  // decode rows, since no step shows the cost of more.
   struct Limits {
-    int at_least = 1, most = 1;
+    int min_rows = 1, max_rows = 1;
   };
   int prefill_rows_within(Duration goal, const StepShape& others, int begin, Limits limits) const;
 

@@ -51,7 +51,7 @@ TEST(StepTimes, KnowsNothingAtFirst) {
   const StepTimes times;
   EXPECT_EQ(times.predict(shape(4, 100)), Duration(0));
   EXPECT_EQ(times.prefill_rows_within(milliseconds(100), shape(4, 100), 0,
-                                      {.at_least = 32, .most = 2048}),
+                                      {.min_rows = 32, .max_rows = 2048}),
             32);
 }
 
@@ -176,7 +176,7 @@ struct Asked {
 };
 int rows_within(const StepTimes& times, const Asked& asked = {}) {
   return times.prefill_rows_within(asked.goal, asked.others, asked.begin,
-                                   {.at_least = 32, .most = 2048});
+                                   {.min_rows = 32, .max_rows = 2048});
 }
 
 StepTimes taught(const Machine& machine) {

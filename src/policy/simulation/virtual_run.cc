@@ -17,7 +17,7 @@ namespace {
 
 // The pause of a refused client; the load generator makes the same.
 constexpr Duration kRefusedPause = std::chrono::milliseconds(50);
-constexpr Duration kLongest = std::chrono::years(100);
+constexpr Duration kMaxRunTime = std::chrono::years(100);
 
 // Limits the time to kMaxSeconds (base/clock.h), so that several can be added without overflow.
 Duration from_us(double us) {
@@ -73,7 +73,7 @@ class Run {
       for (const auto& host : hosts_)
         if (host->batch == nullptr) admit(*host);
       send_due();
-      if (now_ - begin() > kLongest)
+      if (now_ - begin() > kMaxRunTime)
         return fail(ErrorCode::bad_value, "the run takes more than 100 years");
       for (const auto& host : hosts_)
         if (host->batch == nullptr) begin_step(*host);

@@ -20,11 +20,12 @@ size_t hash_of(TokenId first, TokenId second) {
   return static_cast<size_t>(mix64(pair));
 }
 
-// Returns how many of the last tokens are equal, kLongest at most.
+// Returns how many of the last tokens are equal, kMaxMatchLen at most.
 int equal_at_end(std::span<const TokenId> a, std::span<const TokenId> b) {
-  const size_t most = std::min({a.size(), b.size(), static_cast<size_t>(NgramDrafter::kLongest)});
+  const size_t max_len =
+      std::min({a.size(), b.size(), static_cast<size_t>(NgramDrafter::kMaxMatchLen)});
   size_t len = 0;
-  while (len < most && a[a.size() - 1 - len] == b[b.size() - 1 - len]) ++len;
+  while (len < max_len && a[a.size() - 1 - len] == b[b.size() - 1 - len]) ++len;
   return static_cast<int>(len);
 }
 
@@ -76,7 +77,7 @@ NgramDrafter::Match NgramDrafter::find(const Seat& seat, std::span<const TokenId
     end = next;
     const int len = equal_at_end(tokens.first(static_cast<size_t>(end) + 1), tokens);
     if (len > best.len) best = {end, len};
-    if (len == kLongest) break;
+    if (len == kMaxMatchLen) break;
   }
   return best;
 }
@@ -89,7 +90,7 @@ NgramDrafter::Match NgramDrafter::find_predicted(const Seat& seat,
   Match best{.end = -1, .len = 1};
   int positions = 0;
   const auto search = [&](int begin, int end) {
-    for (int at = begin; at < end && positions < kMaxPredictedMatches && best.len < kLongest;
+    for (int at = begin; at < end && positions < kMaxPredictedMatches && best.len < kMaxMatchLen;
          ++at) {
       if (predicted[static_cast<size_t>(at)] != tokens.back()) continue;
       const int len = equal_at_end(predicted.first(static_cast<size_t>(at) + 1), tokens);
@@ -141,12 +142,12 @@ bool NgramDrafter::find_match(Seat& seat, DraftTask& task, std::span<const Token
   }
   if (match.len < 2) return false;
   // Behind the last token the drafts themselves go on, so that a loop is drafted at any length.
-  const auto most = static_cast<size_t>(task.most);
-  for (size_t i = 0; i < most; ++i) {
+  const auto max_len = static_cast<size_t>(task.most);
+  for (size_t i = 0; i < max_len; ++i) {
     const size_t from = static_cast<size_t>(match.end) + 1 + i;
     seat.drafts[i] = from < len ? task.tokens[from] : seat.drafts[from - len];
   }
-  task.drafts = std::span(seat.drafts).first(most);
+  task.drafts = std::span(seat.drafts).first(max_len);
   task.kind = kind_of_match(match.len);
   return true;
 }

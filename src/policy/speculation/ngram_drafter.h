@@ -26,7 +26,7 @@ class NgramDrafter final : public Drafter {
   static constexpr int kMaxSteps = 32;  // positions that are looked at
   // positions that are looked at in the text that the client expects
   static constexpr int kMaxPredictedMatches = 256;
-  static constexpr int kLongest = 16;  // longer matches count as this long
+  static constexpr int kMaxMatchLen = 16;  // longer matches count as this long
 
   // Writes the tokens behind those of the seat's request; returns how many. Empty: there are none.
   using Source = std::function<size_t(int seat, std::span<TokenId> out)>;

@@ -117,7 +117,7 @@ std::pair<int, int> longest_match(const std::vector<TokenId>& tokens) {
   std::pair best{-1, 1};
   for (int end = last - 1; end >= 1; --end) {
     int len = 0;
-    while (len < NgramDrafter::kLongest && len <= end &&
+    while (len < NgramDrafter::kMaxMatchLen && len <= end &&
            tokens[static_cast<size_t>(end - len)] == tokens[static_cast<size_t>(last - len)])
       ++len;
     if (len > best.second) best = {end, len};

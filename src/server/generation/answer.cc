@@ -23,7 +23,7 @@ void add_event(std::vector<AnswerEvent>& events, AnswerEvent event) {
 }
 
 bool write_logprobs(const ApiFormat& format, const Answer& answer, ChoiceAnswer& choice,
-                    WrittenChoice& written, size_t most) {
+                    WrittenChoice& written, size_t max_positions) {
   const auto p = static_cast<size_t>(choice.prompt);
   const SamplingParams& sampling = answer.prepared.request.prompts[p].sampling;
   if (sampling.num_top_logprobs < 0) return true;
@@ -31,8 +31,8 @@ bool write_logprobs(const ApiFormat& format, const Answer& answer, ChoiceAnswer&
     const std::vector<TokenId>& prompt = answer.prepared.prompts[p];
     const auto from = static_cast<size_t>(sampling.prompt_logprobs_from);
     LogprobColumns& to = written.prompt_columns;
-    for (; from + to.num < prompt.size(); ++to.num, --most) {
-      if (most == 0) return false;
+    for (; from + to.num < prompt.size(); ++to.num, --max_positions) {
+      if (max_positions == 0) return false;
       const size_t i = from + to.num;
       const bool known = i > 0 && to.num < choice.prompt_logprobs.size();
       format.write_position(answer, choice, to, prompt[i],
@@ -43,8 +43,8 @@ bool write_logprobs(const ApiFormat& format, const Answer& answer, ChoiceAnswer&
   const size_t end = std::min(format.num_writable(choice), choice.logprobs.size());
   LogprobColumns& to = written.columns;
   if (to.num == 0) to.num_chars = written.prompt_columns.num_chars;
-  for (; to.num < end; ++to.num, --most) {
-    if (most == 0) return false;
+  for (; to.num < end; ++to.num, --max_positions) {
+    if (max_positions == 0) return false;
     format.write_position(answer, choice, to, choice.ids[to.num], &choice.logprobs[to.num]);
     std::vector<TokenLogprob>().swap(choice.logprobs[to.num].top);
   }

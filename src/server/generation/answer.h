@@ -130,10 +130,10 @@ inline WrittenChoice& written_of(const ChoiceAnswer& choice, WrittenChoices writ
 // joined, so a text of any length is one event whose text grows.
 void add_event(std::vector<AnswerEvent>& events, AnswerEvent event);
 
-// Writes log-probabilities as JSON text, at most `most` positions: first those of the prompt, if
+// Writes log-probabilities as JSON text, at most `max_positions`: first those of the prompt, if
 // asked for. Returns false if more are due; write them before the next block.
 bool write_logprobs(const ApiFormat& format, const Answer& answer, ChoiceAnswer& choice,
-                    WrittenChoice& written, size_t most);
+                    WrittenChoice& written, size_t max_positions);
 
 // Returns the token's text; if its bytes are not UTF-8, "bytes:\xe2\x96" as OpenAI spells it.
 std::string token_text(const Tokenizer& tokenizer, TokenId id);

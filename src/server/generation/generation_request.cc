@@ -17,16 +17,16 @@
 namespace hocket {
 namespace {
 
-// Renders a chat, its earlier messages as the template needs them. `most`: limit on the prompt's
-// tokens. `held` counts the trees that arguments of tool calls become.
-Result<RenderedPrompt> rendered_chat(const ChatInput& chat, int64_t most, const ServedModel& model,
-                                     HeldBytes& held) {
+// Renders a chat, its earlier messages as the template needs them. `max_tokens`: limit on the
+// prompt's tokens. `held` counts the trees that arguments of tool calls become.
+Result<RenderedPrompt> rendered_chat(const ChatInput& chat, int64_t max_tokens,
+                                     const ServedModel& model, HeldBytes& held) {
   if (model.chat_template == nullptr)
     return fail(error(ErrorCode::template_failed, "the model has no chat template")
                     .with_fix("start with --chat-template FILE, or use /v1/completions"));
   const TemplateTraits traits = model.formats == nullptr ? TemplateTraits() : model.formats->traits;
   const ArgumentTexts arguments = argument_texts(chat.messages);
-  HOCKET_TRY_VOID(model.tokenizer->check_size(arguments.num_bytes, most));
+  HOCKET_TRY_VOID(model.tokenizer->check_size(arguments.num_bytes, max_tokens));
   if (!traits.arguments_as_text)
     HOCKET_TRY_VOID(held.grow(kConversationCopies * arguments.tree_bytes));
   ChatInput fitted = chat;
@@ -50,17 +50,17 @@ Result<std::vector<TokenId>> prompt_ids(const Prompt& prompt, const GenerationRe
                                         const ServedModel& model) {
   if (const auto* ids = std::get_if<std::vector<TokenId>>(&prompt.input)) return *ids;
   if (model.tokenizer == nullptr) return fail(no_tokenizer_error());
-  const int64_t most = max_prompt_tokens(request, model);
+  const int64_t max_tokens = max_prompt_tokens(request, model);
   const auto* chat = std::get_if<ChatInput>(&prompt.input);
   const auto encoded = [&]() -> Result<std::vector<TokenId>> {
     if (chat != nullptr) {
       HeldBytes held(request.memory);
-      HOCKET_TRY(const RenderedPrompt rendered, rendered_chat(*chat, most, model, held));
-      HOCKET_TRY_VOID(model.tokenizer->check_length(rendered.marked, most));
+      HOCKET_TRY(const RenderedPrompt rendered, rendered_chat(*chat, max_tokens, model, held));
+      HOCKET_TRY_VOID(model.tokenizer->check_length(rendered.marked, max_tokens));
       return model.tokenizer->encode(rendered);
     }
     const auto& text = std::get<std::string>(prompt.input);
-    HOCKET_TRY_VOID(model.tokenizer->check_length(text, most));
+    HOCKET_TRY_VOID(model.tokenizer->check_length(text, max_tokens));
     return model.tokenizer->encode(text, {.add_special_tokens = request.add_special_tokens});
   };
   auto ids = encoded();

@@ -43,8 +43,8 @@ void hand_over(const std::shared_ptr<HttpCore>& core, HttpCore::Loop& loop, tcp:
   HttpSeat seat(core.get());
   // The limit counts spare connections twice, since connections that were just closed may not have
   // ended yet.
-  const auto most = core->options.max_connections + 2 * kMaxSpare * core->loops.size();
-  if (core->num_connections > static_cast<int64_t>(most)) {
+  const auto max_connections = core->options.max_connections + 2 * kMaxSpare * core->loops.size();
+  if (core->num_connections > static_cast<int64_t>(max_connections)) {
     ++core->num_refused;
     return;
   }

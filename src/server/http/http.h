@@ -147,7 +147,8 @@ struct HttpOptions {
   Duration write_timeout = std::chrono::seconds(30);   // for each 64 KiB
   int64_t min_bytes_per_s = 64 << 10;  // beyond write_timeout, all that waits needs this rate
   Duration ping_interval = std::chrono::seconds(15);
-  // Called once per request with its status, on an http thread; 499 for a client that left.
+  // The server calls it once per request with its status, on an http thread; 499 for a client that
+  // left.
   std::function<void(int status)> on_status;
 };
 

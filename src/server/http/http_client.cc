@@ -66,7 +66,7 @@ std::string head_of(const HttpCall& call) {
 }  // namespace
 
 struct HttpClient::State {
-  struct Kept {
+  struct IdleConnection {
     tcp::socket socket;
     TimePoint since;
   };
@@ -78,7 +78,7 @@ struct HttpClient::State {
   asio::awaitable<HttpEnd> attempt(CallPtr call);
   asio::awaitable<void> run(CallPtr call);
   void finish(Call& call, HttpEnd end);
-  bool take_kept(Call& call);
+  bool take_idle(Call& call);
   void keep(Call& call);
   void tick();
   void end_all();
@@ -88,7 +88,7 @@ struct HttpClient::State {
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work;
   asio::steady_timer ticker{context};
   std::unordered_map<uint64_t, CallPtr> calls;
-  std::map<tcp::endpoint, std::deque<Kept>> kept;  // by address, the oldest first
+  std::map<tcp::endpoint, std::deque<IdleConnection>> idle;  // by address, the oldest first
   bool ending = false;
 
   Mutex mutex;
@@ -199,7 +199,7 @@ asio::awaitable<HttpEnd> HttpClient::State::receive(CallPtr call, bool& stale) {
 }
 
 asio::awaitable<HttpEnd> HttpClient::State::attempt(CallPtr call) {
-  const bool old = take_kept(*call);
+  const bool old = take_idle(*call);
   for (bool again = false;; again = true) {
     if (!old || again) {
       const bool connected = co_await connect(call);
@@ -219,8 +219,8 @@ asio::awaitable<HttpEnd> HttpClient::State::attempt(CallPtr call) {
 }
 
 asio::awaitable<void> HttpClient::State::run(CallPtr call) {
-  if (call->what.most > Duration{}) {
-    call->whole_deadline.expires_after(call->what.most);
+  if (call->what.max_time > Duration{}) {
+    call->whole_deadline.expires_after(call->what.max_time);
     call->whole_deadline.async_wait([call](Code code) {
       if (code) return;
       call->timed_out = "the answer";
@@ -256,29 +256,29 @@ void HttpClient::State::finish(Call& call, HttpEnd end) {
   --num_calls;
 }
 
-bool HttpClient::State::take_kept(Call& call) {
-  const auto found = kept.find(endpoint_of(call.what.to));
-  if (found == kept.end()) return false;
+bool HttpClient::State::take_idle(Call& call) {
+  const auto found = idle.find(endpoint_of(call.what.to));
+  if (found == idle.end()) return false;
   call.socket = std::move(found->second.back().socket);
   found->second.pop_back();
-  if (found->second.empty()) kept.erase(found);
+  if (found->second.empty()) idle.erase(found);
   return true;
 }
 
 void HttpClient::State::keep(Call& call) {
   if (ending) return;
-  std::deque<Kept>& line = kept[endpoint_of(call.what.to)];
-  if (line.size() >= options.max_kept) line.pop_front();
+  std::deque<IdleConnection>& line = idle[endpoint_of(call.what.to)];
+  if (line.size() >= options.max_idle) line.pop_front();
   line.push_back({.socket = std::move(call.socket), .since = RealClock().now()});
   call.socket = tcp::socket(context);
 }
 
 void HttpClient::State::tick() {
   if (ending) return;
-  const TimePoint oldest = RealClock().now() - options.keep;
-  for (auto& [address, line] : kept)
+  const TimePoint oldest = RealClock().now() - options.max_idle_time;
+  for (auto& [address, line] : idle)
     while (!line.empty() && line.front().since < oldest) line.pop_front();
-  std::erase_if(kept, [](const auto& line) { return line.second.empty(); });
+  std::erase_if(idle, [](const auto& line) { return line.second.empty(); });
   ticker.expires_after(options.tick);
   ticker.async_wait([this](Code code) {
     if (!code) tick();
@@ -292,7 +292,7 @@ void HttpClient::State::end_all() {
     call->cancelled = true;
     call->cut();
   }
-  kept.clear();
+  idle.clear();
   ticker.cancel();
   work.reset();
 }

@@ -23,7 +23,7 @@ struct HttpCall {
   SocketAddress to;
   std::string method = "POST", target, body;
   HttpHeaders headers;  // besides Host and Content-Length
-  Duration most{};      // time limit of the whole call; 0: none
+  Duration max_time{};  // time limit of the whole call; 0: none
 };
 
 // not_connected: nothing was sent. unanswered: a kept connection took the request, and ended before
@@ -47,10 +47,10 @@ class HttpClient {
   struct Options {
     size_t max_calls = 1024;             // under way
     int64_t max_body_bytes = 256 << 20;  // request bodies of all calls together
-    size_t max_kept = 16;                // idle connections per address
+    size_t max_idle = 16;                // idle connections per address
     Duration connect_timeout = std::chrono::seconds(1);
     Duration write_timeout = std::chrono::seconds(30);  // for each 64 KiB
-    Duration keep = std::chrono::seconds(30);           // for an idle connection
+    Duration max_idle_time = std::chrono::seconds(30);  // time limit of an idle connection
     Duration tick = std::chrono::milliseconds(100);
     std::function<void()> on_tick;  // called on the thread every `tick`; may be empty
     std::string thread_name = "client";

@@ -26,7 +26,7 @@ struct HttpCore {
   struct Loop {
     boost::asio::io_context context{1};
     std::optional<boost::asio::executor_work_guard<boost::asio::io_context::executor_type>> work;
-    // Used by the loop's thread only.
+    // Only the loop's thread uses it.
     std::unordered_set<HttpConnection*> connections;
     // waiting: connections that wait for their client, the longest wait first; if max_connections
     // are open, the first one is closed for a new one. spare: connections beyond max_connections,

@@ -32,8 +32,9 @@ Refusal left() {
   return {};
 }
 
-Refusal body_too_large(size_t most) {
-  return refusal(error(ErrorCode::payload_too_large, "the body is larger than {} bytes", most));
+Refusal body_too_large(size_t max_bytes) {
+  return refusal(
+      error(ErrorCode::payload_too_large, "the body is larger than {} bytes", max_bytes));
 }
 
 }  // namespace
@@ -96,17 +97,17 @@ Refusal HttpReader::reading_failed(Code code, std::string_view what, Duration li
 asio::awaitable<std::optional<Refusal>> HttpReader::read_head(HttpRequest& request,
                                                               HttpFraming& framing,
                                                               Duration limit) {
-  const auto most = static_cast<size_t>(options_.max_header_bytes);
+  const auto max_bytes = static_cast<size_t>(options_.max_header_bytes);
   HeadScan scan;
   wire_->arm(limit);
   for (;;) {
     const auto length = scan.find_end(bytes());
-    if (!length || *length > 0 || buffer_.size() >= most) {
+    if (!length || *length > 0 || buffer_.size() >= max_bytes) {
       wire_->disarm();
       if (!length && length.error().code == ErrorCode::payload_too_large)
         co_return Refusal{.status = 431, .error = length.error()};
       if (!length) co_return refusal(length.error());
-      if (*length == 0 || *length > most) co_return head_too_large();
+      if (*length == 0 || *length > max_bytes) co_return head_too_large();
       co_return parse_head(request, framing, *length);
     }
     const Code code = co_await fill();

@@ -99,7 +99,7 @@ class TlsClient {
     return until(fmt::format("?{} ", word));
   }
   // True if the connection ended with a TLS shutdown, not by a cut.
-  bool sees_farewell() {
+  bool sees_close_notify() {
     char c = 0;
     while (SSL_read(ssl_, &c, 1) == 1) {
     }
@@ -176,7 +176,7 @@ TEST_F(HttpTlsTest, EndsWithAFarewell) {
   start({.tls = files_});
   TlsClient c(server_->port());
   c.send("GET /echo HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
-  EXPECT_TRUE(c.sees_farewell());
+  EXPECT_TRUE(c.sees_close_notify());
 }
 
 TEST_F(HttpTlsTest, TellsPlainClientsWhatItSpeaks) {

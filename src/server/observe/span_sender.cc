@@ -124,7 +124,7 @@ void SpanSender::send() {
                 .target = collector_.path,
                 .body = export_request(source_, batch_),
                 .headers = {{"Content-Type", std::string(kJsonType)}, {"User-Agent", "hocket"}},
-                .most = kAnswerPatience};
+                .max_time = kAnswerPatience};
   if (client_.start(std::move(call), under_way_) == 0) {
     under_way_->end(HttpEnd::cancelled, "the server is shutting down");
     settle();

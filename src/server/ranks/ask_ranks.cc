@@ -99,7 +99,7 @@ void RankRouter::ask_all(const HttpRequest& asked,
     if (to[i]) {
       HttpCall call = call_to(*to[i], asked);
       call.headers.emplace_back("Content-Type", kJsonType);
-      call.most = limits.patience;
+      call.max_time = limits.patience;
       auto sink = std::make_shared<PollSink>(poll, i, limits.max_bytes,
                                              std::make_shared<HeldBytes>(asked.memory));
       if (client_->start(std::move(call), std::move(sink)) != 0) continue;

@@ -71,7 +71,7 @@ bool RankRouter::tell_keeper(const StreamRecords::Found& record, std::function<v
                             {kKeptPathHeader, request.path},
                             {kChoicesHeader, std::to_string(request.tokens.size())},
                             {kClientHeader, std::to_string(request.client)}},
-                .most = kKeepPatience};
+                .max_time = kKeepPatience};
   std::ranges::move(principal_headers({.name = request.who}), std::back_inserter(call.headers));
   if (request.event_ids) call.headers.emplace_back(kEventIdsHeader, "true");
   if (!request.routing_key.empty())
@@ -136,7 +136,7 @@ void RankRouter::send_changes() {
                 .target = std::string(kChangesPath),
                 .body = std::move(changes.lines),
                 .headers = {{"Authorization", "Bearer " + to->to.key}},
-                .most = kChangesPatience};
+                .max_time = kChangesPatience};
   auto sink = std::make_shared<KeeperSink>([this, to = *to](bool kept, const std::string&) {
     if (!kept) options_.stream_records->forget_keeper(to.boot_id);
     changes_under_way_ = false;

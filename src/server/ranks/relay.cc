@@ -54,10 +54,10 @@ bool Relay::head(int status, HttpHeaders&& headers) {
     if (same_name(name, "content-type"))
       type_ = value;
     else if (goes_on(name))
-      kept_.emplace_back(std::move(name), std::move(value));
+      headers_.emplace_back(std::move(name), std::move(value));
   }
   streaming_ = status == 200 && type_.starts_with("text/event-stream");
-  return !streaming_ || exchange_->start_stream(type_, kept_);
+  return !streaming_ || exchange_->start_stream(type_, headers_);
 }
 
 bool Relay::hold(std::string_view piece) {
@@ -148,7 +148,7 @@ RelayEnd Relay::deliver() {
   if (status_ == 401)
     return fail_with(error(ErrorCode::internal, "{} does not take this rank's key", from_)
                          .with_fix("give all ranks the same --cluster-token-file"));
-  return exchange_->respond(status_, type_, held_, kept_) ? RelayEnd::answered : RelayEnd::left;
+  return exchange_->respond(status_, type_, held_, headers_) ? RelayEnd::answered : RelayEnd::left;
 }
 
 RelayEnd Relay::fail_with(const Error& why) {

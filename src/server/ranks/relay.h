@@ -72,7 +72,7 @@ class Relay final : public HttpSink {
   ProgressReader reader_;
   bool done_ = false;  // true: the client has the end of the stream
   std::string type_, held_;
-  HttpHeaders kept_;
+  HttpHeaders headers_;
   Mutex mutex_;
   std::optional<Error> why_ HOCKET_GUARDED_BY(mutex_);
   bool is_lost_ HOCKET_GUARDED_BY(mutex_) = false;

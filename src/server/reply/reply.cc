@@ -43,13 +43,13 @@ size_t ReplyService::num_live() const {
   return table_.size();
 }
 
-std::vector<LiveText> ReplyService::live_texts(size_t most) const {
+std::vector<LiveText> ReplyService::live_texts(size_t max_texts) const {
   std::vector<std::pair<RequestId, JobChoice>> entries;
   {
     MutexLock lock(mutex_);
     for (const auto& entry : table_) entries.push_back(entry);
   }
-  const auto oldest = entries.begin() + static_cast<ptrdiff_t>(std::min(most, entries.size()));
+  const auto oldest = entries.begin() + static_cast<ptrdiff_t>(std::min(max_texts, entries.size()));
   std::ranges::partial_sort(entries, oldest, {}, [](const auto& entry) { return entry.first; });
   std::vector<LiveText> texts;
   for (auto entry = entries.begin(); entry != oldest; ++entry) {

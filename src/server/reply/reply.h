@@ -77,9 +77,9 @@ class ReplyService {
   size_t abort(std::string_view rid, std::string_view who = {});
   // Returns the number of texts under way.   Thread: any.
   size_t num_live() const;
-  // live_texts() returns the oldest texts under way, at most `most`; ended() those that ended last.
-  // Neither waits for a job's lock.   Thread: any.
-  std::vector<LiveText> live_texts(size_t most) const;
+  // live_texts() returns the oldest texts under way, at most `max_texts`; ended() those that ended
+  // last. Neither waits for a job's lock.   Thread: any.
+  std::vector<LiveText> live_texts(size_t max_texts) const;
   std::vector<EndedText> ended() const { return ended_.texts(); }
   // Answers the requests that are left with shutting_down and ends the thread. Precondition: the
   // engine has stopped.

@@ -28,7 +28,7 @@ std::string event_id(std::string_view answer_id, std::span<const uint32_t> next)
   return id;
 }
 
-std::optional<NamedPosition> read_event_id(std::string_view text, size_t most) {
+std::optional<NamedPosition> read_event_id(std::string_view text, size_t max_choices) {
   const size_t colon = text.rfind(':');
   if (colon == text.npos || colon == 0 || colon > kMaxAnswerId) return std::nullopt;
   NamedPosition named{.answer_id = std::string(text.substr(0, colon)), .position = {}};
@@ -37,7 +37,7 @@ std::optional<NamedPosition> read_event_id(std::string_view text, size_t most) {
     const size_t comma = rest.find(',');
     const std::string_view one = rest.substr(0, comma);
     const auto number = read_number(one);
-    if ((!number && one != "-") || named.position.next.size() == most) return std::nullopt;
+    if ((!number && one != "-") || named.position.next.size() == max_choices) return std::nullopt;
     named.position.next.push_back(number ? *number + 1 : 0);
     if (comma == rest.npos) return named;
     rest.remove_prefix(comma + 1);

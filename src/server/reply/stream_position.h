@@ -30,8 +30,8 @@ struct NamedPosition {
   std::string answer_id;
   StreamPosition position;
 };
-// Reads the id of an event. Returns nullopt for other texts, also for more than `most` choices.
-std::optional<NamedPosition> read_event_id(std::string_view text, size_t most);
+// Reads the id of an event. Returns nullopt for other texts, also for more than `max_choices`.
+std::optional<NamedPosition> read_event_id(std::string_view text, size_t max_choices);
 // Reads the number of an event as starting_after gives it.
 std::optional<StreamPosition> read_starting_after(std::string_view text);
 

@@ -291,7 +291,7 @@ void StreamRecords::changed(StreamRecord& stream) {
   told_later_.push_back(stream.shared_from_this());
 }
 
-StreamRecords::Changes StreamRecords::changes_for(std::string_view keeper, size_t most) {
+StreamRecords::Changes StreamRecords::changes_for(std::string_view keeper, size_t limit) {
   Changes changes;
   MutexLock lock(mutex_);
   expire();
@@ -308,7 +308,7 @@ StreamRecords::Changes StreamRecords::changes_for(std::string_view keeper, size_
     if (!stream->copies || replaced ||
         (!known && (stream->removed || stream->state != StreamState::live)))
       continue;
-    const bool full = known ? changes.lines.size() >= kChangesBytes : changes.whole.size() == most;
+    const bool full = known ? changes.lines.size() >= kChangesBytes : changes.whole.size() == limit;
     if (full) {
       stream->is_changed = true;
       later.push_back(stream);

@@ -82,10 +82,10 @@ class StreamRecords {
     std::vector<Found> whole;  // requests without their tokens
     std::string lines;         // for take_changes()
   };
-  // Returns what the keeper does not know yet: at most `most` whole requests, and lines of about
-  // kChangesBytes.
+  // Returns what the keeper does not know yet: at most `limit` whole requests, and lines of
+  // about kChangesBytes.
   static constexpr size_t kChangesBytes = 256 << 10;
-  Changes changes_for(std::string_view keeper, size_t most);
+  Changes changes_for(std::string_view keeper, size_t limit);
   // Reads lines that another rank's changes_for() wrote. Returns false if one is not as it should
   // be.
   bool take_changes(std::string_view lines);

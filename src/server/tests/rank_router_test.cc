@@ -237,7 +237,7 @@ TEST_F(RankRouterTest, CallsHaveLimits) {
                          .target = "/generate",
                          .body = std::string(num_bytes, ' '),
                          .headers = key,
-                         .most = most},
+                         .max_time = most},
                         sinks.back());
   };
   EXPECT_EQ(start(101, {}), 0u);

@@ -68,8 +68,8 @@ void Detokenizer::Free::operator()(HkDetok* d) const {
 }
 
 Detokenizer::Detokenizer(const Tokenizer& tokenizer, SpecialTokens special,
-                         std::span<const TokenId> kept)
-    : tokenizer_(&tokenizer), special_(special), kept_(kept) {
+                         std::span<const TokenId> shown_specials)
+    : tokenizer_(&tokenizer), special_(special), shown_specials_(shown_specials) {
   if (!tokenizer.byte_exact()) restart_library();
   out_.reserve(64);
 }
@@ -80,19 +80,20 @@ void Detokenizer::restart_library() {
   library_.reset(d);
 }
 
-bool Detokenizer::keeps(TokenId id) const {
-  return !kept_.empty() && std::ranges::find(kept_, id) != kept_.end();
+bool Detokenizer::is_shown(TokenId id) const {
+  return !shown_specials_.empty() &&
+         std::ranges::find(shown_specials_, id) != shown_specials_.end();
 }
 
 std::string_view Detokenizer::step(TokenId id) {
   out_.clear();
   if (!library_) {
     const bool skipped =
-        special_ == SpecialTokens::skip && tokenizer_->is_special(id) && !keeps(id);
+        special_ == SpecialTokens::skip && tokenizer_->is_special(id) && !is_shown(id);
     if (!skipped) utf8_.push(tokenizer_->token_bytes(id), out_);
     return out_;
   }
-  if (special_ == SpecialTokens::skip && keeps(id)) {
+  if (special_ == SpecialTokens::skip && is_shown(id)) {
     // The library would skip this token. Its held text comes first, and it starts again behind the
     // token.
     std::string text(flush());

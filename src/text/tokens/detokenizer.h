@@ -35,9 +35,10 @@ class Utf8Stream {
 
 class Detokenizer {
  public:
-  // `kept`: special tokens that become text even if others are skipped; must outlive this object.
+  // `shown_specials`: special tokens that become text even if others are skipped; must outlive this
+  // object.
   Detokenizer(const Tokenizer& tokenizer, SpecialTokens special,
-              std::span<const TokenId> kept = {});
+              std::span<const TokenId> shown_specials = {});
 
   // Returns the text that became certain with this token; valid until the next call.
   std::string_view step(TokenId id);
@@ -49,11 +50,11 @@ class Detokenizer {
     void operator()(HkDetok* d) const;
   };
   void restart_library();
-  bool keeps(TokenId id) const;
+  bool is_shown(TokenId id) const;
 
   const Tokenizer* tokenizer_;
   SpecialTokens special_;
-  std::span<const TokenId> kept_;
+  std::span<const TokenId> shown_specials_;
   Utf8Stream utf8_;
   std::unique_ptr<HkDetok, Free> library_;  // null if tokens are plain bytes
   std::string out_;

@@ -50,11 +50,11 @@ class Tokenizer {
   // Adds no bos, since the prompt holds its own.
   Result<std::vector<TokenId>> encode(const RenderedPrompt& prompt) const;
   // Refuses a text that is far too long before encode() spends time and memory on it: one that
-  // makes more than twice `most` tokens, or has more than kMaxBytesPerToken bytes for each of
-  // `most` tokens. Errors: context_length_exceeded.
-  Result<void> check_length(std::string_view text, int64_t most) const;
+  // makes more than twice `max_tokens` tokens, or has more than kMaxBytesPerToken bytes for each of
+  // `max_tokens` tokens. Errors: context_length_exceeded.
+  Result<void> check_length(std::string_view text, int64_t max_tokens) const;
   // Checks only the number of bytes, of a text that does not exist yet. Errors: the same.
-  static Result<void> check_size(int64_t num_bytes, int64_t most);
+  static Result<void> check_size(int64_t num_bytes, int64_t max_tokens);
   static constexpr int64_t kMaxBytesPerToken = 32;  // on average; no ordinary text has as many
   // Bytes that are not UTF-8 become U+FFFD; ids outside the vocabulary give no text.
   Result<std::string> decode(std::span<const TokenId> ids, SpecialTokens special) const;

@@ -165,7 +165,7 @@ inline std::vector<AttentionSequence> cut_sequences(std::span<const AttentionSeq
       pieces.push_back({.row_begin = s.row_begin + r,
                         .num_rows = std::min(rows, s.num_rows - r),
                         .first_position = s.first_position + r,
-                        .role = s.role,
+                        .form = s.form,
                         .pages = s.pages});
   return pieces;
 }

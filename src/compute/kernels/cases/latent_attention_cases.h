@@ -14,7 +14,7 @@ struct LatentAttentionCase {
   int num_heads, nope_dim, rope_dim, value_dim, rank, page_tokens;
   struct Sequence {
     int num_rows, first_position;
-    TokenRole role;
+    MlaForm form;
   };
   std::vector<Sequence> sequences;
 };
@@ -22,17 +22,17 @@ struct LatentAttentionCase {
 // Small heads (padding everywhere), and those of real models; context lengths around the borders of
 // tiles, blocks and segments.
 inline std::vector<LatentAttentionCase> latent_attention_cases() {
-  using enum TokenRole;
+  using enum MlaForm;
   return {
-      {4, 16, 16, 12, 32, 32, {{5, 0, prompt}, {1, 0, generated}, {1, 30, generated}}},
-      {3, 16, 16, 12, 40, 64, {{1, 129, generated}, {70, 61, prompt}, {3, 254, generated}}},
-      {20, 16, 64, 16, 32, 32, {{2, 98, generated}, {7, 33, generated}, {4, 0, prompt}}},
-      {80, 16, 16, 16, 32, 128, {{1, 300, generated}, {2, 40, generated}}},
-      {2, 16, 16, 12, 32, 64, {{2, 1022, generated}, {3, 1023, prompt}, {1, 2099, generated}}},
-      {1, 128, 64, 128, 512, 32, {{2, 130, prompt}, {1, 131, generated}}},
-      {1, 48, 16, 128, 96, 96, {{1100, 0, prompt}}},
-      {3, 16, 16, 12, 40, 1, {{1, 129, generated}, {9, 61, prompt}}},
-      {4, 16, 16, 12, 32, 16, {{5, 0, prompt}, {1, 1030, generated}, {2, 30, generated}}},
+      {4, 16, 16, 12, 32, 32, {{5, 0, expanded}, {1, 0, absorbed}, {1, 30, absorbed}}},
+      {3, 16, 16, 12, 40, 64, {{1, 129, absorbed}, {70, 61, expanded}, {3, 254, absorbed}}},
+      {20, 16, 64, 16, 32, 32, {{2, 98, absorbed}, {7, 33, absorbed}, {4, 0, expanded}}},
+      {80, 16, 16, 16, 32, 128, {{1, 300, absorbed}, {2, 40, absorbed}}},
+      {2, 16, 16, 12, 32, 64, {{2, 1022, absorbed}, {3, 1023, expanded}, {1, 2099, absorbed}}},
+      {1, 128, 64, 128, 512, 32, {{2, 130, expanded}, {1, 131, absorbed}}},
+      {1, 48, 16, 128, 96, 96, {{1100, 0, expanded}}},
+      {3, 16, 16, 12, 40, 1, {{1, 129, absorbed}, {9, 61, expanded}}},
+      {4, 16, 16, 12, 32, 16, {{5, 0, expanded}, {1, 1030, absorbed}, {2, 30, absorbed}}},
   };
 }
 
@@ -137,7 +137,7 @@ void place_sequences(LatentAttentionBatch<T>& b, int num_pages, std::mt19937& ra
     b.sequences.push_back({.row_begin = b.num_rows,
                            .num_rows = s.num_rows,
                            .first_position = s.first_position,
-                           .role = s.role,
+                           .form = s.form,
                            .pages = {}});
     b.num_rows += s.num_rows;
   }

@@ -12,7 +12,7 @@
 namespace hocket {
 namespace {
 
-constexpr size_t kLeastItemBytes = 3;  // "{}," in a list
+constexpr size_t kMinItemBytes = 3;  // "{}," in a list
 
 Error bad_query(std::string_view name, std::string_view must) {
   return error(ErrorCode::invalid_request, "{} must be {}", name, must)
@@ -82,7 +82,7 @@ class PageWriter {
       : wanted_(std::move(wanted)), held_(std::move(held)), found_(wanted_.after.empty()) {}
 
   Result<void> add_turn(std::string_view turn) {
-    const size_t most = std::min(kMaxItems, turn.size() / kLeastItemBytes + 1);
+    const size_t most = std::min(kMaxItems, turn.size() / kMinItemBytes + 1);
     if (most > items_.capacity())
       HOCKET_TRY_VOID(held_.grow(static_cast<int64_t>(most * sizeof(Item))));
     items_.clear();
