@@ -62,10 +62,7 @@ void Lockstep::rebind(Transport& transport, AllToAll& exchange) {
   carrier_.rebind(exchange);
   transport_ = &transport;
   exchange_ = &exchange;
-  pass_ = {};
-  plan_ = {};
-  is_trial_ = steps_overlap_ = false;
-  num_module_passes_ = 0;
+  agreed_ = {};
   present_ = {};
   for (int rank = 0; rank < exchange.num_ranks(); ++rank) {
     if (exchange.has(rank)) present_.add(rank);
@@ -76,12 +73,12 @@ void Lockstep::rebind(Transport& transport, AllToAll& exchange) {
   votes_.reserve(loads_.size());
   std::ranges::fill(sizes_, Size{});
   std::ranges::fill(reports_, StepReport{});
-  under_way_ = computes_ = may_begin_ = extends_ = has_asked_ = ends_ = all_end_ = false;
+  under_way_ = has_asked_ = false;
   stopping_peer_ = -1;
   error_.reset();
   bad_peer_ = -1;
   delayer_ = PrefillDelayer(options_.max_delayed_passes);
-  step_begin_.reset();
+  times_.forget_begin();
 }
 
 void Lockstep::fail_with(Error why) {
@@ -90,27 +87,28 @@ void Lockstep::fail_with(Error why) {
 }
 
 void Lockstep::begin_agreement(const StepProposal& mine) {
-  if (ends_ && options_.pulse != nullptr) options_.pulse->end();
-  if (!error_ && !ends_) start(mine);
+  if (agreed_.ends && options_.pulse != nullptr) options_.pulse->end();
+  if (!error_ && !agreed_.ends) start(mine);
 }
 
 bool Lockstep::finish_agreement(const StepProposal& now) {
   if (error_) return false;
-  note_step_time();
+  times_.end(agreed_.pass.phase, transport_->now());
   const bool is_early = under_way_;
   Result<void> agreed = exchange_votes(now);
   const bool has_work = has_rows(now.work) || asks_to_end_;
-  if (agreed && is_early && has_work && !computes_ && !ends_) agreed = exchange_votes(now);
+  if (agreed && is_early && has_work && !agreed_.computes && !agreed_.ends)
+    agreed = exchange_votes(now);
   if (!agreed) return fail_with(std::move(agreed).error()), false;
   if (!is_overlapped_) open_step();
   return true;
 }
 
 void Lockstep::open_step() {
-  if (computes_) step_begin_ = transport_->now();
+  if (agreed_.computes) times_.begin(transport_->now());
   if (options_.pulse == nullptr) return;
-  if (computes_)
-    options_.pulse->begin(pass_.step, hung_after());
+  if (agreed_.computes)
+    options_.pulse->begin(agreed_.pass.step, hung_after());
   else
     options_.pulse->end();
 }
@@ -134,16 +132,16 @@ void Lockstep::start(const StepProposal& proposal) {
       .report = proposal.report,
       .balance =
           options_.balance_voter != nullptr ? options_.balance_voter->vote() : BalanceVote()};
-  carrier_.post({.step = pass_.step + 1}, std::as_bytes(std::span(&mine_, 1)));
+  carrier_.post({.step = agreed_.pass.step + 1}, std::as_bytes(std::span(&mine_, 1)));
   under_way_ = true;
 }
 
 Result<void> Lockstep::exchange_votes(const StepProposal& now) {
   if (!under_way_) start(now);
   under_way_ = false;
-  ++pass_.step;
+  ++agreed_.pass.step;
   HOCKET_TRY_VOID(carrier_.collect());
-  const Phase phase_before = pass_.phase;
+  const Phase phase_before = agreed_.pass.phase;
   RankSet leaving;
   int module_passes = 0;
   int stopping_peer = -1;
@@ -161,13 +159,14 @@ Result<void> Lockstep::exchange_votes(const StepProposal& now) {
   decide();
   adopt_plan(planner);
   adopt_module_passes(module_passes, phase_before);
-  if (computes_) steps_overlap_ = planner.overlaps != 0;
-  all_end_ = leaving == present_;
+  if (agreed_.computes) agreed_.steps_overlap = planner.overlaps != 0;
+  agreed_.all_end = leaving == present_;
   if (options_.balance_voter != nullptr)
     options_.balance_voter->agreed(
-        balances_, reports_, {.computes = computes_, .leaving = all_end_ ? RankSet() : leaving});
-  if (!computes_) forget_loads();
-  ends_ = all_end_ || may_go();
+        balances_, reports_,
+        {.computes = agreed_.computes, .leaving = agreed_.all_end ? RankSet() : leaving});
+  if (!agreed_.computes) forget_loads();
+  agreed_.ends = agreed_.all_end || may_go();
   has_asked_ = mine_.ends != 0;
   stopping_peer_.store(stopping_peer, std::memory_order_relaxed);
   return {};
@@ -177,7 +176,7 @@ Result<void> Lockstep::exchange_votes(const StepProposal& now) {
 // by then got their step.
 bool Lockstep::may_go() const {
   if (!options_.may_leave_others || !has_asked_) return false;
-  if (!computes_) return true;
+  if (!agreed_.computes) return true;
   if (options_.waits_for_others) return false;
   const bool has_rows = mine_.rows > 0 || mine_.begins != 0 || mine_.continues != 0;
   return !has_rows && options_.balance_voter != nullptr && options_.balance_voter->may_leave();
@@ -191,7 +190,7 @@ Result<Lockstep::StepVote> Lockstep::vote_of(int rank) {
     bad_peer_ = rank;
     return fail(error(ErrorCode::lost_rank,
                       "rank {} sent {} bytes as its agreement on step {}, not {}", rank,
-                      bytes.size(), pass_.step, sizeof vote));
+                      bytes.size(), agreed_.pass.step, sizeof vote));
   }
   std::memcpy(&vote, bytes.data(), sizeof vote);
   return vote;
@@ -212,15 +211,15 @@ void Lockstep::record_vote(int rank, const StepVote& vote) {
 
 // All ranks have equal tables, so either all know a plan or none does.
 void Lockstep::adopt_plan(const StepVote& planner) {
-  const auto phase = index_of(pass_.phase);
+  const auto phase = index_of(agreed_.pass.phase);
   const uint32_t id = planner.plans.at(phase);
   const std::optional<Plan> plan = plan_of(PlanId{id}, *options_.orders);
-  const bool plays = computes_ && plan.has_value();
-  plan_ = plays ? *plan : Plan{};
-  is_trial_ = plays && (planner.trials >> phase & 1) != 0;
-  pass_.parts = plan_.parts;
-  pass_.waves = plan_.waves;
-  if (!computes_ || plan) return;
+  const bool plays = agreed_.computes && plan.has_value();
+  agreed_.plan = plays ? *plan : Plan{};
+  agreed_.is_trial = plays && (planner.trials >> phase & 1) != 0;
+  agreed_.pass.parts = agreed_.plan.parts;
+  agreed_.pass.waves = agreed_.plan.waves;
+  if (!agreed_.computes || plan) return;
   if (num_unknown_plans_++ == 0)
     log::warning(
         "rank {} says plan {:#010x}, which is none of {} orders: such steps are played "
@@ -230,10 +229,12 @@ void Lockstep::adopt_plan(const StepVote& planner) {
 
 // If no rank has rows, all requests have ended, so nothing is guessed.
 void Lockstep::adopt_module_passes(int wanted, Phase phase_before) {
-  num_module_passes_ = computes_ ? std::min(wanted, kMaxDrafts) : 0;
-  for (int i = 0; i < num_module_passes_; ++i)
-    module_passes_.at(static_cast<size_t>(i)) = {
-        .step = pass_.step, .phase = i == 0 ? phase_before : Phase::decode, .first_layer = i};
+  agreed_.num_module_passes = agreed_.computes ? std::min(wanted, kMaxDrafts) : 0;
+  for (int i = 0; i < agreed_.num_module_passes; ++i)
+    agreed_.module_passes.at(static_cast<size_t>(i)) = {
+        .step = agreed_.pass.step,
+        .phase = i == 0 ? phase_before : Phase::decode,
+        .first_layer = i};
 }
 
 int Lockstep::expected_rows(Phase phase, const StepProposal& mine) const {
@@ -264,16 +265,16 @@ void Lockstep::forget_loads() {
 void Lockstep::decide() {
   const bool allowed = delayer_.allows(votes_);
   const auto extends = [&](const PrefillVote& v) { return v.continues || (v.begins && allowed); };
-  extends_ = std::ranges::any_of(votes_, extends);
-  computes_ = extends_ || std::ranges::any_of(votes_, &PrefillVote::decodes);
-  may_begin_ = extends_ && allowed;
-  pass_.phase = extends_ ? Phase::prefill : Phase::decode;
+  agreed_.extends = std::ranges::any_of(votes_, extends);
+  agreed_.computes = agreed_.extends || std::ranges::any_of(votes_, &PrefillVote::decodes);
+  agreed_.may_begin = agreed_.extends && allowed;
+  agreed_.pass.phase = agreed_.extends ? Phase::prefill : Phase::decode;
 }
 
 bool Lockstep::any_rank_computes(const Batch& mine) {
-  HOCKET_CHECK((computes_ || mine.num_rows == 0));
-  HOCKET_CHECK((extends_ || !has_prompts(mine.mode)));
-  return computes_;
+  HOCKET_CHECK((agreed_.computes || mine.num_rows == 0));
+  HOCKET_CHECK((agreed_.extends || !has_prompts(mine.mode)));
+  return agreed_.computes;
 }
 
 RankLoad Lockstep::load_of(int rank) const {
@@ -283,18 +284,13 @@ RankLoad Lockstep::load_of(int rank) const {
           .num_tokens = load.num_tokens.load(std::memory_order_relaxed)};
 }
 
-void Lockstep::note_took(Phase phase, Duration took) {
-  step_times_[index_of(phase)] = took;
+void Lockstep::StepTimes::end(Phase phase, TimePoint now) {
+  if (begin_) note(phase, now - *begin_);
+  begin_.reset();
 }
 
-void Lockstep::note_step_time() {
-  if (!step_begin_) return;
-  step_times_[index_of(pass_.phase)] = transport_->now() - *step_begin_;
-  step_begin_.reset();
-}
-
-Duration Lockstep::hung_after() const {
-  const std::optional<Duration>& last = step_times_[index_of(pass_.phase)];
+Duration Lockstep::StepTimes::hung_after(Phase phase) const {
+  const std::optional<Duration>& last = last_.at(index_of(phase));
   return last ? kSlack + kPatience * *last : kFirstSteps;
 }
 

@@ -119,23 +119,23 @@ class Lockstep final : public SchedulerHooks {
   bool finish_agreement(const StepProposal& now);
 
   // Answer the scheduler by the finished agreement.
-  bool may_begin() override { return may_begin_; }
+  bool may_begin() override { return agreed_.may_begin; }
   bool any_rank_computes(const Batch& mine) override;
   // Return how to play the step that was agreed on. ends() is true if this rank stops after it: all
   // ranks asked to stop, or this rank may leave alone, said so one agreement before, and either no
   // rank has rows, or this one has none and the others have its experts.
-  const PassSpec& pass() const { return pass_; }
-  const Plan& plan() const { return plan_; }  // its parts are those of the pass
-  bool is_trial() const { return is_trial_; }
+  const PassSpec& pass() const { return agreed_.pass; }
+  const Plan& plan() const { return agreed_.plan; }  // its parts are those of the pass
+  bool is_trial() const { return agreed_.is_trial; }
   // Return the passes of the module that guesses, which all ranks play before the step: the
   // largest number that any rank needs. The first is for rows of the step before, and exchanged
   // like it; the others are for one row of each answer.
   std::span<const PassSpec> module_passes() const {
-    return std::span(module_passes_).first(static_cast<size_t>(num_module_passes_));
+    return std::span(agreed_.module_passes).first(static_cast<size_t>(agreed_.num_module_passes));
   }
-  bool ends() const { return ends_; }
+  bool ends() const { return agreed_.ends; }
   // True if all ranks stop.
-  bool all_end() const { return all_end_; }
+  bool all_end() const { return agreed_.all_end; }
   // Returns how many steps since the start had a plan that this rank does not know.
   uint64_t num_unknown_plans() const { return num_unknown_plans_; }
   // Returns the reports of all ranks on the step before the last agreement; some may be invalid.
@@ -158,16 +158,16 @@ class Lockstep final : public SchedulerHooks {
   // Makes this rank ask to stop, from the next agreement on.
   void ask_to_end() { asks_to_end_ = true; }
   // Returns true if steps should overlap from the next one on, as the lead says in its votes.
-  bool steps_overlap() const { return steps_overlap_; }
+  bool steps_overlap() const { return agreed_.steps_overlap; }
   // Says whether another thread computes the steps that were agreed on, and opens them in the
   // pulse; while it does, it has the exchange (carrier()).
   void set_overlapped(bool overlapped) { is_overlapped_ = overlapped; }
   // Returns what carries the votes of this rank and lends the exchange to passes.
   VoteCarrier& carrier() { return carrier_; }
   // Returns how long the step that was agreed on may take before the rank counts as hung.
-  Duration hung_after() const;
+  Duration hung_after() const { return times_.hung_after(agreed_.pass.phase); }
   // Notes how long a step of this mode took, if another thread computes.
-  void note_took(Phase phase, Duration took);
+  void note_took(Phase phase, Duration took) { times_.note(phase, took); }
 
   // True between begin_agreement() and finish_agreement().
   bool is_under_way() const { return under_way_; }
@@ -205,6 +205,33 @@ class Lockstep final : public SchedulerHooks {
     std::atomic<int64_t> num_tokens{0};
   };
 
+  // The result of the last agreement.
+  struct Agreed {
+    PassSpec pass;
+    Plan plan;
+    bool is_trial = false, steps_overlap = false;
+    std::array<PassSpec, kMaxDrafts> module_passes;
+    int num_module_passes = 0;
+    bool computes = false;   // some rank has rows
+    bool extends = false;    // some rank computes rows of prompts
+    bool may_begin = false;  // this rank may begin prompts
+    bool ends = false, all_end = false;
+  };
+  // The times of steps, by which a step counts as hung.
+  class StepTimes {
+   public:
+    void begin(TimePoint now) { begin_ = now; }
+    // Notes the time of the step that began last, if it is not noted yet.
+    void end(Phase phase, TimePoint now);
+    void note(Phase phase, Duration took) { last_.at(static_cast<size_t>(phase)) = took; }
+    void forget_begin() { begin_.reset(); }
+    Duration hung_after(Phase phase) const;
+
+   private:
+    std::optional<TimePoint> begin_;               // begin of the running step, if it has rows
+    std::array<std::optional<Duration>, 2> last_;  // by phase
+  };
+
   void start(const StepProposal& proposal);
   void open_step();
   Result<void> exchange_votes(const StepProposal& now);
@@ -215,7 +242,6 @@ class Lockstep final : public SchedulerHooks {
   void adopt_plan(const StepVote& planner);
   void adopt_module_passes(int wanted, Phase phase_before);
   void forget_loads();
-  void note_step_time();
   static bool has_rows(const NextStepForecast& work) {
     return work.num_decoding > 0 || work.begins || work.continues;
   }
@@ -223,14 +249,11 @@ class Lockstep final : public SchedulerHooks {
   const Options options_;
   Transport* transport_ = nullptr;
   AllToAll* exchange_ = nullptr;
-  PassSpec pass_;  // agreed on, as are the next two
-  Plan plan_;
-  bool is_trial_ = false, steps_overlap_ = false, is_overlapped_ = false;
-  std::array<PassSpec, kMaxDrafts> module_passes_;
-  int num_module_passes_ = 0;
+  Agreed agreed_;
+  bool is_overlapped_ = false;
   uint64_t num_unknown_plans_ = 0;
-  bool under_way_ = false, computes_ = false, may_begin_ = false, extends_ = false;
-  bool asks_to_end_ = false, has_asked_ = false, ends_ = false, all_end_ = false;
+  bool under_way_ = false;
+  bool asks_to_end_ = false, has_asked_ = false;  // from now on; in the last agreement
   std::atomic<int> stopping_peer_{-1};
   std::optional<Error> error_;
   int bad_peer_ = -1;  // rank whose vote could not be read
@@ -244,8 +267,7 @@ class Lockstep final : public SchedulerHooks {
   std::vector<StepReport> reports_;    // [ranks]
   std::vector<BalanceVote> balances_;  // [ranks]
   VoteCarrier carrier_;
-  std::optional<TimePoint> step_begin_;                // begin of the running step, if it has rows
-  std::array<std::optional<Duration>, 2> step_times_;  // time of the last step, by phase
+  StepTimes times_;
 };
 
 }  // namespace hocket

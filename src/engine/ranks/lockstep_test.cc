@@ -138,9 +138,9 @@ TEST(LockstepDeathTest, ABatchBeyondWhatWasAgreedIsABug) {
   LockstepRank v(hub, *end);
   ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
   EXPECT_DEATH(v.lockstep.any_rank_computes({.mode = ForwardMode::extend, .num_rows = 3}),
-               "extends_");
+               "agreed_.extends");
   ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
-  EXPECT_DEATH(v.lockstep.any_rank_computes(kAnswers), "computes_");
+  EXPECT_DEATH(v.lockstep.any_rank_computes(kAnswers), "agreed_.computes");
 }
 
 TEST(Lockstep, AllStopWhenAllAskTo) {

@@ -141,29 +141,30 @@ Result<void> Runner::open_files(const ServerSettings& settings) {
   if (format == "dummy") return {};
   if (format != "auto")
     return fail(ErrorCode::bad_value, "--load-format {} is not one of auto, dummy", format);
-  HOCKET_TRY(source_, open_model_weights(settings.model.model_path, choice_.model.moe));
-  if (settings.model.max_mtp_modules > 0 || holds_modules(choice_.model, *source_)) return {};
+  HOCKET_TRY(weights_.source, open_model_weights(settings.model.model_path, choice_.model.moe));
+  if (settings.model.max_mtp_modules > 0 || holds_modules(choice_.model, *weights_.source))
+    return {};
   HOCKET_TRY(const SettingChange change, leave_modules(settings.speculation, choice_.model));
   info_.changes.push_back(change);
   return {};
 }
 
 Result<void> Runner::make_plan(const ServerSettings& settings) {
-  HOCKET_TRY(const MeasuredWeights weights, measure_weights(choice_, source_.get()));
-  weight_fingerprint_ = weights.fingerprint;
+  HOCKET_TRY(const MeasuredWeights weights, measure_weights(choice_, weights_.source.get()));
+  weights_.fingerprint = weights.fingerprint;
   // All ranks plan with the weights of the rank that holds most, so that they choose equal limits.
   MeasuredWeights most = weights;
   if (placement_) {
     ModelChoice fullest = choice_;
     fullest.experts = placement_->held_by(placement_->first().fullest_rank());
     if (fullest.experts[0].size() > choice_.experts[0].size()) {
-      HOCKET_TRY(most, measure_weights(fullest, source_.get()));
+      HOCKET_TRY(most, measure_weights(fullest, weights_.source.get()));
     }
   }
   int64_t moving_bytes = 0;
   if (placement_ && settings.parallel.moves_experts()) {
-    HOCKET_TRY(expert_bytes_, largest_expert_bytes(choice_, source_.get()));
-    moving_bytes = expert_bytes_ * moving_places(settings, choice_.model, *placement_);
+    HOCKET_TRY(weights_.expert_bytes, largest_expert_bytes(choice_, weights_.source.get()));
+    moving_bytes = weights_.expert_bytes * moving_places(settings, choice_.model, *placement_);
   }
   MemoryQuestion question = memory_question(settings, choice_);
   question.weight_bytes = most.bytes;
@@ -181,7 +182,7 @@ Result<void> Runner::make_plan(const ServerSettings& settings) {
 
 Result<void> Runner::load_weights(const Options& options) {
   WeightLoader::Options load = choice_.loader_options();
-  load.source = source_.get();
+  load.source = weights_.source.get();
   load.seed = options.settings.model.dummy_seed;
   load.bytes = plan_.weight_bytes;
   load.workers = workers_.get();
@@ -190,13 +191,14 @@ Result<void> Runner::load_weights(const Options& options) {
   if (kept) load.packed = map_weights(*kept);
   HOCKET_TRY(WeightLoader loader, WeightLoader::loading(std::move(load)));
   HOCKET_TRY(model_, load_held(choice_, loader));
-  weights_ = loader.take_memory();
-  std::ranges::move(weight_changes(choice_, loader, source_.get()),
+  weights_.memory = loader.take_memory();
+  std::ranges::move(weight_changes(choice_, loader, weights_.source.get()),
                     std::back_inserter(info_.changes));
-  if (plan_.moving_bytes > 0 && source_) source_identity_ = source_->identity();
-  source_.reset();
+  if (plan_.moving_bytes > 0 && weights_.source)
+    weights_.source_identity = weights_.source->identity();
+  weights_.source.reset();
   HOCKET_TRY_VOID(announce_blocks(choice_, options.settings.model.model_path, info_.changes));
-  if (kept && !packed_) write_weight_cache(*kept);
+  if (kept && !weights_.mapped) write_weight_cache(*kept);
   return {};
 }
 
@@ -204,7 +206,7 @@ Result<void> Runner::load_weights(const Options& options) {
 // none.
 std::optional<Runner::WeightCacheFile> Runner::weight_cache_file(const ModelSettings& settings) {
   if (settings.weight_cache.empty()) return std::nullopt;
-  const auto identity = source_ ? source_->identity() : std::nullopt;
+  const auto identity = weights_.source ? weights_.source->identity() : std::nullopt;
   if (!identity) {
     info_.changes.push_back({.flag = "--weight-cache",
                              .from = settings.weight_cache,
@@ -212,7 +214,7 @@ std::optional<Runner::WeightCacheFile> Runner::weight_cache_file(const ModelSett
                              .why = "random weights are made anew, never kept"});
     return std::nullopt;
   }
-  const PackedKey key{weight_fingerprint_, *identity, plan_.weight_bytes};
+  const PackedKey key{weights_.fingerprint, *identity, plan_.weight_bytes};
   const auto model = std::filesystem::weakly_canonical(settings.model_path).filename().string();
   return WeightCacheFile{.folder = settings.weight_cache,
                          .path = PackedFile::path_in(settings.weight_cache, model, key),
@@ -226,15 +228,15 @@ const std::byte* Runner::map_weights(const WeightCacheFile& kept) {
               opened.error().message);
     return nullptr;
   }
-  packed_ = *std::move(opened);
-  log::info("weights: {} mapped from {}", show_bytes(packed_->bytes()), kept.path.string());
-  return packed_->data();
+  weights_.mapped = *std::move(opened);
+  log::info("weights: {} mapped from {}", show_bytes(weights_.mapped->bytes()), kept.path.string());
+  return weights_.mapped->data();
 }
 
 void Runner::write_weight_cache(const WeightCacheFile& kept) {
   const auto started = std::chrono::steady_clock::now();
-  const auto written = PackedFile::write(kept.path, kept.key,
-                                         {weights_.data(), static_cast<size_t>(weights_.bytes())});
+  const auto written = PackedFile::write(
+      kept.path, kept.key, {weights_.memory.data(), static_cast<size_t>(weights_.memory.bytes())});
   if (!written) {
     const std::string why = fmt::format("{} ({})", written.error().message, written.error().fix);
     info_.changes.push_back(
@@ -244,7 +246,7 @@ void Runner::write_weight_cache(const WeightCacheFile& kept) {
       log::warning("weights of rank {} are not kept: {}", seat_->rank, why);
   } else if (*written) {
     log::info("weights: {:.2f} GB written to {} in {:.1f} s; the next start maps them",
-              weights_.bytes() / 1e9, kept.path.string(),
+              weights_.memory.bytes() / 1e9, kept.path.string(),
               to_seconds(std::chrono::steady_clock::now() - started));
   } else {
     log::info("weights: another process is writing {}", kept.path.string());
@@ -318,7 +320,7 @@ Result<void> Runner::make_memory(int page_tokens) {
                                            plan_.num_states, plan_.num_blocks}));
   }
   if (plan_.moving_bytes > 0) {
-    HOCKET_TRY(moving_memory_, Buffer::allocate(plan_.moving_bytes));
+    HOCKET_TRY(weights_.moving_memory, Buffer::allocate(plan_.moving_bytes));
   }
   HOCKET_TRY(work_, WorkBuffers::create(choice_.model, choice_.dtype, plan_.work));
   const ScratchNeed need = choice_.scratch_need(max_rows_of_ranks(plan_.work), page_tokens);

@@ -92,18 +92,19 @@ class Runner {
   // The weights of the experts of a layer, as its placement has them here.
   std::span<const ExpertWeights> experts(int layer) const { return model_->experts(layer); }
   // Returns what the model's files were when they were loaded (WeightSource::identity()).
-  std::optional<uint64_t> source_identity() const { return source_identity_; }
+  std::optional<uint64_t> source_identity() const { return weights_.source_identity; }
   // Gives the memory for experts that are loaded while serving: moving_bytes of the plan.
-  Buffer take_moving_memory() { return std::move(moving_memory_); }
+  Buffer take_moving_memory() { return std::move(weights_.moving_memory); }
   // Returns the bytes of the largest expert; 0 unless experts move.
-  int64_t expert_bytes() const { return expert_bytes_; }
+  int64_t expert_bytes() const { return weights_.expert_bytes; }
   // True if the weights are those in the file of --weight-cache.
-  bool maps_weights() const { return packed_.has_value(); }
+  bool maps_weights() const { return weights_.mapped.has_value(); }
   // True if the bytes are in the model's own memory, which place() lets others use, and not in the
   // file of --weight-cache.
   bool owns(const void* bytes) const {
     const auto* const at = static_cast<const std::byte*>(bytes);
-    return at >= weights_.data() && at < weights_.data() + weights_.bytes();
+    const Buffer& memory = weights_.memory;
+    return at >= memory.data() && at < memory.data() + memory.bytes();
   }
   Backend& backend() { return *backend_; }
   WorkerPool& workers() { return *workers_; }
@@ -170,23 +171,28 @@ class Runner {
   ExpertParallelDispatcher::Options dispatcher_options() const;
   void describe(const ServerSettings& settings);
 
+  // The packed weights, and what is known of the model's files.
+  struct Weights {
+    std::unique_ptr<WeightSource> source;  // until the weights are loaded
+    std::optional<uint64_t> source_identity;
+    uint64_t fingerprint = 0;  // hash of how they are packed
+    Buffer memory;             // empty if `mapped` has them (--weight-cache)
+    std::optional<PackedFile> mapped;
+    Buffer moving_memory;      // until take_moving_memory()
+    int64_t expert_bytes = 0;  // bytes of the largest expert; 0 unless experts move
+  };
+
   std::optional<RankConfig> seat_;
   Machine machine_;
   ModelChoice choice_;
   OverlapSettings overlap_;
   double cut_threshold_ = 0;  // SplitOptions::cut_threshold
-  int64_t expert_bytes_ = 0;
-  std::unique_ptr<WeightSource> source_;  // until the weights are loaded
   EngineInfo info_;
   MemoryPlan plan_;
   std::vector<int> cpus_;  // cpus that the workers are pinned to; empty: any
   std::unique_ptr<WorkerPool> workers_;
   std::optional<Backend> backend_;
-  std::optional<uint64_t> source_identity_;
-  uint64_t weight_fingerprint_ = 0;  // hash of how the weights are packed
-  Buffer weights_;                   // empty if packed_ has them (--weight-cache)
-  Buffer moving_memory_;             // until take_moving_memory()
-  std::optional<PackedFile> packed_;
+  Weights weights_;
   std::optional<Model> model_;
   std::optional<Placements> placement_;  // null for the only rank
   std::unique_ptr<AllToAll> exchange_;   // null for the only rank

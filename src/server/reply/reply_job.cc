@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kChoiceBytes = 4096;    // a choice without text: its objects, its parser
 constexpr int64_t kHeldStep = 16 << 10;   // bytes that are counted at once
-constexpr size_t kPendingRoom = 64;       // outputs that are counted at once
+constexpr int64_t kPendingRoom = 64;      // outputs that are counted at once
 constexpr int64_t kIdTextBytes = 8;       // one token's id, as digits and a comma
 constexpr int64_t kRoutedTextBytes = 16;  // one expert's number, as bytes and in base64
 
@@ -65,7 +65,7 @@ ReplyService::Job::Job(const std::shared_ptr<HttpExchange>& to, PreparedRequest&
       held(answer.prepared.request.memory),
       bytes_of(static_cast<size_t>(num_choices(answer.prepared))),
       generated(bytes_of.size()),
-      held_pending(answer.prepared.request.memory) {
+      pending(answer.prepared.request.memory) {
   const GenerationRequest& request = answer.prepared.request;
   if (request.stream) stream.emplace(exchange);
   for (size_t p = 0; p < request.prompts.size(); ++p) {
@@ -174,17 +174,26 @@ void ReplyService::Job::end_meter() const {
     meter->end();
 }
 
-void ReplyService::Job::add_pending(size_t choice, RequestOutput&& output) {
-  if (refused) return;
-  if (pending.size() == pending_room) {
-    const auto each =
-        static_cast<int64_t>(sizeof(PendingOutput)) + logprob_bytes(prompt_of(choice).sampling);
-    if (auto room = held_pending.grow(static_cast<int64_t>(kPendingRoom) * each); !room)
-      refused = std::move(room).error();
+int64_t ReplyService::Job::pending_bytes(size_t choice) const {
+  return static_cast<int64_t>(sizeof(PendingOutputs::Output)) +
+         logprob_bytes(prompt_of(choice).sampling);
+}
+
+void PendingOutputs::add(size_t choice, RequestOutput&& output, int64_t bytes) {
+  if (refused_) return;
+  if (outputs_.size() == num_counted_) {
+    if (auto room = held_.grow(kPendingRoom * bytes); !room)
+      refused_ = std::move(room).error();
     else
-      pending_room += kPendingRoom;
+      num_counted_ += kPendingRoom;
   }
-  if (!refused) pending.push_back({choice, std::move(output)});
+  if (!refused_) outputs_.push_back({choice, std::move(output)});
+}
+
+PendingOutputs::Output PendingOutputs::take_first() {
+  Output first = std::move(outputs_.front());
+  outputs_.pop_front();
+  return first;
 }
 
 }  // namespace hocket

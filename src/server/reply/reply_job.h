@@ -9,6 +9,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/mutex.h"
@@ -21,6 +22,33 @@
 
 namespace hocket {
 
+// The outputs of one job that wait for its turn.   Thread: `reply`.
+class PendingOutputs {
+ public:
+  struct Output {
+    size_t choice;
+    RequestOutput output;
+  };
+  explicit PendingOutputs(std::shared_ptr<RequestMemory> memory) : held_(std::move(memory)) {}
+
+  // Adds an output of `bytes`, or none if the request may hold no more memory (refused()).
+  void add(size_t choice, RequestOutput&& output, int64_t bytes);
+  bool empty() const { return outputs_.empty(); }
+  Output take_first();
+  void clear() { outputs_.clear(); }
+  const std::optional<Error>& refused() const { return refused_; }
+  // Notes that an allocation failed; the next turn fails the job.
+  void set_lost() { lost_ = true; }
+  bool lost() const { return lost_; }
+
+ private:
+  std::deque<Output> outputs_;
+  HeldBytes held_;
+  size_t num_counted_ = 0;  // number of outputs that held_ covers
+  std::optional<Error> refused_;
+  bool lost_ = false;
+};
+
 struct ReplyService::Job {
   Job(const std::shared_ptr<HttpExchange>& to, PreparedRequest&& prepared,
       std::shared_ptr<RequestRecorder> given_recorder);
@@ -31,6 +59,8 @@ struct ReplyService::Job {
   // Returns the bytes that the answer holds before its first token, besides
   // PreparedRequest::held.
   int64_t bytes_at_begin() const;
+  // Returns the bytes of one output of a choice while it waits for the job's turn.
+  int64_t pending_bytes(size_t choice) const;
   // Counts the bytes of this choice in the request's memory. Errors: those of RequestMemory::take.
   Result<void> count(size_t index);
   // Returns the tokens of a choice that need not be computed again: those that the client has,
@@ -76,18 +106,9 @@ struct ReplyService::Job {
   std::vector<std::atomic<int>> generated;  // one per choice: tokens.   Thread: any
 
   // Only the thread `reply` uses the members below, without the lock.
-  struct PendingOutput {  // it waits for the job's turn
-    size_t choice;
-    RequestOutput output;
-  };
-  void add_pending(size_t choice, RequestOutput&& output);
-  std::deque<PendingOutput> pending;
-  HeldBytes held_pending;
-  size_t pending_room = 0;       // number of outputs that held_pending covers
-  std::optional<Error> refused;  // set: the request may hold no more memory
-  bool pending_lost = false;     // an allocation failed; the next turn fails the job
-  bool in_line = false;          // in one of the service's lines
-  ClientRest rest;               // while waits_for_client()
+  PendingOutputs pending;
+  bool in_line = false;  // in one of the service's lines
+  ClientRest rest;       // while waits_for_client()
 };
 
 }  // namespace hocket

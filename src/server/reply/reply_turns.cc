@@ -47,9 +47,9 @@ void ReplyService::hand_out(RequestOutput&& output) {
   }
   Job& job = *to.job;
   try {
-    job.add_pending(to.choice, std::move(output));
+    job.pending.add(to.choice, std::move(output), job.pending_bytes(to.choice));
   } catch (...) {
-    job.pending_lost = true;  // its next turn fails the job
+    job.pending.set_lost();  // its next turn fails the job
   }
   if (job.in_line) return;
   job.in_line = true;
@@ -122,8 +122,8 @@ void ReplyService::turn(const JobPtr& job) {
 
 // Does a small piece of a job's work. Returns false if there was none.
 bool ReplyService::step(Job& job) {
-  if (!job.over && job.refused) fail_job(job, *job.refused);
-  if (!job.over && job.pending_lost) throw std::bad_alloc();
+  if (!job.over && job.pending.refused()) fail_job(job, *job.pending.refused());
+  if (!job.over && job.pending.lost()) throw std::bad_alloc();
   if (job.over) {
     job.pending.clear();
     return false;
@@ -133,9 +133,8 @@ bool ReplyService::step(Job& job) {
     return true;
   }
   if (job.pending.empty()) return false;
-  Job::PendingOutput pending = std::move(job.pending.front());
-  job.pending.pop_front();
-  take(job, pending.choice, std::move(pending.output));
+  PendingOutputs::Output first = job.pending.take_first();
+  take(job, first.choice, std::move(first.output));
   return true;
 }
 
