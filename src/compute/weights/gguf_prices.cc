@@ -12,13 +12,16 @@
 namespace hocket {
 namespace {
 
-// Matrices that are never under scales in memory: embedding, head, gates, kv_b_proj.
-bool stays_plain(std::string_view name) {
-  if (name == "output.weight") return true;
+// How the loader treats a matrix: embedding, gates and kv_b_proj are never under scales in memory,
+// the head only in int8.
+Product::Quantized quantized_of(std::string_view name) {
+  if (name == "output.weight") return Product::Quantized::to_int8;
   constexpr std::string_view kPlain[] = {"token_embd.weight", "_inp.weight",
                                          "_inp_shexp.weight", "attn_kv_b.weight",
                                          "attn_k_b.weight",   "attn_v_b.weight"};
-  return std::ranges::any_of(kPlain, [&](std::string_view end) { return name.ends_with(end); });
+  return std::ranges::any_of(kPlain, [&](std::string_view end) { return name.ends_with(end); })
+             ? Product::Quantized::never
+             : Product::Quantized::allowed;
 }
 
 // Bytes of `numbers` numbers, with their scales and zeros.
@@ -41,14 +44,14 @@ int64_t bytes_in_memory(MatrixFormat format, int64_t numbers) {
 }  // namespace
 
 std::vector<GgufPrice> gguf_prices(const GgufFile& file, WeightFormat quantize) {
+  const WeightLoader::Options options{.quantize = quantize};
   std::map<std::pair<std::string_view, std::string>, GgufPrice> prices;
   for (const GgufFile::Part& part : file.parts())
     for (const auto& [name, tensor] : part.header.tensors) {
       if (tensor.type->block == 1 || tensor.shape.size() < 2) continue;
-      MatrixFormat format = stays_plain(name) ? MatrixFormat{} : format_of_blocks(tensor.type->id);
-      const MatrixFormat held = format;
-      if (held.is_scaled())
-        format = format_asked(held, quantize, static_cast<int>(tensor.shape.back()));
+      const MatrixFormat held = format_of_blocks(tensor.type->id);
+      const MatrixFormat format = format_in_memory(
+          options, held, static_cast<int>(tensor.shape.back()), quantized_of(name));
       std::string words(weight_format_name(format.format));
       if (format.is_scaled()) words += fmt::format(" in groups of {}", format.group);
       GgufPrice& price = prices[{tensor.type->name, words}];
