@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -49,9 +50,34 @@ void read_rope(Reader& reader, Json& config) {
         gguf_decimal(static_cast<float>(*multiplier * 10));
 }
 
+// Tokens that end a message in some family. Many files name one of theirs only.
+constexpr std::string_view kEnds[] = {
+    "<|eot_id|>",    "<|eom_id|>",    "<|im_end|>", "<|end|>", "<|return|>",
+    "<|call|>",      "<end_of_turn>", "<turn|>",    "<eos>",   "<|tool_response>",
+    "<|endoftext|>", "<EOT>",         "[EOT]",      "[EOS]",   "<|end_of_text|>",
+};
+
+// Returns the first tokens that are one of kEnds, by their text.
+std::map<std::string_view, int64_t> ends_by_text(const GgufMetadata& metadata, int64_t vocab) {
+  constexpr double kControl = 3;
+  const auto tokens = metadata.texts("tokenizer.ggml.tokens");
+  const auto kinds = metadata.numbers("tokenizer.ggml.token_type");
+  std::map<std::string_view, int64_t> found;
+  if (!tokens || !kinds) return found;
+  const size_t count = std::min({tokens->size(), kinds->size(), static_cast<size_t>(vocab)});
+  for (size_t id = 0; id < count; ++id)
+    if ((*kinds)[id] == kControl && std::ranges::find(kEnds, (*tokens)[id]) != std::end(kEnds))
+      found.emplace((*tokens)[id], id);
+  return found;
+}
+
 // Tokens that end an answer.
-std::vector<int64_t> end_ids(const GgufMetadata& metadata) {
+std::vector<int64_t> end_ids(const GgufMetadata& metadata, int64_t vocab) {
+  auto by_text = ends_by_text(metadata, vocab);
+  // With channels, a message that is not the last one ends with <|end|>.
+  if (by_text.contains("<|return|>") && by_text.contains("<|call|>")) by_text.erase("<|end|>");
   std::set<int64_t> ids;
+  for (const auto& [text, id] : by_text) ids.insert(id);
   for (const std::string_view name : {"eos", "eot", "eom"})
     if (const auto id = metadata.integer(fmt::format("tokenizer.ggml.{}_token_id", name)))
       ids.insert(*id);
@@ -75,7 +101,7 @@ void read_common(Reader& reader, Json& config) {
   if (const auto width = reader.integer("feed_forward_length"))
     config["intermediate_size"] = *width;
   const GgufMetadata& metadata = reader.file().metadata();
-  config["eos_token_id"] = end_ids(metadata);
+  config["eos_token_id"] = end_ids(metadata, embedding.tensor->shape[0]);
   if (const auto id = metadata.integer("tokenizer.ggml.bos_token_id")) config["bos_token_id"] = *id;
   read_rope(reader, config);
 }
@@ -330,6 +356,20 @@ Result<std::string> gguf_config_json(const GgufFile& file) {
     return fail(std::move(e));
   }
   return config.dump();
+}
+
+std::string gguf_generation_json(const GgufFile& file) {
+  constexpr std::pair<std::string_view, std::string_view> kKeys[] = {
+      {"temp", "temperature"},
+      {"top_p", "top_p"},
+      {"min_p", "min_p"},
+      {"penalty_repeat", "repetition_penalty"}};
+  Json json = Json::object();
+  for (const auto& [key, folder] : kKeys)
+    if (const auto value = file.metadata().number(fmt::format("general.sampling.{}", key)))
+      json[folder] = gguf_decimal(*value);
+  if (const auto top_k = file.metadata().integer("general.sampling.top_k")) json["top_k"] = *top_k;
+  return json.dump();
 }
 
 }  // namespace hocket

@@ -13,6 +13,9 @@ namespace hocket {
 // kBadGguf (a missing value).
 Result<std::string> gguf_config_json(const GgufFile& file);
 
+// The sampling defaults that the metadata hold, as a generation_config.json.
+std::string gguf_generation_json(const GgufFile& file);
+
 // Returns the architectures that can be read: "llama, qwen2, ...".
 std::string gguf_architectures();
 

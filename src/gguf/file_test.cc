@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "gguf/config.h"
 #include "gguf/testing.h"
@@ -165,6 +166,88 @@ TEST_F(GgufFileTest, ATokenizerThatContradictsItselfIsRefused) {
   EXPECT_THAT(open({"a", "\xff"}, {1, 1}), HasSubstr("not UTF-8"));
   const std::string long_token(20'000, 'a');
   EXPECT_THAT(open({"a", long_token}, {1, 1}), HasSubstr("larger than 1048576 tokens of 16384"));
+}
+
+TEST_F(GgufFileTest, Llama3AndTekkenBeginTextsWithBos) {
+  const auto processor = [&](std::string_view pre, std::initializer_list<bool> asked) {
+    GgufText text;
+    text.counts(0, 6 + asked.size())
+        .text_value("tokenizer.ggml.model", "gpt2")
+        .text_value("tokenizer.ggml.pre", pre)
+        .texts_value("tokenizer.ggml.tokens", {"a", "<bos>", "<eos>"})
+        .texts_value("tokenizer.ggml.merges", {})
+        .u32_value("tokenizer.ggml.bos_token_id", 1)
+        .u32_value("tokenizer.ggml.eos_token_id", 2);
+    const char* key = "tokenizer.ggml.add_bos_token";
+    for (const bool value : asked) {
+      text.flag_value(key, value);
+      key = "tokenizer.ggml.add_eos_token";
+    }
+    const auto file = GgufFile::open(write("b.gguf", text));
+    const auto json = nlohmann::json::parse(gguf_tokenizer_json(**file).value());
+    std::string parts;
+    if (!json["post_processor"].is_null())
+      for (const auto& part : json["post_processor"]["single"])
+        parts += part.contains("Sequence") ? "A" : part["SpecialToken"]["id"].get<std::string>();
+    return parts;
+  };
+  for (const char* pre : {"llama-bpe", "llama3", "llama-v3", "tekken"})
+    EXPECT_EQ(processor(pre, {}), "<bos>A") << pre;
+  EXPECT_EQ(processor("qwen2", {}), "");
+  EXPECT_EQ(processor("llama-bpe", {false}), "");
+  EXPECT_EQ(processor("qwen2", {false, true}), "A<eos>");
+  EXPECT_EQ(processor("qwen2", {true, true}), "<bos>A<eos>");
+}
+
+TEST_F(GgufFileTest, ChatTemplatesAreThoseOfTheFolder) {
+  const auto template_of = [&](std::vector<std::string_view> variants, bool listed) {
+    GgufText text;
+    text.counts(0, 3 + variants.size() + (listed ? 1 : 0))
+        .texts_value("tokenizer.ggml.tokens", {"a"})
+        .texts_value("tokenizer.ggml.merges", {})
+        .text_value("tokenizer.chat_template", "usual");
+    for (const std::string_view name : variants)
+      text.text_value("tokenizer.chat_template." + std::string(name), name);
+    if (listed) text.texts_value("tokenizer.chat_templates", variants);
+    const auto file = GgufFile::open(write("c.gguf", text));
+    const auto json = nlohmann::json::parse(gguf_tokenizer_config_json(**file).value());
+    if (json["chat_template"].is_string()) return json["chat_template"].get<std::string>();
+    std::string all;
+    for (const auto& one : json["chat_template"])
+      all += one["name"].get<std::string>() + "=" + one["template"].get<std::string>() + " ";
+    return all;
+  };
+  EXPECT_EQ(template_of({}, false), "usual");
+  EXPECT_EQ(template_of({"tool_use"}, false), "default=usual tool_use=tool_use ");
+  EXPECT_EQ(template_of({"rag"}, true), "default=usual rag=rag ");
+  EXPECT_EQ(template_of({"rag", "tool_use"}, true), "default=usual rag=rag tool_use=tool_use ");
+}
+
+// Files may name one token that ends answers, though the model has several.
+TEST_F(GgufFileTest, TokensThatEndMessagesAreFoundByTheirText) {
+  const auto ends = [&](const std::vector<std::string_view>& tokens) {
+    GgufText text;
+    text.counts(1, 11).text_value("general.architecture", "qwen2");
+    for (const char* key :
+         {"embedding_length", "block_count", "attention.head_count", "attention.head_count_kv",
+          "context_length", "attention.key_length", "attention.value_length"})
+      text.u32_value(std::string("qwen2.") + key, 1);
+    text.u32_value("tokenizer.ggml.eos_token_id", 0)
+        .texts_value("tokenizer.ggml.tokens", tokens)
+        .i32s_value("tokenizer.ggml.token_type", {1, 3, 3, 3, 1, 3})
+        .tensor("token_embd.weight", {8, 5}, 0, 0);
+    const auto file = GgufFile::open(write("e.gguf", text.data(160)));
+    EXPECT_TRUE(file.has_value()) << file.error().message;
+    const auto config = gguf_config_json(**file);
+    EXPECT_TRUE(config.has_value()) << config.error().message;
+    return nlohmann::json::parse(*config)["eos_token_id"].get<std::vector<int>>();
+  };
+  using Ids = std::vector<int>;
+  // The fifth is a common text, the sixth is beyond the embedding.
+  EXPECT_EQ(ends({"a", "<|im_end|>", "<x>", "<turn|>", "<|eot_id|>", "<|eom_id|>"}),
+            (Ids{0, 1, 3}));
+  EXPECT_EQ(ends({"a", "<|end|>", "<|call|>", "<x>", "b", "c"}), (Ids{0, 1, 2}));
+  EXPECT_EQ(ends({"a", "<|end|>", "<|call|>", "<|return|>", "b", "c"}), (Ids{0, 2, 3}));
 }
 
 TEST_F(GgufFileTest, AFolderOrAPipeIsNoModel) {

@@ -9,6 +9,8 @@ namespace {
 
 constexpr uint64_t kMaxKeyBytes = 1024, kMaxNameBytes = 256;
 constexpr uint64_t kMaxAxes = 4;
+// Published files have some thousand tensors and some hundred values; each takes memory.
+constexpr uint64_t kMaxTensors = 1 << 18, kMaxValues = 1 << 16;
 constexpr uint64_t kMaxList = 1 << 24;  // entries of a list
 constexpr int64_t kMaxAlignment = 1 << 20;
 constexpr int64_t kDefaultAlignment = 32;
@@ -167,9 +169,9 @@ Result<void> GgufHeaderReader::read_value(std::string_view key) {
 
 Result<void> GgufHeaderReader::read_metadata(uint64_t count) {
   constexpr uint64_t kMinEntryBytes = 8 + 4 + 1;  // bytes of the shortest entry
-  if (count > remaining() / kMinEntryBytes)
-    return broken("the header claims {} values, more than its {} bytes can hold", count,
-                  remaining());
+  if (count > remaining() / kMinEntryBytes || count > kMaxValues)
+    return broken("the header claims {} values, more than {}, or than its {} bytes can hold", count,
+                  kMaxValues, remaining());
   for (uint64_t i = 0; i < count; ++i) {
     HOCKET_TRY(const auto key, take_text(kMaxKeyBytes, "a key"));
     HOCKET_TRY_VOID(read_value(key));
@@ -210,9 +212,9 @@ Result<GgufTensor> GgufHeaderReader::read_tensor(std::string_view name) {
 
 Result<void> GgufHeaderReader::read_tensors(uint64_t count) {
   constexpr uint64_t kMinEntryBytes = 8 + 4 + 8 + 4 + 8;  // bytes of the shortest entry
-  if (count > remaining() / kMinEntryBytes)
-    return broken("the header claims {} tensors, more than its {} bytes can hold", count,
-                  remaining());
+  if (count > remaining() / kMinEntryBytes || count > kMaxTensors)
+    return broken("the header claims {} tensors, more than {}, or than its {} bytes can hold",
+                  count, kMaxTensors, remaining());
   for (uint64_t i = 0; i < count; ++i) {
     HOCKET_TRY(const auto name, take_text(kMaxNameBytes, "a tensor's name"));
     HOCKET_TRY(GgufTensor tensor, read_tensor(name));

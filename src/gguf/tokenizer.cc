@@ -51,20 +51,22 @@ struct PreTokenizer {
   std::span<const std::string_view> splits;  // one after the other
   bool composes = false;                     // NFC before all
   bool ignore_merges = false;                // a piece that is a token is taken whole
+  bool adds_bos = false;                     // unless the file says otherwise
 };
 constexpr PreTokenizer kPreTokenizers[] = {
-    {"llama-bpe", kLlama3, false, true},
-    {"llama3", kLlama3, false, true},
-    {"llama-v3", kLlama3, false, true},
+    {"llama-bpe", kLlama3, false, true, true},
+    {"llama3", kLlama3, false, true, true},
+    {"llama-v3", kLlama3, false, true, true},
     {"glm4", kLlama3},
     {"chatglm-bpe", kLlama3},
     {"qwen2", kQwen2, true},
+    {"deepseek-r1-qwen", kQwen2, true},
     {"qwen35", kQwen35, true},
     {"deepseek-v3", kDeepseekV3},
     {"gpt-4o", kO200k},
     {"llama4", kO200k},
     {"minimax-m2", kO200k},
-    {"tekken", kTekken, false, true},
+    {"tekken", kTekken, false, true, true},
 };
 
 std::unexpected<Error> bad(const GgufFile& file, const std::string& what) {
@@ -106,18 +108,39 @@ Json pre_tokenizer_json(const PreTokenizer& pre) {
   return {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
 }
 
-// Puts bos before every text.
-Json post_processor_json(std::string_view bos, int64_t id) {
-  Json special, sequence;
-  special["SpecialToken"] = {{"id", bos}, {"type_id", 0}};
+// Returns the id that tokenizer.ggml.NAME_token_id has, if it is a token.
+std::optional<size_t> id_named(const GgufFile& file, std::string_view name,
+                               std::span<const std::string_view> tokens) {
+  const auto id = file.metadata().integer(fmt::format("tokenizer.ggml.{}_token_id", name));
+  if (!id || *id < 0 || *id >= std::ssize(tokens)) return std::nullopt;
+  return static_cast<size_t>(*id);
+}
+
+// Puts bos before every text and eos behind it, as the file asks; null: neither.
+Json post_processor_json(const GgufFile& file, const PreTokenizer& pre,
+                         std::span<const std::string_view> tokens) {
+  Json special = Json::object(), single = Json::array(), sequence;
   sequence["Sequence"] = {{"id", "A"}, {"type_id", 0}};
-  Json tokens = Json::object();
-  tokens[std::string(bos)] = {
-      {"id", bos}, {"ids", Json::array({id})}, {"tokens", Json::array({std::string(bos)})}};
+  const auto add = [&](std::string_view name, bool by_itself) {
+    const auto id = id_named(file, name, tokens);
+    const auto asked = file.metadata().flag(fmt::format("tokenizer.ggml.add_{}_token", name));
+    if (!id || !asked.value_or(by_itself)) return;
+    const std::string text(tokens[*id]);
+    special[text] = {{"id", text}, {"ids", Json::array({*id})}, {"tokens", Json::array({text})}};
+    Json token;
+    token["SpecialToken"] = {{"id", text}, {"type_id", 0}};
+    single.push_back(std::move(token));
+  };
+  add("bos", pre.adds_bos);
+  single.push_back(sequence);
+  add("eos", false);
+  if (special.empty()) return nullptr;
+  Json pair = single;
+  pair.insert(std::ranges::find(pair, sequence) + 1, sequence);
   return {{"type", "TemplateProcessing"},
-          {"single", Json::array({special, sequence})},
-          {"pair", Json::array({special, sequence, sequence})},
-          {"special_tokens", std::move(tokens)}};
+          {"single", std::move(single)},
+          {"pair", std::move(pair)},
+          {"special_tokens", std::move(special)}};
 }
 
 // Published vocabularies have up to 262,144 tokens of some hundred bytes; more would let a file
@@ -148,12 +171,21 @@ Result<Vocabulary> read_vocabulary(const GgufFile& file) {
   return Vocabulary{*std::move(tokens), *std::move(merges), *std::move(kinds)};
 }
 
-// Returns the text of the token that tokenizer.ggml.NAME_token_id names.
-std::optional<std::string_view> token_named(const GgufFile& file, std::string_view name,
-                                            std::span<const std::string_view> tokens) {
-  const auto id = file.metadata().integer(fmt::format("tokenizer.ggml.{}_token_id", name));
-  if (!id || *id < 0 || *id >= std::ssize(tokens)) return std::nullopt;
-  return tokens[static_cast<size_t>(*id)];
+// The chat template, or the list of the usual one and its variants, as in tokenizer_config.json.
+Json chat_templates(const GgufMetadata& metadata) {
+  constexpr size_t kMaxVariants = 16;
+  const auto usual = metadata.text("tokenizer.chat_template");
+  if (!usual) return Json::object();
+  auto names = metadata.texts("tokenizer.chat_templates").value_or(std::vector<std::string_view>{});
+  names.resize(std::min(names.size(), kMaxVariants));
+  if (std::ranges::find(names, "tool_use") == names.end()) names.emplace_back("tool_use");
+  Json all = Json::array({Json{{"name", "default"}, {"template", *usual}}});
+  for (const std::string_view name : names)
+    if (const auto text = metadata.text(fmt::format("tokenizer.chat_template.{}", name)))
+      all.push_back({{"name", name}, {"template", *text}});
+  Json out;
+  out["chat_template"] = all.size() > 1 ? all : Json(*usual);
+  return out;
 }
 
 Result<std::string> printed(const GgufFile& file, const Json& json) try {
@@ -186,11 +218,7 @@ Result<std::string> gguf_tokenizer_json(const GgufFile& file) {
   root["normalizer"] = nullptr;
   if (pre->composes) root["normalizer"] = Json::object({{"type", "NFC"}});
   root["pre_tokenizer"] = pre_tokenizer_json(*pre);
-  root["post_processor"] = nullptr;
-  const auto bos = token_named(file, "bos", all.tokens);
-  if (bos && file.metadata().flag("tokenizer.ggml.add_bos_token").value_or(false))
-    root["post_processor"] =
-        post_processor_json(*bos, *file.metadata().integer("tokenizer.ggml.bos_token_id"));
+  root["post_processor"] = post_processor_json(file, *pre, all.tokens);
   root["decoder"] = byte_level();
   root["model"] = {{"type", "BPE"},
                    {"dropout", nullptr},
@@ -212,14 +240,8 @@ Result<std::string> gguf_tokenizer_config_json(const GgufFile& file) {
                                   {"eos", "eos_token"},
                                   {"unknown", "unk_token"},
                                   {"padding", "pad_token"}})
-    if (const auto token = token_named(file, name, all.tokens)) root[key] = *token;
-  constexpr std::string_view kTemplate = "tokenizer.chat_template";
-  const auto usual = file.metadata().text(kTemplate);
-  const auto with_tools = file.metadata().text("tokenizer.chat_template.tool_use");
-  if (usual && !with_tools) root["chat_template"] = *usual;
-  if (usual && with_tools)
-    root["chat_template"] = Json::array({Json{{"name", "default"}, {"template", *usual}},
-                                         Json{{"name", "tool_use"}, {"template", *with_tools}}});
+    if (const auto id = id_named(file, name, all.tokens)) root[key] = all.tokens[*id];
+  root.update(chat_templates(file.metadata()));
   return printed(file, root);
 }
 

@@ -12,17 +12,16 @@
 namespace hocket {
 namespace {
 
-bool is_embedding_or_head(std::string_view name) {
-  return name == "token_embd.weight" || name == "output.weight";
-}
-
-// Matrices that are never under scales in memory: gates, kv_b_proj, embedding and head in other
-// formats than those of GGUF.
-bool stays_plain(std::string_view name, MatrixFormat held) {
-  if (is_embedding_or_head(name)) return !is_of_gguf(held);
+// How the loader treats a matrix: gates and kv_b_proj are never under scales in memory, embedding
+// and head only in a format of GGUF, the head also in int8.
+Product::Quantized quantized_of(std::string_view name) {
+  if (name == "output.weight") return Product::Quantized::to_int8;
+  if (name == "token_embd.weight") return Product::Quantized::by_gguf;
   constexpr std::string_view kPlain[] = {"_inp.weight", "_inp_shexp.weight", "attn_kv_b.weight",
                                          "attn_k_b.weight", "attn_v_b.weight"};
-  return std::ranges::any_of(kPlain, [&](std::string_view end) { return name.ends_with(end); });
+  return std::ranges::any_of(kPlain, [&](std::string_view end) { return name.ends_with(end); })
+             ? Product::Quantized::never
+             : Product::Quantized::allowed;
 }
 
 // Bytes of `numbers` numbers, with their scales and zeros.
@@ -46,15 +45,14 @@ int64_t bytes_in_memory(MatrixFormat format, int64_t numbers) {
 }  // namespace
 
 std::vector<GgufPrice> gguf_prices(const GgufFile& file, WeightFormat quantize) {
+  const WeightLoader::Options options{.quantize = quantize};
   std::map<std::pair<std::string_view, std::string>, GgufPrice> prices;
   for (const GgufFile::Part& part : file.parts())
     for (const auto& [name, tensor] : part.header.tensors) {
       if (tensor.type->block == 1 || tensor.shape.size() < 2) continue;
-      MatrixFormat format = format_of_blocks(tensor.type->id);
-      if (stays_plain(name, format)) format = {};
-      const MatrixFormat held = format;
-      if (held.is_scaled() && !is_embedding_or_head(name))
-        format = format_asked(held, quantize, static_cast<int>(tensor.shape.back()));
+      const MatrixFormat held = format_of_blocks(tensor.type->id);
+      const MatrixFormat format = format_in_memory(
+          options, held, static_cast<int>(tensor.shape.back()), quantized_of(name));
       std::string words(weight_format_name(format.format));
       if (format.is_scaled()) words += fmt::format(" in groups of {}", format.group);
       GgufPrice& price = prices[{tensor.type->name, words}];

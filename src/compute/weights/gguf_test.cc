@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "compute/weights/gguf_blocks.h"
 #include "compute/weights/gguf_names.h"
+#include "compute/weights/gguf_prices.h"
 #include "compute/weights/gguf_source.h"
 #include "compute/weights/golden_folder_testing.h"
 #include "compute/weights/hf_config.h"
@@ -77,6 +79,21 @@ TEST(Gguf, ScalesThatAreNotFiniteAreRefused) {
   EXPECT_TRUE(read_scaled_blocks(type, block.data(), scaled, 0));
   block[1] = std::byte{0x7c};  // infinity
   EXPECT_FALSE(read_scaled_blocks(type, block.data(), scaled, 0));
+}
+
+// The head, in Q6_K, becomes int8 with --quantization, as the loader makes it.
+TEST(Gguf, PricesHaveTheFormatThatTheLoaderMakes) {
+  const auto file = GgufFile::open(kGolden / "gguf_qwen3moe/model.gguf");
+  ASSERT_TRUE(file.has_value()) << file.error().message;
+  const auto has_int8 = [&](WeightFormat quantize) {
+    return std::ranges::any_of(gguf_prices(**file, quantize), [](const GgufPrice& price) {
+      return price.type == "Q6_K" && price.format.starts_with("int8") && !price.keeps_values &&
+             price.memory_bytes > 512 * 256;
+    });
+  };
+  EXPECT_FALSE(has_int8(WeightFormat::bf16));
+  EXPECT_TRUE(has_int8(WeightFormat::int8));
+  EXPECT_TRUE(has_int8(WeightFormat::int4));
 }
 
 TEST(Gguf, TensorsHaveTheNamesAndShapesOfAFolder) {

@@ -271,26 +271,34 @@ std::optional<double> sampling_number(JsonFields& fields, std::string_view field
   return value;
 }
 
-Result<GenerationFile> read_generation_file(const std::filesystem::path& folder) {
-  if (!gguf_file_of(folder).empty()) return GenerationFile{};
-  const std::filesystem::path file = folder / kGenerationFile;
+// Prefixes the message of an error in a text that was made from a GGUF file.
+template <class T>
+Result<T> read_from(const std::filesystem::path& gguf, Result<T> value) {
+  if (!value)
+    value.error().message = fmt::format("{}, read as the folder that it was made from: {}",
+                                        gguf.string(), value.error().message);
+  return value;
+}
+
+// The file beside the weights, else what the metadata of a GGUF file say.
+Result<GenerationFile> read_generation_file(const std::filesystem::path& model) {
+  const std::filesystem::path gguf = gguf_file_of(model);
+  const std::filesystem::path file = (gguf.empty() ? model : gguf.parent_path()) / kGenerationFile;
   std::error_code ec;
-  if (!std::filesystem::exists(file, ec)) return GenerationFile{};
-  HOCKET_TRY(const std::string text, read_small_file(file, kMaxConfigBytes));
-  return parse_generation_config(text);
+  if (std::filesystem::exists(file, ec)) {
+    HOCKET_TRY(const std::string text, read_small_file(file, kMaxConfigBytes));
+    return parse_generation_config(text);
+  }
+  if (gguf.empty()) return GenerationFile{};
+  HOCKET_TRY(const auto opened, GgufFile::open(gguf));
+  return read_from(gguf, parse_generation_config(gguf_generation_json(*opened)));
 }
 
 Result<ModelConfig> read_gguf_config(const std::filesystem::path& path) {
   HOCKET_TRY(const auto file, GgufFile::open(path));
   HOCKET_TRY(const std::string text, gguf_config_json(*file));
-  auto model = parse_hf_config(text);
-  if (!model) {
-    Error e = std::move(model).error();
-    e.message =
-        fmt::format("{}, read as the folder that it was made from: {}", path.string(), e.message);
-    return fail(std::move(e));
-  }
-  model->quant = {.layout = QuantConfig::Layout::gguf, .most = most_blocks(*file)};
+  HOCKET_TRY(ModelConfig model, read_from(path, parse_hf_config(text)));
+  model.quant = {.layout = QuantConfig::Layout::gguf, .most = most_blocks(*file)};
   return model;
 }
 
@@ -332,9 +340,9 @@ Result<GenerationFile> parse_generation_config(std::string_view json) {
   });
 }
 
-Result<ModelConfig> read_hf_config(const std::filesystem::path& folder) {
-  if (const std::filesystem::path gguf = gguf_file_of(folder); !gguf.empty())
-    return read_gguf_config(gguf);
+namespace {
+
+Result<ModelConfig> read_folder_config(const std::filesystem::path& folder) {
   std::error_code ec;
   if (!std::filesystem::is_directory(folder, ec))
     return fail(error(ErrorCode::model_not_found, "there is no folder {}", folder.string())
@@ -344,6 +352,14 @@ Result<ModelConfig> read_hf_config(const std::filesystem::path& folder) {
   if (model.quant.layout == QuantConfig::Layout::none) {
     HOCKET_TRY(model.quant, read_quant_file(folder));
   }
+  return model;
+}
+
+}  // namespace
+
+Result<ModelConfig> read_hf_config(const std::filesystem::path& folder) {
+  const std::filesystem::path gguf = gguf_file_of(folder);
+  HOCKET_TRY(ModelConfig model, gguf.empty() ? read_folder_config(folder) : read_gguf_config(gguf));
   HOCKET_TRY(const GenerationFile generation, read_generation_file(folder));
   for (const int64_t id : generation.eos_ids)
     if (id >= model.vocab_size)
