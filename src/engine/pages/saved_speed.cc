@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kName = "prompt-speed";
 // A file with any other time of a row is not ours.
-constexpr double kMinSeconds = 1e-9, kMaxSeconds = 1e3;
+constexpr double kMinRowSeconds = 1e-9, kMaxRowSeconds = 1e3;
 
 }  // namespace
 
@@ -32,7 +32,7 @@ double load_row_seconds(const fs::path& folder) {
   const char* end = text.data() + file.gcount();
   const auto [stop, error] = std::from_chars(text.data(), end, seconds);
   const bool is_whole = error == std::errc() && stop + 1 == end && *stop == '\n';
-  return is_whole && seconds >= kMinSeconds && seconds <= kMaxSeconds ? seconds : 0;
+  return is_whole && seconds >= kMinRowSeconds && seconds <= kMaxRowSeconds ? seconds : 0;
 }
 
 bool save_row_seconds(const fs::path& folder, double seconds) {
