@@ -15,14 +15,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kName = "prompt-speed";
+constexpr const char* kSpeedFile = "prompt-speed";
 // A file with any other time of a row is not ours.
 constexpr double kMinRowSeconds = 1e-9, kMaxRowSeconds = 1e3;
 
 }  // namespace
 
 double load_row_seconds(const fs::path& folder) {
-  const fs::path path = folder / kName;
+  const fs::path path = folder / kSpeedFile;
   std::error_code problem;
   if (!fs::is_regular_file(path, problem)) return 0;
   std::array<char, 32> text{};
@@ -37,7 +37,7 @@ double load_row_seconds(const fs::path& folder) {
 
 bool save_row_seconds(const fs::path& folder, double seconds) {
   const std::string text = fmt::format("{:.3e}\n", seconds);
-  return write_whole_file(folder / kName, {std::as_bytes(std::span(text))}) == 0;
+  return write_whole_file(folder / kSpeedFile, {std::as_bytes(std::span(text))}) == 0;
 }
 
 }  // namespace hocket
