@@ -344,15 +344,17 @@ TEST(MemoryPlan, FewerRequestsRunIfTheirStatesDoNotFit) {
   ASSERT_TRUE(plan.has_value()) << describe(plan.error());
   EXPECT_LT(plan->max_running_requests, kDefaultRunningRequests);
   EXPECT_EQ(plan->num_blocks, plan->max_running_requests);
-  // One request more would not fit.
-  EXPECT_GE(plan->num_states, plan->num_blocks * kStatesOfARequest);
-  EXPECT_LE(plan->num_states, (plan->num_blocks + 1) * kStatesOfARequest);
+  // A third of the states is for prefixes; with one request more it would be less.
+  EXPECT_GE(plan->num_states, plan->num_blocks * (kStatesOfARequest + 1));
+  EXPECT_LE(plan->num_states, (plan->num_blocks + 1) * (kStatesOfARequest + 1));
   ASSERT_EQ(plan->changes.size(), 1);
   const SettingChange& change = plan->changes[0];
   EXPECT_EQ(change.flag, "--max-running-requests");
   EXPECT_EQ(change.from, std::to_string(kDefaultRunningRequests));
   EXPECT_EQ(change.to, std::to_string(plan->max_running_requests));
   EXPECT_THAT(change.why, HasSubstr("for the states of 3 delta nets"));
+  const int for_prefixes = plan->num_states - plan->num_blocks * kStatesOfARequest;
+  EXPECT_THAT(change.why, HasSubstr(fmt::format("; {} more states are for", for_prefixes)));
   // Not even one.
   settings.memory.mamba_full_memory_ratio = 0.001;
   const auto none = plan_with_states(settings);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "base/show_bytes.h"
 #include "policy/scheduler/scheduler.h"
@@ -11,6 +12,9 @@ namespace {
 
 // More slots are never planned, so that the ints that count them cannot overflow.
 constexpr int64_t kMaxStates = 1 << 24;
+// State slots for prefixes that are planned for each running request, if memory is short: a third
+// of all slots. With fewer, conversations that wait for their next turn would lose their states.
+constexpr int kPrefixesOfARequest = 1;
 
 struct StateMemory {
   int64_t remaining_bytes = 0;  // without weights and work buffers
@@ -37,26 +41,29 @@ void plan_states(const MemoryQuestion& q, MemoryPlan& plan) {
   if (layers == 0) return;
   const DeltaShape shape = delta_shape_of(q.model, q.dtype, plan.max_drafts);
   const auto [remaining, budget, request] = state_memory(q, plan);
-  const auto running =
-      static_cast<int>(std::min<int64_t>(plan.max_running_requests, budget / request));
-  if (running == 0) {
+  if (budget < request) {
     plan.state_bytes = request;
     return;
   }
-  if (running < plan.max_running_requests)
-    plan.changes.push_back({.flag = "--max-running-requests",
-                            .from = std::to_string(plan.max_running_requests),
-                            .to = std::to_string(running),
-                            .why = fmt::format("each needs {} for the states of {} delta nets",
-                                               show_bytes(request), layers)});
-  plan.max_running_requests = plan.num_blocks = running;
+  const int64_t state = layers * shape.state_bytes();
+  const int64_t fitting = std::max<int64_t>(1, budget / (request + kPrefixesOfARequest * state));
+  const auto running = static_cast<int>(std::min<int64_t>(plan.max_running_requests, fitting));
+  const int asked_running = std::exchange(plan.max_running_requests, running);
+  plan.num_blocks = running;
   const int64_t asked = q.settings.memory.max_total_tokens;
   const int64_t tokens = asked > 0 ? asked : int64_t{running} * plan.context_length;
-  const int64_t state = layers * shape.state_bytes();
   const int64_t cached = std::min((budget - running * request) / state, tokens / kDeltaBlock);
   plan.num_states =
       static_cast<int>(std::min<int64_t>(running * kStatesOfARequest + cached, kMaxStates));
   plan.state_bytes = StatePool::Sizes{shape, layers, plan.num_states, plan.num_blocks}.bytes();
+  if (running < asked_running)
+    plan.changes.push_back(
+        {.flag = "--max-running-requests",
+         .from = std::to_string(asked_running),
+         .to = std::to_string(running),
+         .why = fmt::format("each needs {} for the states of {} delta nets; {} more states are for "
+                            "prefixes",
+                            show_bytes(request), layers, cached)});
   // The rest of the share becomes pages.
   if (q.settings.memory.mamba_full_memory_ratio > 0 && plan.state_bytes + state <= budget)
     plan.changes.push_back(

@@ -7,7 +7,8 @@ namespace hocket {
 
 // Plans the slots of states, once weights and work buffers are planned. Each running request needs
 // a block slot, and a state slot beside the one of the prefix that it began with; further states
-// serve the prefix cache, at most one for each border in the KV pages. If not even one request
+// serve the prefix cache, at most one for each border in the KV pages. So few requests run that at
+// least a third of the states are for prefixes, unless one request takes more. If not even one
 // fits, there are no slots, and state_bytes is what it needs.
 void plan_states(const MemoryQuestion& q, MemoryPlan& plan);
 

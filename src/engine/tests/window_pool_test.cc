@@ -1,6 +1,7 @@
 // Runs requests in pools of window layers that are too small for all of them: some wait, prompts
 // are cut, requests are retracted and preempted, and windows of the prefix cache are evicted. Each
-// answer has the bits that it has alone, and at the end every page is free.
+// answer has the bits that it has alone, and at the end every page is free. Likewise with pools
+// that are too small for the states of all prefixes.
 #include <functional>
 
 #include "base/log.h"
@@ -157,6 +158,62 @@ TEST_P(WindowPool, IsTooSmallAndAnswersAreThoseOfEachRequestAlone) {
 
 INSTANTIATE_TEST_SUITE_P(Forms, WindowPool,
                          ::testing::Values(kMimo, kMimoInt8Kv, kGptOss, kStep3p7, kGemma4, kLlama4),
+                         [](const auto& param) { return std::string(param.param.name); });
+
+// Returns an engine with hardly more states than two or three running requests need, or null.
+std::unique_ptr<Engine> engine_with_few_states(ServerSettings settings) {
+  settings.memory.page_size = 16;
+  settings.memory.max_total_tokens = 4096;
+  double& ratio = settings.memory.mamba_full_memory_ratio;
+  for (ratio = 1e-9; ratio < 1; ratio *= 1.5) {
+    if (!Engine::create({.settings = settings})) continue;
+    ratio *= 3;
+    return make_engine(settings);
+  }
+  return nullptr;
+}
+
+// Three turns of eight conversations. Each turn is asked for twice, so that some states are found.
+std::vector<std::vector<RequestInput>> turns_of_conversations() {
+  constexpr int kTurns = 3, kConversations = 8;
+  std::vector<std::vector<RequestInput>> turns;
+  for (int turn = 0; turn < kTurns; ++turn)
+    for (int i = 0; i < 2 * kConversations; ++i)
+      turns.push_back({greedy_input(random_tokens(5000 + i / 2, 75 + 50 * turn + i / 2), 12)});
+  return turns;
+}
+
+class StatePool : public ::testing::TestWithParam<Form> {};
+
+TEST_P(StatePool, EvictsStatesAndAnswersAreThoseOfEachRequestAlone) {
+  log::set_level(log::Level::error);
+  for (const char* overlap : {"off", "on"}) {
+    SCOPED_TRACE(overlap);
+    ServerSettings settings = base_settings(GetParam());
+    settings.scheduler.overlap_schedule = overlap;
+    const auto engine = engine_with_few_states(settings);
+    ASSERT_NE(engine, nullptr);
+    std::vector<Answer> got;
+    std::vector<RequestInput> inputs;
+    for (std::vector<RequestInput>& turn : turns_of_conversations()) {
+      inputs.push_back(turn[0]);
+      got.push_back(std::move(run_all(*engine, std::move(turn))[0]));
+    }
+    expect_same(got, alone(settings, std::move(inputs)));
+    const SchedulerStats stats = engine->stats().scheduler;
+    int cached_tokens = 0;
+    for (const Answer& answer : got) cached_tokens += answer.summary.cached_tokens;
+    std::printf("%d states, %llu evicted, %d tokens cached\n", stats.num_states,
+                static_cast<unsigned long long>(stats.num_evicted_states_total), cached_tokens);
+    EXPECT_GT(stats.num_evicted_states_total, 0u);
+    EXPECT_EQ(stats.num_evicted_pages_total, 0u);
+    EXPECT_GT(cached_tokens, 0);
+    EXPECT_EQ(stats.num_free_states + stats.num_cached_states, stats.num_states);
+  }
+  log::set_level(log::Level::info);
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, StatePool, ::testing::Values(kDelta, kDeltaInt8Kv, kKimiLinear),
                          [](const auto& param) { return std::string(param.param.name); });
 
 }  // namespace

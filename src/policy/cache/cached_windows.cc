@@ -39,9 +39,9 @@ void CachedWindows::pin(PageId page, WindowPosition position) {
 
 void CachedWindows::unpin(PageId page, WindowPosition position) {
   HOCKET_CHECK(at(page).num_leases > 0);
+  at(page).in_window |= position == WindowPosition::in_window;
   if (--at(page).num_leases > 0) return;
-  append(value(page),
-         position == WindowPosition::passed && !at(page).in_window ? out_of_window_ : in_window_);
+  append(value(page), at(page).in_window ? in_window_ : out_of_window_);
   --num_pinned_;
 }
 

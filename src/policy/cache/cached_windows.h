@@ -15,8 +15,8 @@
 namespace hocket {
 
 // The position of a page in the window of the request that had it last. passed: the window slid
-// over the page, and the request went on. in_window: the page was in view where the sequence ended,
-// or where a match let it begin.
+// over the page, and the request went on. in_window: the page was in view where the prompt or the
+// sequence ended, or where a match let it begin.
 enum class WindowPosition : uint8_t { passed, in_window };
 
 class CachedWindows {
@@ -38,8 +38,8 @@ class CachedWindows {
   // in_window: a match lets another request begin behind the page. passed: the request that
   // computed it goes on.
   void pin(PageId page, WindowPosition position);
-  // passed: the window of the request slid over the page. in_window: the request ended with
-  // the page in view.
+  // passed: the window of the request slid over the page. in_window: its prompt or its sequence
+  // ended with the page in view, which is remembered whoever else pins it.
   void unpin(PageId page, WindowPosition position);
   // Gives a page back to the allocator. Precondition: nothing pins it.
   void drop(PageId page);
@@ -63,7 +63,7 @@ class CachedWindows {
   struct CachedPage {
     RadixNode* node = nullptr;  // null: the page is not cached
     int page_index = 0, num_leases = 0;
-    bool in_window = false;  // another request went on from here
+    bool in_window = false;  // a use was in_window
     int before = -1, after = -1;
   };
   CachedPage& at(PageId page) { return cached_[static_cast<size_t>(value(page))]; }

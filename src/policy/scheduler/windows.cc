@@ -128,14 +128,34 @@ void Scheduler::State::slide_window(Request& request, int end) {
   window.lease.release_before(begin);
 }
 
-// Pins what the tree got. Precondition: the request's lease covers its first leased_pages.
+// Pins what the tree got, and marks the window with which the next turn begins if the template
+// drops the answer or its reasoning: that where the generation prompt begins, behind the last end
+// token, and the pages of the prompt behind it. Precondition: the request's lease covers its first
+// leased_pages.
 void Scheduler::State::lease_window(Request& request) {
   if (!has_windows()) return;
   RequestWindow& window = request.window;
   const int end = std::max(window.begin, request.leased_pages);
-  window.lease = cache.pin_window(window.begin, std::span(window.pages)
-                                                    .first(static_cast<size_t>(end))
-                                                    .subspan(static_cast<size_t>(window.begin)));
+  WindowLease before = std::exchange(
+      window.lease,
+      cache.pin_window(window.begin, std::span(window.pages)
+                                         .first(static_cast<size_t>(end))
+                                         .subspan(static_cast<size_t>(window.begin))));
+  before.release_before(end);  // the request goes on
+  int behind = request.prompt_len;
+  while (behind > 0 &&
+         std::ranges::find(options.eos_ids, request.tokens[static_cast<size_t>(behind - 1)]) ==
+             options.eos_ids.end())
+    --behind;
+  if (behind == 0) behind = request.prompt_len;
+  const int border = behind / page_tokens() * page_tokens();
+  const int begin = std::max(window.begin, first_seen_page(border, options.window, page_tokens()));
+  const int prompt_end = std::min(end, request.prompt_len / page_tokens());
+  if (begin >= prompt_end) return;
+  // A lease marks its pages when it ends.
+  const WindowLease marks = cache.pin_window(begin, std::span(window.pages)
+                                                        .first(static_cast<size_t>(prompt_end))
+                                                        .subspan(static_cast<size_t>(begin)));
 }
 
 void Scheduler::State::free_window(Request& request) {
