@@ -12,7 +12,7 @@
 namespace hocket {
 namespace {
 
-// SGLang's limit of a wait, until both speeds are measured.
+// SGLang's limit of a wait, until the speed of prompts is known.
 constexpr Duration kWaitAtFirst = std::chrono::seconds(1);
 constexpr Duration kWaitPerToken = std::chrono::microseconds(250);
 
@@ -63,6 +63,7 @@ CacheTier::CacheTier(Options options, PagePool& pages, const BorderStates& state
       pages_(pages),
       states_(states),
       page_tokens_(static_cast<size_t>(options_.page_tokens)),
+      speed_(options_.row_seconds),
       load_(options_.role),
       read_buffers_{{std::move(memory[0]), static_cast<size_t>(sizes.num_pages())},
                     {std::move(memory[2]), static_cast<size_t>(sizes.num_records())}},
@@ -134,9 +135,8 @@ int64_t CacheTier::bytes_of(int64_t num_pages) const {
 
 // Returns true if computing promises to be faster than reading so many pages there.
 bool CacheTier::is_dear(const PageSource& source, const ReadTask& task, size_t num_pages) const {
-  return source.is_away() ||
-         (!(task.is_sent && source.computes()) && task.to_compute != Duration::max() &&
-          source.time_to_read(bytes_of(static_cast<int64_t>(num_pages))) >= task.to_compute);
+  return !(task.is_sent && source.computes()) && task.to_compute != Duration::max() &&
+         source.time_to_read(bytes_of(static_cast<int64_t>(num_pages))) >= task.to_compute;
 }
 
 // Prompts that a peer computes take their turn: while the pool has no room for the pages of one
@@ -162,13 +162,16 @@ bool CacheTier::ready(const Request& request, const Scheduler& scheduler) {
     if (is_sent) num_reserved_ += known.num_reserved = num_pages;
     const auto num_tokens = static_cast<int>(known.task->num_whole) -
                             known.task->first * static_cast<int>(page_tokens_);
-    known.give_up = clock_->now() + time_to_compute(num_tokens);
+    known.may_take = time_to_compute(num_tokens);
   }
   if (!known.task) return true;
   if (options_.prefetch == StoragePrefetch::wait_complete || known.task->is_sent) return false;
-  if (options_.prefetch == StoragePrefetch::timeout && clock_->now() < known.give_up) return false;
-  reads_done_.num_given_up += options_.prefetch == StoragePrefetch::timeout ? 1 : 0;
-  if (options_.prefetch == StoragePrefetch::timeout) give_up(known);
+  if (options_.prefetch == StoragePrefetch::best_effort) return true;
+  // While other prompts are read, it waits for its turn; each of them has such a limit.
+  const Duration begun{known.task->begun_ns.load()};
+  if (begun == Duration::zero() || clock_->now() < TimePoint(begun) + known.may_take) return false;
+  ++reads_done_.num_given_up;
+  give_up(known);
   return true;
 }
 
@@ -209,13 +212,35 @@ std::shared_ptr<CacheTier::ReadTask> CacheTier::request_pages(const Request& req
   task->request = request.id;
   task->peer = request.prefill_peer;
   task->is_sent = is_sent;
-  if (options_.prefetch != StoragePrefetch::wait_complete)
-    task->to_compute = time_to_compute(num_lacking);
-  if (std::ranges::all_of(
-          sources_, [&](const PageSource* source) { return is_dear(*source, *task, num_pages); }))
-    return nullptr;
-  std::shared_ptr<ReadTask> handed = task;
-  return reads_.push(handed) ? task : nullptr;
+  if (options_.prefetch != StoragePrefetch::wait_complete && speed_.is_known())
+    task->to_compute = speed_.time_of(num_lacking);
+  const auto is_away = [](const PageSource* source) { return source->is_away(); };
+  const auto is_needless = [&](const PageSource* source) {
+    return source->is_away() || is_dear(*source, *task, num_pages);
+  };
+  std::optional<NotRead> why;
+  if (std::ranges::all_of(sources_, is_away))
+    why = NotRead::store_away;
+  else if (std::ranges::all_of(sources_, is_needless))
+    why = NotRead::expected_slower;
+  else if (std::shared_ptr<ReadTask> handed = task; !reads_.push(handed))
+    why = NotRead::queue_full;
+  if (why) note_not_read(*why);
+  return why ? nullptr : task;
+}
+
+// Counts a prompt whose pages are not read, and says so the first time.
+void CacheTier::note_not_read(NotRead why) {
+  if (reads_done_.num_not_read[static_cast<size_t>(why)]++ > 0) return;
+  if (why == NotRead::expected_slower)
+    log::info(
+        "stored prefixes: a prompt is computed, because reading its pages is expected to take "
+        "longer; kv_file_not_read_prompts_total counts these prompts");
+  if (why == NotRead::queue_full)
+    log::warning(
+        "stored prefixes: {} prompts wait for their pages, so further ones are computed; "
+        "kv_file_not_read_prompts_total counts them. To mend it: a faster disk or network",
+        kMaxReads);
 }
 
 bool CacheTier::restore(const SessionTokens& session, const Scheduler& scheduler,
@@ -284,7 +309,10 @@ void CacheTier::restore_state(Scheduler& scheduler, const Read& state) {
 
 void CacheTier::note_step(const Batch& batch, Duration took) {
   const bool has_prompts = batch.num_answers() < std::ssize(batch.slices);
-  if (has_prompts) speed_.note(batch.num_rows, took);
+  if (has_prompts) {
+    speed_.note(batch.num_rows, took);
+    row_seconds_ = to_seconds(speed_.time_of(1));
+  }
   if (batch.num_answers() > 0)
     has_prompts ? load_.note_mixed_step(clock_->now()) : load_.note_answers(took, clock_->now());
 }
@@ -324,6 +352,8 @@ void CacheTier::forget(RequestId id) {
 CacheTierStats CacheTier::stats() const {
   CacheTierStats stats{.left_out_total = left_out_.counts(),
                        .reads_given_up_total = reads_done_.num_given_up};
+  for (size_t i = 0; i < stats.not_read_total.size(); ++i)
+    stats.not_read_total[i] = reads_done_.num_not_read[i];
   for (const PageSource* source : sources_) {
     const auto at = static_cast<size_t>(source->tier());
     PageTierStats& tier = stats.tiers[at];

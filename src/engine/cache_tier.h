@@ -13,10 +13,11 @@
 //   engine thread         process_io() gives them pages of the pool and hands them to the tree
 //
 // A prompt is held only while reading promises to be faster than computing, by the speeds of both
-// as measured, each source by its own, and no longer than computing would take
-// (StoragePrefetch::timeout). A prompt that a peer computes (--disaggregation-mode decode) is held
-// until the peer is done or fails. Faults of stores and peers are announced once, and cost no more
-// than the prefix: what cannot be read is computed, what cannot be written is left out.
+// as measured, each source by its own, and once its reading has begun no longer than computing
+// would take (StoragePrefetch::timeout). A source whose speed is not known is tried. A prompt that
+// a peer computes (--disaggregation-mode decode) is held until the peer is done or fails. Faults of
+// stores and peers are announced once, and cost no more than the prefix: what cannot be read is
+// computed, what cannot be written is left out.
 //
 // Owner: the rank. Thread: engine, except stats(); the threads inside touch the stores and the
 // buffers that they were handed, never tree, pool or requests.
@@ -78,6 +79,7 @@ class CacheTier {
     StoragePrefetch prefetch = StoragePrefetch::timeout;
     StorageWrites writes = StorageWrites::write_through;
     int64_t max_record_bytes = TierBuffers::kBytes;
+    double row_seconds = 0;  // the time of a prompt's row as measured before; 0: not known
   };
   // Prompts of which fewer tokens are lacking are computed at once (SGLang's threshold).
   static constexpr int kFewestTokens = 256;
@@ -146,6 +148,7 @@ class CacheTier {
     Duration to_compute = Duration::max();  // a source that would take longer is not read
     std::function<void()> at_end;  // empty, or called in process_io() when all is read that will be
     std::atomic<bool> given_up{false};
+    std::atomic<int64_t> begun_ns{0};  // when its reading began; 0: it has not
   };
   enum class Kind : uint8_t { page, state, end };  // end: all of the task, or of a request
   struct Read {
@@ -202,6 +205,7 @@ class CacheTier {
     ByTier<std::atomic<uint64_t>> num_pages{}, num_tokens{};
     ByTier<std::atomic<int64_t>> read_ns{}, saved_ns{};
     std::atomic<uint64_t> num_given_up{0};  // requests that went on before all was read
+    ByNotRead<std::atomic<uint64_t>> num_not_read{};
   };
   // When the tier ends: readers stop at once, and writers may write until `until`.
   struct End {
@@ -214,7 +218,7 @@ class CacheTier {
   struct TierRequest {
     std::shared_ptr<ReadTask> task;             // null: nothing is read for it
     bool asked = false;                         // its pages are ordered, or need not be
-    TimePoint give_up{};                        // StoragePrefetch::timeout
+    Duration may_take{};                        // its reading: StoragePrefetch::timeout
     int num_reserved = 0;                       // pages of the pool for those that a peer computes
     std::vector<PageHash> hashes;               // keys of its pages in the tree
     ByTier<int> fetched{};                      // tokens that came from there
@@ -290,6 +294,8 @@ class CacheTier {
   Duration time_to_compute(int num_tokens) const;
   int64_t bytes_of(int64_t num_pages) const;
   void give_up(TierRequest& known);
+  void note_not_read(NotRead why);
+  void save_speed();
 
   const Options options_;
   PagePool& pages_;
@@ -304,6 +310,8 @@ class CacheTier {
   std::vector<PageSource*> sources_;  // in the order in which they are asked
   int num_reserved_ = 0;              // TierRequest::num_reserved of all
   PromptSpeed speed_;
+  std::atomic<double> row_seconds_{0};  // that of speed_; 0: no prompt was computed since the start
+  TimePoint next_speed_save_{};         // the writer's of files
   PrefillLoad load_;
 
   Buffers read_buffers_, write_buffers_;

@@ -90,6 +90,7 @@ bool CacheTier::read_pages(Reading& reading) {
   }
   while (
       reading.end < wanted.size() &&
+      !is_dear(*reading.source, *reading.task, wanted.size() - reading.end) &&
       read_one(reading,
                {.task = reading.task, .kind = Kind::page, .index = static_cast<int>(reading.end)},
                wanted[reading.end]))
@@ -135,11 +136,20 @@ void CacheTier::read_all(const std::shared_ptr<ReadTask>& task) {
     reading.keys[i] =
         hash_page(i == 0 ? root_of(task->name_space) : reading.keys[i - 1],
                   std::span<const TokenId>(task->prompt).subspan(i * page_tokens_, page_tokens_));
+  const auto is_done = [&] {
+    return (states_.enabled() ? reading.state : reading.end) == reading.keys.size();
+  };
+  const auto is_slow = [&](const PageSource& source) {
+    return is_dear(source, *task, reading.keys.size() - reading.end);
+  };
+  task->begun_ns = clock_->now().time_since_epoch().count();
+  bool slow = false;  // a source promises to take longer than computing
   for (PageSource* source : sources_) {
-    const size_t have = states_.enabled() ? reading.state : reading.end;
-    if (have < reading.keys.size() && !is_dear(*source, *task, reading.keys.size() - reading.end))
-      read_from(*source, reading);
+    if (is_done() || source->is_away()) continue;
+    if (!is_slow(*source)) read_from(*source, reading);
+    slow |= !is_done() && is_slow(*source);
   }
+  if (slow && !task->given_up) note_not_read(NotRead::expected_slower);
 }
 
 void CacheTier::run_reader() {

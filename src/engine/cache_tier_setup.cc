@@ -11,6 +11,7 @@
 #include "cluster/auth.h"
 #include "core/queue_limits.h"
 #include "engine/pages/redis_store.h"
+#include "engine/pages/saved_speed.h"
 #include "engine/plan/tier_buffers.h"
 #include "engine/ranks/identity.h"
 
@@ -282,6 +283,11 @@ Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings
                           .writes = writes};
   if (!memory.kv_cache_dir.empty()) {
     HOCKET_TRY(tier.files, open_files(memory, tier.form));
+    tier.row_seconds = tier.files
+                           ->run<double>([folder = tier.files->folder()] {
+                             return Result<double>(load_row_seconds(folder));
+                           })
+                           .value_or(0);
   }
   if (!memory.kv_cache_store.empty()) {
     const int64_t max_bytes =

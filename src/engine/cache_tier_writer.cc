@@ -8,11 +8,13 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "engine/cache_tier.h"
+#include "engine/pages/saved_speed.h"
 
 namespace hocket {
 namespace {
 
 constexpr auto kWriterWait = std::chrono::milliseconds(100);
+constexpr auto kSpeedSavesApart = std::chrono::seconds(60);
 
 }  // namespace
 
@@ -304,6 +306,18 @@ void CacheTier::run_writer(Writer& writer) {
   }
 }
 
+// Saves the speed of prompts beside their pages, for the next start. One that cannot be saved is
+// only measured again.
+void CacheTier::save_speed() {
+  const TimePoint now = RealClock().now();
+  if (row_seconds_ == 0 || now < next_speed_save_) return;
+  next_speed_save_ = now + kSpeedSavesApart;
+  static_cast<void>(options_.files->run<bool>(
+      [folder = options_.files->folder(), row_seconds = row_seconds_.load()] {
+        return Result<bool>(save_row_seconds(folder, row_seconds));
+      }));
+}
+
 void CacheTier::end_order(const WriteTask& task) {
   return task.saved ? task.saved() : options_.prefills->end(task.ended);
 }
@@ -329,6 +343,7 @@ void CacheTier::write(Writer& writer, std::span<const WriteTask> orders) {
     store.note_success();
   }
   writer.num_written += num_written;
+  if (writer.store == options_.files && num_written > 0) save_speed();
   left_out_.count(why, pages.size() - num_written);
   for (const WriteTask& task : orders) write_buffers_.of(task.kind).release(task.buffer);
   if (options_.prefills) options_.prefills->note_page();

@@ -8,6 +8,9 @@ namespace hocket {
 
 class PromptSpeed {
  public:
+  // Begins with what was measured before: the seconds of a row; 0: nothing was.
+  explicit PromptSpeed(double row_seconds = 0)
+      : mean_seconds_(row_seconds), mean_rows_(row_seconds > 0 ? 1 : 0) {}
   void note(int num_rows, Duration took) {
     if (num_rows <= 0) return;
     const double newest = mean_rows_ == 0 ? 1 : kNewestShare;
@@ -24,7 +27,7 @@ class PromptSpeed {
   // Share of the newest step in the means.
   static constexpr double kNewestShare = 0.2;
 
-  double mean_seconds_ = 0, mean_rows_ = 0;  // means of the steps
+  double mean_seconds_, mean_rows_;  // means of the steps
 };
 
 }  // namespace hocket

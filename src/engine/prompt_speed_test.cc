@@ -20,6 +20,14 @@ TEST(PromptSpeed, IsThatOfTheRowsAndNotOfTheSteps) {
   EXPECT_NEAR(to_ms(speed.time_of(1)), (0.8 * 1000 + 0.2 * 100) / (0.8 * 1000 + 0.2 * 1), 1e-5);
 }
 
+TEST(PromptSpeed, BeginsWithWhatWasMeasuredBefore) {
+  PromptSpeed speed(0.002);
+  EXPECT_EQ(speed.time_of(100), milliseconds(200));
+  // The first real step outweighs it.
+  speed.note(1000, milliseconds(1000));
+  EXPECT_NEAR(to_ms(speed.time_of(1)), 1.0, 0.01);
+}
+
 TEST(PromptSpeed, FollowsNewerSteps) {
   PromptSpeed speed;
   speed.note(100, milliseconds(100));

@@ -7,30 +7,30 @@
 namespace hocket {
 namespace {
 
-constexpr double kBytesPerSecondAtFirst = 200e6;
-constexpr Duration kMeasurementLives = std::chrono::minutes(2);
-// The newest measurement counts as if so many bytes came before it.
+// Reading for so long, or so many bytes, is a trial that tells the speed.
+constexpr double kTrialSeconds = 0.05;
 constexpr double kBytesRemembered = 64e6;
+constexpr Duration kMeasurementLives = std::chrono::minutes(2);
 
 }  // namespace
 
 void PageSource::note_read(int64_t num_bytes, Duration took) {
   if (num_bytes <= 0) return;
-  const auto bytes = static_cast<double>(num_bytes);
-  const double newest = to_seconds(took) / bytes;
   const TimePoint now = RealClock().now();
   const MutexLock lock(mutex_);
-  const bool is_first = seconds_per_byte_ == 0 || now - measured_ > kMeasurementLives;
-  const double share = is_first ? 1 : bytes / (bytes + kBytesRemembered);
-  seconds_per_byte_ = std::max(1e-15, (1 - share) * seconds_per_byte_ + share * newest);
+  const double kept =
+      now - measured_ > kMeasurementLives ? 0 : std::min(1.0, kBytesRemembered / (bytes_ + 1));
+  seconds_ = kept * seconds_ + to_seconds(took);
+  bytes_ = kept * bytes_ + static_cast<double>(num_bytes);
   measured_ = now;
 }
 
 Duration PageSource::time_to_read(int64_t num_bytes) const {
   const MutexLock lock(mutex_);
-  const bool is_known = seconds_per_byte_ > 0 && RealClock().now() - measured_ <= kMeasurementLives;
-  return from_seconds((is_known ? seconds_per_byte_ : 1 / kBytesPerSecondAtFirst) *
-                      static_cast<double>(num_bytes));
+  const bool is_known = (seconds_ >= kTrialSeconds || bytes_ >= kBytesRemembered) &&
+                        RealClock().now() - measured_ <= kMeasurementLives;
+  return is_known ? from_seconds(seconds_ / bytes_ * static_cast<double>(num_bytes))
+                  : Duration::zero();
 }
 
 void PageSource::report(const Error& why, std::string_view consequence) {

@@ -65,8 +65,8 @@ class PageSource {
   virtual Result<std::unique_ptr<PageReading>> open(const PagesWanted& wanted) = 0;
 
   // Notes how long reading took. time_to_read() says how long it would take now: newer measurements
-  // count more, and if there was none in the last minutes, a speed is assumed. So a source that was
-  // slow once gets another chance.
+  // count more. It is zero while the speed is not known: until a short trial is over, and when
+  // nothing was read in the last minutes. So each source is tried, and again if it was slow once.
   void note_read(int64_t num_bytes, Duration took);
   Duration time_to_read(int64_t num_bytes) const;
   // Logs each fault once, until another one comes or all is well again, which is logged too.
@@ -75,7 +75,8 @@ class PageSource {
 
  private:
   mutable Mutex mutex_;
-  double seconds_per_byte_ HOCKET_GUARDED_BY(mutex_) = 0;  // 0: not measured
+  // What was read, and the time that it took; older reads count less.
+  double seconds_ HOCKET_GUARDED_BY(mutex_) = 0, bytes_ HOCKET_GUARDED_BY(mutex_) = 0;
   TimePoint measured_ HOCKET_GUARDED_BY(mutex_){};
   std::string reported_ HOCKET_GUARDED_BY(mutex_);  // the last fault
   std::atomic<bool> has_fault_{false};

@@ -41,7 +41,7 @@ class CacheTierTest : public testing::StoredPagesTest {
   std::vector<fs::path> files() const {
     std::vector<fs::path> found;
     for (const auto& entry : fs::recursive_directory_iterator(folder_))
-      if (entry.is_regular_file()) found.push_back(entry.path());
+      if (is_page(entry)) found.push_back(entry.path());
     std::ranges::sort(found);
     return found;
   }

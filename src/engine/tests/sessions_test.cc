@@ -6,7 +6,6 @@
 #include <map>
 #include <ranges>
 
-#include "base/whole_file.h"
 #include "engine/tests/stored_pages.h"
 
 namespace hocket {
@@ -167,8 +166,7 @@ TEST_F(SessionCallsTest, AModelWithStatesSavesUpToTheLastOne) {
   evict_all(service);
   std::map<uintmax_t, std::vector<fs::path>> by_size;
   for (const auto& entry : fs::recursive_directory_iterator(folder_))
-    if (entry.is_regular_file() && !entry.path().filename().string().starts_with(kUnfinishedFile) &&
-        entry.path().parent_path().parent_path().filename() != "sessions")
+    if (is_page(entry) && entry.path().parent_path().parent_path().filename() != "sessions")
       by_size[entry.file_size()].push_back(entry.path());
   ASSERT_EQ(by_size.size(), 2u) << "pages and states";
   const auto& states =

@@ -18,6 +18,10 @@ class StoredPagesTest : public FolderTest {
     input.sampling.num_top_logprobs = 2;
     return input;
   }
+  // Pages are named by their keys in hex; other files lie beside them.
+  static bool is_page(const std::filesystem::directory_entry& entry) {
+    return entry.is_regular_file() && entry.path().filename().string().size() == 64;
+  }
   // Prompts are computed in chunks; null: the bundled model.
   static ServerSettings plain(const Form* form = nullptr, int num_ranks = 1) {
     ServerSettings settings = settings_of(form != nullptr ? *form : kBundled, num_ranks);

@@ -19,7 +19,7 @@ class TierFaultsTest : public testing::StoredPagesTest {
   static CacheTierStats tier_of(Service& service) { return service.engine().stats().tier.value(); }
   fs::path any_file() const {
     for (const auto& entry : fs::recursive_directory_iterator(folder_))
-      if (entry.is_regular_file()) return entry.path();
+      if (is_page(entry)) return entry.path();
     return {};
   }
 };

@@ -26,7 +26,8 @@ struct CacheTierStats {
   uint64_t pages_written_total = 0;
   ByLeftOut<uint64_t> left_out_total{};  // pages and states that were not written, by reason
   uint64_t pages_read_total = 0;
-  uint64_t reads_given_up_total = 0;  // requests that went on before all pages were read
+  ByNotRead<uint64_t> not_read_total{};  // prompts whose pages were not read, by reason
+  uint64_t reads_given_up_total = 0;     // requests that went on before all pages were read
   double read_seconds_total = 0;
   // Figures of all peers that are asked, which the ranks of a process share: pages from them,
   // prompts that they computed, and failures of peers.

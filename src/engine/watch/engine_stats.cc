@@ -67,6 +67,8 @@ void add(const CacheTierStats& s, std::optional<CacheTierStats>& sum) {
   for (size_t i = 0; i < s.left_out_total.size(); ++i)
     sum->left_out_total[i] += s.left_out_total[i];
   sum->pages_read_total += s.pages_read_total;
+  for (size_t i = 0; i < s.not_read_total.size(); ++i)
+    sum->not_read_total[i] += s.not_read_total[i];
   sum->reads_given_up_total += s.reads_given_up_total;
   sum->read_seconds_total += s.read_seconds_total;
   sum->peer_pages_total = s.peer_pages_total;

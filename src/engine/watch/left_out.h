@@ -1,4 +1,5 @@
-// The reasons for which a page or a state is not written to a store.   Thread: any.
+// The reasons for which a page or a state is not written to a store, and those for which a prompt
+// is computed although its pages may be in one.   Thread: any.
 #pragma once
 
 #include <array>
@@ -22,5 +23,17 @@ inline constexpr std::array<std::string_view, kNumLeftOut> kLeftOutNames = {
 
 template <class T>
 using ByLeftOut = std::array<T, kNumLeftOut>;
+
+enum class NotRead : uint8_t {
+  expected_slower,  // reading promised to take longer than computing
+  queue_full,       // too many prompts wait for their pages
+  store_away,       // all stores had failed and are left alone
+};
+inline constexpr int kNumNotRead = 3;
+inline constexpr std::array<std::string_view, kNumNotRead> kNotReadNames = {
+    "expected_slower", "queue_full", "store_away"};
+
+template <class T>
+using ByNotRead = std::array<T, kNumNotRead>;
 
 }  // namespace hocket

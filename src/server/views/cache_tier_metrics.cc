@@ -40,6 +40,11 @@ void add_cache_tier(MetricSnapshot& out, const CacheTierStats& tier, uint64_t re
                 MetricSnapshot::Label{"reason", std::string(kLeftOutNames[i])});
   out.counter("kv_file_read_pages_total", "KV pages read from files or peers",
               tier.pages_read_total);
+  for (size_t i = 0; i < tier.not_read_total.size(); ++i)
+    out.counter("kv_file_not_read_prompts_total",
+                "Prompts that were computed without reading their pages, by reason",
+                tier.not_read_total[i],
+                MetricSnapshot::Label{"reason", std::string(kNotReadNames[i])});
   out.counter("kv_file_reads_given_up_total",
               "Prompts that were computed because reading took longer", tier.reads_given_up_total);
   out.counter("kv_file_read_seconds_total", "Time spent reading KV pages from files or peers",
