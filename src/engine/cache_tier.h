@@ -272,6 +272,7 @@ class CacheTier {
   void read_from(PageSource& source, Reading& reading);
   bool read_pages(Reading& reading);
   void fail_reading(Reading& reading, const Error& why);
+  bool is_done(const Reading& reading) const;
   bool is_dear(const PageSource& source, const ReadTask& task, size_t num_pages) const;
   bool read_one(Reading& reading, Read next, const PageHash& key);
   size_t last_state(Reading& reading, size_t num_pages);

@@ -102,11 +102,13 @@ void CacheTier::read_from(PageSource& source, Reading& reading) {
   ReadTask& task = *reading.task;
   const auto is_over = [&] { return task.given_up || end_.has_begun.load(); };
   reading.source = &source;
+  uint64_t tried = 0;
   for (int i = 0; i < source.num_tries() && !is_over(); ++i) {
     auto from = source.open({.name_space = task.name_space,
                              .prompt = task.prompt,
                              .peer = i == 0 ? task.peer : -1,
                              .computes = task.is_sent,
+                             .tried = &tried,
                              .is_over = is_over});
     if (!from) return fail_reading(reading, from.error());
     if (*from == nullptr) return;
@@ -122,8 +124,15 @@ void CacheTier::read_from(PageSource& source, Reading& reading) {
                    reading.state_key))
         reading.state = state;
     }
-    if (!reading.failed) return;
+    // What one peer lacks another may have; one that computes prompts has brought all that it can.
+    const bool is_all = is_done(reading) || (task.is_sent && source.computes());
+    if (!reading.failed && (is_all || is_dear(source, task, reading.keys.size() - reading.end)))
+      return;
   }
+}
+
+bool CacheTier::is_done(const Reading& reading) const {
+  return (states_.enabled() ? reading.state : reading.end) == reading.keys.size();
 }
 
 void CacheTier::read_all(const std::shared_ptr<ReadTask>& task) {
@@ -136,18 +145,15 @@ void CacheTier::read_all(const std::shared_ptr<ReadTask>& task) {
     reading.keys[i] =
         hash_page(i == 0 ? root_of(task->name_space) : reading.keys[i - 1],
                   std::span<const TokenId>(task->prompt).subspan(i * page_tokens_, page_tokens_));
-  const auto is_done = [&] {
-    return (states_.enabled() ? reading.state : reading.end) == reading.keys.size();
-  };
   const auto is_slow = [&](const PageSource& source) {
     return is_dear(source, *task, reading.keys.size() - reading.end);
   };
   task->begun_ns = clock_->now().time_since_epoch().count();
   bool slow = false;  // a source promises to take longer than computing
   for (PageSource* source : sources_) {
-    if (is_done() || source->is_away()) continue;
+    if (is_done(reading) || source->is_away()) continue;
     if (!is_slow(*source)) read_from(*source, reading);
-    slow |= !is_done() && is_slow(*source);
+    slow |= !is_done(reading) && is_slow(*source);
   }
   if (slow && !task->given_up) note_not_read(NotRead::expected_slower);
 }

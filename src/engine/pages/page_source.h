@@ -31,6 +31,7 @@ struct PagesWanted {
   std::span<const TokenId> prompt;  // all of it: a peer may have to compute it
   int peer = -1;                    // place of the peer to try first; -1: they take turns
   bool computes = false;            // a source that can computes what it lacks
+  uint64_t* tried = nullptr;        // bits of the peers that were asked, and are not asked again
   // Returns true when nobody waits for the pages any more; waits end soon after.
   std::function<bool()> is_over;
 };

@@ -181,6 +181,11 @@ Result<std::unique_ptr<PageReading>> PeerSource::open(const PagesWanted& wanted)
   bool tried = false;
   for (size_t i = 0; i < options_.peers.size() && !wanted.is_over(); ++i) {
     const size_t peer = (first + i) % options_.peers.size();
+    if (wanted.tried != nullptr) {
+      const uint64_t bit = uint64_t{1} << peer;
+      if ((*wanted.tried & bit) != 0) continue;
+      *wanted.tried |= bit;
+    }
     {
       const MutexLock lock(mutex_);
       if (RealClock().now() < avoid_until_[peer]) continue;

@@ -25,7 +25,7 @@ struct PeerCounts {
 
 class PeerSource final : public PageSource {
  public:
-  static constexpr size_t kMaxPeers = 64;
+  static constexpr size_t kMaxPeers = 64;  // bits of PagesWanted::tried
   // Limit of the wait for the next page of a prompt that a peer computes. Meanwhile the peer says
   // every second that it is there.
   static constexpr Duration kMaxWait = std::chrono::seconds(300);
