@@ -95,24 +95,6 @@ void CacheTier::start(const Clock& clock, std::function<void()> wake,
         Thread({.name = "kv_write"}, [this, &writer = *writer] { run_writer(writer); });
 }
 
-// Copied pages are written before the end, so that a restart finds them.
-CacheTier::~CacheTier() {
-  end_.until = RealClock().now() + kMaxEnd;
-  end_.has_begun = true;
-  reads_.close();
-  for (const auto& writer : writers_) writer->orders.close();
-  for (Thread& reader : readers_) reader.join();
-  for (const auto& writer : writers_) {
-    if (writer->thread.joinable()) writer->thread.join();
-    if (writer->num_given_up > 0)
-      log::warning(
-          "stored prefixes: at shutdown, {} pages or states were not written within {:.0f} s ({}) "
-          "and are lost from the store. To mend it: look at the store's disk or network",
-          writer->num_given_up, to_seconds(kMaxEnd),
-          kPageTierNames[static_cast<size_t>(writer->store->tier())]);
-  }
-}
-
 // The key of a namespace's first page is derived from the form, so that a page is never found by a
 // model, a layout or an arithmetic that it was not computed for.
 PageHash CacheTier::root_of(const CacheNamespace& name_space) const {

@@ -84,7 +84,7 @@ class CacheTier {
   // Prompts of which fewer tokens are lacking are computed at once (SGLang's threshold).
   static constexpr int kFewestTokens = 256;
   static constexpr size_t kMaxReads = 64;  // requests whose pages are ordered
-  static constexpr int kMaxLate = 64;      // requests whose last states wait for a buffer
+  static constexpr int kMaxLate = 64;      // requests whose pages or states wait for a buffer
   static constexpr size_t kMaxLateStates = 4;
   static constexpr size_t kReaders = 4;    // threads; files alone have one
   static constexpr size_t kMaxAtOnce = 8;  // pages that are written with one call
@@ -186,13 +186,13 @@ class CacheTier {
     PageReading* from = nullptr;
     bool failed = false;
   };
-  // The last states of a request that found no buffer, or all its pages and states that found none
-  // although a peer or save() awaits them. Nothing pins them: what is evicted before its turn is
-  // left out.
+  // The pages of a request that found no buffer, and its last states, or all states if a peer or
+  // save() awaits them. Nothing pins them: what is evicted before its turn is left out.
   struct Late {
     bool is_awaited = false;
     CacheNamespace name_space;
     std::vector<TokenId> tokens;
+    size_t num_pages = 0;        // so many of its first pages are to be written
     std::vector<size_t> states;  // for each how many pages it stands for
   };
   // Buffers of pages, and of states.
@@ -259,6 +259,7 @@ class CacheTier {
   void write_windows(const Request& request, TierRequest& known, const Scheduler& scheduler);
   Late* late_of(const Request& request, TierRequest& known);
   Late& make_late(const Request& request, size_t num_pages, TierRequest& known);
+  bool delay_pages(const Request& request, size_t num_pages, TierRequest& known);
   bool delay_state(const Request& request, size_t num_pages, TierRequest& known);
   void leave_out(size_t count, LeftOut why);
   void leave_out(NotCopied left) {

@@ -1,5 +1,5 @@
 // The writing of pages and states to stores: behind the steps, for sessions that are saved, and
-// late where a peer waits for what found no buffer.
+// late where they found no buffer.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -17,6 +17,29 @@ constexpr auto kWriterWait = std::chrono::milliseconds(100);
 constexpr auto kSpeedSavesApart = std::chrono::seconds(60);
 
 }  // namespace
+
+// Copied pages are written before the end, so that a restart finds them.
+CacheTier::~CacheTier() {
+  end_.until = RealClock().now() + kMaxEnd;
+  end_.has_begun = true;
+  reads_.close();
+  for (const auto& writer : writers_) writer->orders.close();
+  for (Thread& reader : readers_) reader.join();
+  for (const auto& writer : writers_) {
+    if (writer->thread.joinable()) writer->thread.join();
+    if (writer->num_given_up > 0)
+      log::warning(
+          "stored prefixes: at shutdown, {} pages or states were not written within {:.0f} s ({}) "
+          "and are lost from the store. To mend it: look at the store's disk or network",
+          writer->num_given_up, to_seconds(kMaxEnd),
+          kPageTierNames[static_cast<size_t>(writer->store->tier())]);
+  }
+  if (num_late_ > 0)
+    log::warning(
+        "stored prefixes: at shutdown, pages or states of {} requests had found no buffer and are "
+        "lost from the store. To mend it: a faster disk or network",
+        num_late_.load());
+}
 
 // Returns a bit for each writer whose store is not known to have the page. Asks all of them, since
 // that counts as a use.
@@ -92,12 +115,19 @@ void CacheTier::write_or_leave_state(const Request& request, TierRequest& known,
     leave_out({1, copied});
 }
 
+// Pages behind one that is not written are not read, so those that find no buffer wait for one.
+// Returns false if too many requests wait.
+bool CacheTier::delay_pages(const Request& request, size_t num_pages, TierRequest& known) {
+  if (!known.late && num_late_ >= kMaxLate) return false;
+  make_late(request, num_pages, known).num_pages = num_pages;
+  return true;
+}
+
 // A prompt that comes again goes on behind one of its last states, so these wait for a buffer.
 // Returns false if too many requests wait.
 bool CacheTier::delay_state(const Request& request, size_t num_pages, TierRequest& known) {
   if (!known.late && num_late_ >= kMaxLate) return false;
-  const size_t before = known.late ? known.late->tokens.size() / page_tokens_ : 0;
-  std::vector<size_t>& states = make_late(request, std::max(num_pages, before), known).states;
+  std::vector<size_t>& states = make_late(request, num_pages, known).states;
   states.push_back(num_pages);
   if (known.late->is_awaited || states.size() <= kMaxLateStates) return true;
   states.erase(states.begin());
@@ -135,8 +165,10 @@ void CacheTier::write_windows(const Request& request, TierRequest& known,
 // Returns the place for what is late; null if nobody waits for the request's pages.
 CacheTier::Late* CacheTier::late_of(const Request& request, TierRequest& known) {
   if (is_quiet() || !is_awaited(request.id)) return nullptr;
-  Late& late = make_late(request, static_cast<size_t>(request.leased_pages), known);
+  const auto num_pages = static_cast<size_t>(request.leased_pages);
+  Late& late = make_late(request, num_pages, known);
   late.is_awaited = true;
+  late.num_pages = num_pages;
   return &late;
 }
 
@@ -148,6 +180,7 @@ CacheTier::Late& CacheTier::make_late(const Request& request, size_t num_pages,
   }
   late_may_go_ = true;  // a buffer may have got free meanwhile
   known.late->name_space = request.cache_namespace;
+  num_pages = std::max(num_pages, known.late->tokens.size() / page_tokens_);
   known.late->tokens.assign(
       request.tokens.begin(),
       request.tokens.begin() + static_cast<ptrdiff_t>(num_pages * page_tokens_));
@@ -186,6 +219,7 @@ void CacheTier::on_pages_cached(const Request& request, const Scheduler& schedul
   write_found_state(request, known);
   if (states_.keeps_windows()) write_windows(request, known, scheduler);
   if (left.count == 0 || late_of(request, known) != nullptr) return;
+  if (left.why == Copied::no_buffer && delay_pages(request, pages.size(), known)) return;
   leave_out(left);
   known.num_written = pages.size();
 }
@@ -216,13 +250,16 @@ bool CacheTier::write_late(RequestId id, TierRequest& known, const Scheduler& sc
   Late& late = *known.late;
   const bool gives_up = late.is_awaited && (is_quiet() || (!known.saved && !is_awaited(id)));
   const LeftOut why = late.is_awaited && is_quiet() ? LeftOut::store_away : LeftOut::late;
-  if (late.is_awaited) {
-    const size_t num_pages = late.tokens.size() / page_tokens_;
+  if (late.num_pages > known.num_written) {
+    const auto tokens = std::span(late.tokens).first(late.num_pages * page_tokens_);
     const auto pages =
-        gives_up ? std::vector<PageId>() : scheduler.pages_in_tree(late.name_space, late.tokens);
-    if (pages.size() > known.num_written && write_pages(pages, known).count > 0) return false;
-    leave_out(num_pages - std::min(num_pages, known.num_written), why);
-    known.num_written = num_pages;
+        gives_up ? std::vector<PageId>() : scheduler.pages_in_tree(late.name_space, tokens);
+    NotCopied left;
+    if (pages.size() > known.num_written) left = write_pages(pages, known);
+    if (left.count > 0 && (late.is_awaited || left.why == Copied::no_buffer)) return false;
+    leave_out(late.num_pages - std::min(late.num_pages, known.num_written),
+              left.count > 0 ? LeftOut::store_away : why);
+    known.num_written = late.num_pages;
   }
   for (; !late.states.empty(); late.states.pop_back()) {
     const size_t len = late.states.back() * page_tokens_;
@@ -257,7 +294,8 @@ void CacheTier::save(const SessionTokens& session, const Scheduler& scheduler,
   known.late = {
       .is_awaited = true,
       .name_space = session.name_space,
-      .tokens = {session.tokens.begin(), session.tokens.begin() + static_cast<ptrdiff_t>(held)}};
+      .tokens = {session.tokens.begin(), session.tokens.begin() + static_cast<ptrdiff_t>(held)},
+      .num_pages = held / page_tokens_};
   const bool has_states = states_.enabled();
   const size_t state =
       has_states ? static_cast<size_t>(scheduler.cached_len(session.name_space, session.tokens)) /
@@ -347,7 +385,10 @@ void CacheTier::write(Writer& writer, std::span<const WriteTask> orders) {
   left_out_.count(why, pages.size() - num_written);
   for (const WriteTask& task : orders) write_buffers_.of(task.kind).release(task.buffer);
   if (options_.prefills) options_.prefills->note_page();
-  if (num_late_ > 0) {
+  // Steps in flight end before late pages are copied, so many are copied at once, while the other
+  // half is written.
+  if (num_late_ > 0 &&
+      (writer.orders.size() == 0 || write_buffers_.of(orders.back().kind).is_half_free())) {
     late_may_go_ = true;
     wake_();
   }

@@ -22,6 +22,7 @@ class PageBuffers {
   // From now on the buffer has num_users users; the last release() pushes it to `free`.
   void share(Id id, int num_users) { users_[static_cast<size_t>(id)] = num_users; }
   void release(Id id);
+  bool is_half_free() const { return 2 * free.size() >= users_.size(); }
   std::span<std::byte> of(Id id) const {
     return {memory_.data() + id * bytes_, static_cast<size_t>(bytes_)};
   }

@@ -52,6 +52,29 @@ TEST_F(TierBuffersTest, TheLastStateOfAPromptWaitsForABuffer) {
   EXPECT_GE(got.summary.cached_tokens, 960);
 }
 
+// More pages than there are buffers become known in one step. All of them are read after a restart.
+TEST_F(TierBuffersTest, PagesThatFindNoBufferAreWrittenLater) {
+  ServerSettings computing = plain();
+  computing.memory.page_size = 1;
+  computing.scheduler.chunked_prefill_size = -1;
+  const RequestInput input = question(1, 1800);
+  const Answer want = computed(computing, input);
+  ServerSettings s = computing;
+  s.memory.kv_cache_dir = folder_.string();
+  s.memory.hicache_storage_prefetch_policy = "wait_complete";
+  {
+    Service service(s);
+    expect_same(ask(service, input), want);
+    const auto tier = [&] { return service.engine().stats().tier.value(); };
+    EXPECT_TRUE(service.read_until([&] { return tier().pages_written_total >= 1809; }));
+    EXPECT_EQ(tier().all_left_out(), 0u);
+  }
+  Service again(s);
+  const Answer got = ask(again, input);
+  expect_same(got, want);
+  EXPECT_EQ(got.summary.cached_tokens, 1799);
+}
+
 // Few records are large: two of them travel whatever they take.
 TEST(TierBuffers, LargeRecordsTakeMore) {
   constexpr int64_t kRecord = int64_t{1} << 30;
