@@ -1,9 +1,12 @@
 #include "engine/cache_tier_setup.h"
 
 #include <openssl/evp.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cmath>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "base/check.h"
@@ -144,6 +147,13 @@ Result<int64_t> choose_bytes(double given_gb, const fs::path& folder, int64_t he
 // Lists the folder's files, bounds what they take, and says what there is.
 Result<void> list_folder(PageFiles& files, double given_gb) {
   const Result<void> listed = files.list();
+  if (access(files.folder().c_str(), W_OK) != 0) {
+    log::warning(
+        "prefixes in files: {} cannot be written ({}), so its {} pages are read, and none is "
+        "written. To mend it: let this user write there, or make room",
+        files.folder().string(), std::generic_category().message(errno), files.figures().files);
+    return listed;
+  }
   // One that cannot be listed is bounded all the same, by what is known of it.
   HOCKET_TRY(const int64_t max_bytes,
              choose_bytes(given_gb, files.folder(), files.figures().bytes));

@@ -50,6 +50,11 @@ std::unexpected<Error> page_file_error(std::string_view verb, const fs::path& pa
                   .with_param("kv-cache-dir"));
 }
 
+// Returns true if a disk that has this error may be read all the same.
+bool is_of_writing(int problem) {
+  return problem == EROFS || problem == ENOSPC || problem == EDQUOT;
+}
+
 std::optional<PageKey> key_of_name(std::string_view name) {
   PageKey key;
   if (name.size() != 2 * key.size()) return std::nullopt;
@@ -108,10 +113,10 @@ size_t PageFiles::KeyHash::operator()(const PageKey& key) const noexcept {
 PageFiles::PageFiles(std::filesystem::path folder) : folder_(std::move(folder)) {}
 
 Result<std::unique_ptr<PageFiles>> PageFiles::open(std::filesystem::path folder) {
-  if (const int why = make_private_folder(folder); why != 0)
-    return page_file_error("make the folder", folder, why);
-  if (access(folder.c_str(), R_OK | W_OK | X_OK) != 0)
-    return page_file_error("read and write", folder, errno);
+  const int why = make_private_folder(folder);
+  if (why != 0 && !is_of_writing(why)) return page_file_error("make the folder", folder, why);
+  if (why == 0 && access(folder.c_str(), R_OK | X_OK) != 0)
+    return page_file_error("read", folder, errno);
   return std::unique_ptr<PageFiles>(new PageFiles(std::move(folder)));
 }
 
@@ -143,7 +148,8 @@ Result<void> PageFiles::list() {
     if (key && path_of(*key) == entries->path() && found.size() < 2 * kMaxFiles)
       found.push_back({used, {*key, bytes}});
   }
-  if (problem) return page_file_error("list", folder_, problem.value());
+  if (problem && problem != std::errc::no_such_file_or_directory)
+    return page_file_error("list", folder_, problem.value());
   std::ranges::sort(found, std::greater(), &Found::used);
   for (std::span<const Found> left = found; !left.empty();) {
     const auto some = left.first(std::min(left.size(), kListedAtOnce));
@@ -211,14 +217,15 @@ Result<bool> PageFiles::write(const PageKey& key, std::span<const std::byte> pag
   const PageSeal head = seal_page(key, page);
   const fs::path path = path_of(key);
   if (const int why = make_folders(folder_, path.parent_path()); why != 0)
-    return page_file_error("make the folder", path.parent_path(), why);
+    return page_file_error("write in", is_of_writing(why) ? folder_ : path.parent_path(), why);
   const auto write_it = [&] {
     return write_whole_file(path, {std::as_bytes(std::span(&head, 1)), page});
   };
   int problem = write_it();
   if (problem == EISDIR && rmdir(path.c_str()) == 0) problem = write_it();  // it was empty
   if (problem == EISDIR) return false;
-  if (problem != 0) return page_file_error("write", path, problem);
+  if (problem != 0)
+    return page_file_error("write in", is_of_writing(problem) ? folder_ : path, problem);
   {
     const MutexLock lock(mutex_);
     add({key, file_bytes(page)});

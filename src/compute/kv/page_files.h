@@ -31,8 +31,8 @@ class PageFiles {
   // Files are listed up to this number; more are never kept, whatever their size.
   static constexpr size_t kMaxFiles = 1 << 22;
 
-  // Makes the folder if it is absent. Errors: io (cannot be made, read or written), naming the
-  // folder.
+  // Makes the folder if it is absent. One that is read-only or full is read all the same, and
+  // write() fails. Errors: io (cannot be made or read), naming the folder.
   static Result<std::unique_ptr<PageFiles>> open(std::filesystem::path folder);
 
   // Lists the files that are there by the time of their last use, which takes seconds for hundreds

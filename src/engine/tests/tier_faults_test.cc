@@ -78,5 +78,32 @@ TEST_F(TierFaultsTest, AFullDiskCostsNoAnswer) {
   umount(folder_.c_str());
 }
 
+// Only root can make such a folder. One that has pages is read; one without costs no start.
+TEST_F(TierFaultsTest, AReadOnlyFolderIsReadAndCostsNoStart) {
+  fs::create_directories(folder_);
+  if (mount("none", folder_.c_str(), "tmpfs", 0, "") != 0) GTEST_SKIP() << "no mount";
+  const Answer want[] = {computed(plain(), question(1)), computed(plain(), question(2))};
+  for (const bool has_pages : {false, true}) {
+    SCOPED_TRACE(has_pages);
+    if (has_pages) {
+      Service service(with_files(plain()));
+      expect_same(ask(service, question(1)), want[0]);
+    }
+    ASSERT_EQ(mount("none", folder_.c_str(), "tmpfs", MS_REMOUNT | MS_RDONLY, ""), 0);
+    {
+      Service service(with_files(plain()));
+      ASSERT_TRUE(service.works());
+      const Answer got = ask(service, question(1));
+      expect_same(got, want[0]);
+      EXPECT_EQ(got.summary.cached_tokens > 600, has_pages);
+      expect_same(ask(service, question(2)), want[1]);
+      EXPECT_TRUE(service.read_until([&] { return tier_of(service).all_left_out() > 10; }));
+      EXPECT_EQ(tier_of(service).pages_written_total, 0u);
+    }
+    ASSERT_EQ(mount("none", folder_.c_str(), "tmpfs", MS_REMOUNT, ""), 0);
+  }
+  umount(folder_.c_str());
+}
+
 }  // namespace
 }  // namespace hocket
