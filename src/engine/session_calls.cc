@@ -14,7 +14,8 @@ std::unexpected<Error> unknown_session() {
   return fail(
       error(ErrorCode::not_found, "no such session is known here")
           .with_fix(
-              "send a request with this session_id first. The session is known when that "
+              "send a request with this session_id first, or for /slots/N with \"id_slot\": N. "
+              "The session is known when that "
               "request has ended with a whole page of tokens (--page-size), until it has been "
               "idle for --session-timeout"));
 }
