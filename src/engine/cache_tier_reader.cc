@@ -124,7 +124,8 @@ void CacheTier::read_from(PageSource& source, Reading& reading) {
                    reading.state_key))
         reading.state = state;
     }
-    // What one peer lacks another may have; one that computes prompts has brought all that it can.
+    // Another peer may have what this one lacks; one that computes prompts has brought all that it
+    // can.
     const bool is_all = is_done(reading) || (task.is_sent && source.computes());
     if (!reading.failed && (is_all || is_dear(source, task, reading.keys.size() - reading.end)))
       return;

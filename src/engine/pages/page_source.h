@@ -76,7 +76,7 @@ class PageSource {
 
  private:
   mutable Mutex mutex_;
-  // What was read, and the time that it took; older reads count less.
+  // The time that reading took, and the bytes that were read; older reads count less.
   double seconds_ HOCKET_GUARDED_BY(mutex_) = 0, bytes_ HOCKET_GUARDED_BY(mutex_) = 0;
   TimePoint measured_ HOCKET_GUARDED_BY(mutex_){};
   std::string reported_ HOCKET_GUARDED_BY(mutex_);  // the last fault
