@@ -70,6 +70,31 @@ TEST(Quality, BlocksThatAreRoundedAgainAreWithinTheBoundsOfInt4) {
   EXPECT_EQ((*lines)[1].tolerance.atol, 0.25);
 }
 
+// Blocks of GGUF files, with rows in int8, against the same file in float32. Each bound is three
+// times the figure of docs/models.md.
+TEST(GgufQuality, InTheFormThatFilesAreServedIn) {
+  const std::pair<const char*, double> kFiles[] = {
+      {"gguf_llama", 4e-5}, {"gguf_qwen3moe", 0.0088}, {"gguf_deepseek2", 0.0033}};
+  for (const auto& [name, bound] : kFiles) {
+    SCOPED_TRACE(name);
+    const ServerSettings settings = settings_for(std::filesystem::path("tests/golden") / name);
+    const std::filesystem::path folder = settings.model.model_path;
+    const auto config = read_hf_config(folder);
+    ASSERT_TRUE(config.has_value()) << describe(config.error());
+    const auto reference = Reference::read(folder, *config);
+    ASSERT_TRUE(reference.has_value()) << describe(reference.error());
+    const auto lines = check_quality({.settings = settings, .against = {}, .progress = {}},
+                                     scripts_of(*reference));
+    ASSERT_TRUE(lines.has_value()) << describe(lines.error());
+    ASSERT_FALSE(lines->empty());
+    const CheckLine& divergence = lines->front();
+    std::printf("%-16s mean KL %.3g\n", name, divergence.worst);
+    EXPECT_EQ(divergence.measure, std::string("mean"));
+    EXPECT_GT(divergence.worst, 0);
+    EXPECT_LT(divergence.worst, bound);
+  }
+}
+
 struct RoundingCase {
   const char* name;
   const char* quantization = "none";

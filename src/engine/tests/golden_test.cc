@@ -65,7 +65,7 @@ TEST_P(GoldenModel, Bf16) {
   check_model(GetParam(), "bfloat16", 3 * 2);
 }
 
-// Nothing was measured that bounds the difference of bf16: blocks become int8 there.
+// The difference in bfloat16, where rows become int8, is bounded in quality_test.cc.
 class GoldenGguf : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(GoldenGguf, Float32) {
