@@ -49,7 +49,7 @@ std::unexpected<Error> misfit(const std::filesystem::path& path, const std::stri
 
 }  // namespace
 
-Result<void> GgufFile::add(const std::filesystem::path& path) {
+Result<void> GgufFile::add(const std::filesystem::path& path, GgufExtent extent) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not wait
   if (fd < 0 && errno == ENOENT)
     return fail(error(ErrorCode::model_not_found, "there is no file {}", path.string())
@@ -78,7 +78,7 @@ Result<void> GgufFile::add(const std::filesystem::path& path) {
   part.bytes = {static_cast<const std::byte*>(map), bytes};
   part.changed_ns = int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
   part.named = MappedFile(map, bytes, path.string());
-  auto header = parse_gguf_header(part.bytes);
+  auto header = parse_gguf_header(part.bytes, extent);
   if (!header) {
     Error e = std::move(header).error();
     e.message = path.string() + ": " + e.message;
@@ -88,7 +88,7 @@ Result<void> GgufFile::add(const std::filesystem::path& path) {
   return {};
 }
 
-Result<void> GgufFile::add_other_parts() {
+Result<void> GgufFile::add_other_parts(GgufExtent extent) {
   const int64_t count = metadata().integer("split.count").value_or(1);
   if (count <= 1) return {};
   const std::filesystem::path first = path();
@@ -98,7 +98,7 @@ Result<void> GgufFile::add_other_parts() {
                                      "-00001-of-{:05}.gguf",
                                      count, count));
   for (int64_t i = 0; i < count; ++i) {
-    if (i > 0) HOCKET_TRY_VOID(add(first.parent_path() / name->of(i)));
+    if (i > 0) HOCKET_TRY_VOID(add(first.parent_path() / name->of(i), extent));
     const GgufMetadata& part = parts_.back().header.metadata;
     if (part.integer("split.no") != i || part.integer("split.count") != count)
       return misfit(parts_.back().path, fmt::format("the file is not part {} of {}", i + 1, count));
@@ -116,13 +116,14 @@ Result<void> GgufFile::add_other_parts() {
   return {};
 }
 
-Result<std::unique_ptr<const GgufFile>> GgufFile::open(const std::filesystem::path& path) {
+Result<std::unique_ptr<const GgufFile>> GgufFile::open(const std::filesystem::path& path,
+                                                       GgufExtent extent) {
   std::filesystem::path first = path;
   if (const auto name = part_name(path.filename().string()))
     first = path.parent_path() / name->of(0);
   std::unique_ptr<GgufFile> file(new GgufFile);
-  HOCKET_TRY_VOID(file->add(first));
-  HOCKET_TRY_VOID(file->add_other_parts());
+  HOCKET_TRY_VOID(file->add(first, extent));
+  HOCKET_TRY_VOID(file->add_other_parts(extent));
   return file;
 }
 

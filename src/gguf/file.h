@@ -18,8 +18,10 @@ namespace hocket {
 class GgufFile {
  public:
   // `path` names the file, or any part. Errors: model_not_found, io, those of parse_gguf_header
-  // (with the path); kBadGguf if the parts do not belong together.
-  static Result<std::unique_ptr<const GgufFile>> open(const std::filesystem::path& path);
+  // (with the path); kBadGguf if the parts do not belong together. With GgufExtent::header, the
+  // data of tensors must not be read.
+  static Result<std::unique_ptr<const GgufFile>> open(const std::filesystem::path& path,
+                                                      GgufExtent extent = GgufExtent::whole);
   ~GgufFile();
 
   struct Part {
@@ -42,8 +44,8 @@ class GgufFile {
 
  private:
   GgufFile() = default;
-  Result<void> add(const std::filesystem::path& path);
-  Result<void> add_other_parts();
+  Result<void> add(const std::filesystem::path& path, GgufExtent extent);
+  Result<void> add_other_parts(GgufExtent extent);
   std::vector<Part> parts_;
 };
 

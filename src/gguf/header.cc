@@ -13,6 +13,7 @@ constexpr uint64_t kMaxAxes = 4;
 constexpr uint64_t kMaxTensors = 1 << 18, kMaxValues = 1 << 16;
 constexpr uint64_t kMaxList = 1 << 24;  // entries of a list
 constexpr int64_t kMaxAlignment = 1 << 20;
+constexpr int64_t kMaxFileBytes = int64_t{1} << 50;
 constexpr int64_t kDefaultAlignment = 32;
 constexpr int64_t kMaxHeaderBytes = int64_t{512} << 20;
 constexpr double kMaxWhole = 9007199254740992.0;  // 2^53
@@ -70,7 +71,8 @@ std::unexpected<Error> broken(fmt::format_string<Args...> text, Args&&... args) 
 // Reads from the front of the file. A failed take leaves an error.
 class GgufHeaderReader {
  public:
-  explicit GgufHeaderReader(std::span<const std::byte> file) : file_(file) {}
+  GgufHeaderReader(std::span<const std::byte> file, GgufExtent extent)
+      : file_(file), extent_(extent) {}
   Result<GgufHeader> read();
 
  private:
@@ -88,6 +90,7 @@ class GgufHeaderReader {
   Result<void> check_data();
 
   std::span<const std::byte> file_;
+  const GgufExtent extent_;
   uint64_t at_ = 0;
   GgufHeader header_;
 };
@@ -224,7 +227,8 @@ Result<void> GgufHeaderReader::read_tensors(uint64_t count) {
   return {};
 }
 
-// Checks that the tensors lie one behind the other, each at the alignment, within the file.
+// Checks that the tensors lie one behind the other, each at the alignment, within the file; if only
+// the header must be there, within the largest file that there can be.
 Result<void> GgufHeaderReader::check_data() {
   const int64_t alignment =
       header_.metadata.integer("general.alignment").value_or(kDefaultAlignment);
@@ -232,7 +236,8 @@ Result<void> GgufHeaderReader::check_data() {
     return broken("general.alignment is {}, not a power of two up to {}", alignment, kMaxAlignment);
   const auto padded = [&](int64_t at) { return (at + alignment - 1) / alignment * alignment; };
   header_.data_offset = padded(static_cast<int64_t>(at_));
-  const auto file_bytes = static_cast<int64_t>(file_.size());
+  const int64_t file_bytes =
+      extent_ == GgufExtent::whole ? static_cast<int64_t>(file_.size()) : kMaxFileBytes;
   if (header_.tensors.empty()) return {};
   if (header_.data_offset > file_bytes)
     return broken("the data begin at byte {}, but the file holds {}", header_.data_offset,
@@ -274,8 +279,8 @@ Result<GgufHeader> GgufHeaderReader::read() {
   return std::move(header_);
 }
 
-Result<GgufHeader> parse_gguf_header(std::span<const std::byte> file) {
-  return GgufHeaderReader(file).read();
+Result<GgufHeader> parse_gguf_header(std::span<const std::byte> file, GgufExtent extent) {
+  return GgufHeaderReader(file, extent).read();
 }
 
 std::optional<double> GgufMetadata::number(std::string_view key) const {

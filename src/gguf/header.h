@@ -57,9 +57,14 @@ struct GgufHeader {
   int64_t data_offset = 0;  // offset in the file
 };
 
-// Parses and checks the header of a file, which `file` holds whole (mapped, so that its data is not
-// read). Errors: kBadGguf with the broken rule; unsupported_model (version, byte order, a type of
-// tensors, by name). Fuzzed.
-Result<GgufHeader> parse_gguf_header(std::span<const std::byte> file);
+// The part of a file that must be there. header: numbers of tensors are not read, so that a model
+// can be planned from the first megabytes of its file.
+enum class GgufExtent : uint8_t { whole, header };
+
+// Parses and checks the header of a file (mapped, so that its data is not read). Errors: kBadGguf
+// with the broken rule; unsupported_model (version, byte order, a type of tensors, by name).
+// Fuzzed.
+Result<GgufHeader> parse_gguf_header(std::span<const std::byte> file,
+                                     GgufExtent extent = GgufExtent::whole);
 
 }  // namespace hocket

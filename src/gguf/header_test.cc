@@ -55,6 +55,26 @@ TEST(GgufHeader, EveryCutIsRefused) {
   EXPECT_TRUE(parse_gguf_header(std::as_bytes(std::span(whole))));
 }
 
+TEST(GgufHeader, CanBeReadWithoutTheDataOfTensors) {
+  const std::string whole = GgufText()
+                                .counts(2, 0)
+                                .tensor("t", {64}, 0, 0)
+                                .tensor("u", {64}, 0, 256)
+                                .data(512)
+                                .bytes_as_text();
+  const size_t header = whole.size() - 512;
+  for (size_t size = 0; size <= header; ++size) {
+    const bool is_read =
+        parse_gguf_header(std::as_bytes(std::span(whole.data(), size)), GgufExtent::header)
+            .has_value();
+    // The padding behind the table of tensors belongs to neither.
+    if (size + 32 < header) EXPECT_FALSE(is_read) << size;
+    if (size == header) EXPECT_TRUE(is_read);
+  }
+  const auto far = GgufText().counts(1, 0).tensor("t", {int64_t{1} << 50}, 0, 0).bytes_as_text();
+  EXPECT_FALSE(parse_gguf_header(std::as_bytes(std::span(far)), GgufExtent::header));
+}
+
 TEST(GgufHeader, CountsThatTheFileCannotHoldAreRefusedBeforeMemoryIsTaken) {
   constexpr uint64_t kHuge = uint64_t{1} << 60;
   EXPECT_THAT(message_of(GgufText().counts(kHuge, 0)), HasSubstr("1152921504606846976 tensors"));

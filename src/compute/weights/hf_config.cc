@@ -290,12 +290,12 @@ Result<GenerationFile> read_generation_file(const std::filesystem::path& model) 
     return parse_generation_config(text);
   }
   if (gguf.empty()) return GenerationFile{};
-  HOCKET_TRY(const auto opened, GgufFile::open(gguf));
+  HOCKET_TRY(const auto opened, GgufFile::open(gguf, GgufExtent::header));
   return read_from(gguf, parse_generation_config(gguf_generation_json(*opened)));
 }
 
 Result<ModelConfig> read_gguf_config(const std::filesystem::path& path) {
-  HOCKET_TRY(const auto file, GgufFile::open(path));
+  HOCKET_TRY(const auto file, GgufFile::open(path, GgufExtent::header));
   HOCKET_TRY(const std::string text, gguf_config_json(*file));
   HOCKET_TRY(ModelConfig model, read_from(path, parse_hf_config(text)));
   model.quant = {.layout = QuantConfig::Layout::gguf, .most = most_blocks(*file)};

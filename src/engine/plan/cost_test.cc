@@ -6,10 +6,13 @@
 
 #include <array>
 #include <filesystem>
+#include <fstream>
 
 #include "compute/weights/hf_config.h"
+#include "compute/weights/safetensors.h"
 #include "compute/weights/stacked_experts.h"
 #include "engine/plan/testing.h"
+#include "gguf/file.h"
 
 namespace hocket {
 namespace {
@@ -29,6 +32,35 @@ std::vector<std::filesystem::path> runnable_folders() {
           model && find_family(model->architecture).has_value())
         folders.push_back(entry.path());
   return folders;
+}
+
+// Returns a folder with a model's GGUF file up to where the data of its tensors begin.
+std::filesystem::path cut_to_header(const std::filesystem::path& folder) {
+  const auto file = GgufFile::open(gguf_file_of(folder));
+  EXPECT_TRUE(file.has_value()) << folder << describe(file.error());
+  const GgufFile::Part& part = (*file)->parts().front();
+  const auto cut = std::filesystem::path(::testing::TempDir()) / "cut" / folder.filename();
+  std::filesystem::create_directories(cut);
+  std::ofstream(cut / "model.gguf", std::ios::binary)
+      .write(reinterpret_cast<const char*>(part.bytes.data()), part.header.data_offset);
+  return cut;
+}
+
+TEST(Cost, TheHeaderOfAGgufFileSaysAll) {
+  int compared = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(source_dir() / "tests/golden")) {
+    if (!std::filesystem::exists(entry.path() / "model.gguf")) continue;
+    const std::filesystem::path cut = cut_to_header(entry.path());
+    for (const char* dtype : {"bfloat16", "float32"}) {
+      const ServerSettings settings{.model = {.dtype = dtype}};
+      EXPECT_EQ(cost_of(choice_of(cut, settings)).loaded_bytes(),
+                cost_of(choice_of(entry.path(), settings)).loaded_bytes())
+          << cut;
+      ++compared;
+    }
+    EXPECT_FALSE(open_model_weights(cut).has_value()) << cut;
+  }
+  EXPECT_GE(compared, 20);
 }
 
 TEST(Cost, PartsAddUpToWhatLoadingAsksFor) {

@@ -36,7 +36,7 @@ std::string read_tokenizer(const std::filesystem::path& path) {
   constexpr size_t kMaxBytes = size_t{256} << 20;
   Result<std::string> text;
   if (const auto gguf = gguf_file_of(path); !gguf.empty()) {
-    const auto file = GgufFile::open(gguf);
+    const auto file = GgufFile::open(gguf, GgufExtent::header);
     if (!file) return {};
     text = gguf_tokenizer_json(**file);
   } else {

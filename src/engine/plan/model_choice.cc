@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "compute/models/family.h"
+#include "compute/weights/gguf_source.h"
 #include "compute/weights/hf_config.h"
-#include "compute/weights/safetensors.h"
 #include "engine/plan/latent_form.h"
 #include "engine/plan/scheduler_settings.h"
 #include "engine/plan/tier_buffers.h"
@@ -219,7 +219,9 @@ Result<ModelChoice> choose_model_form(const ServerSettings& settings) {
   HOCKET_TRY(choice.model, read_hf_config(settings.model.model_path));
   if (choice.model.quant.layout == QuantConfig::Layout::gguf &&
       settings.model.load_format != "dummy") {
-    HOCKET_TRY(choice.headers, open_model_weights(settings.model.model_path));
+    HOCKET_TRY(auto file,
+               GgufFile::open(gguf_file_of(settings.model.model_path), GgufExtent::header));
+    choice.headers = std::make_shared<GgufWeights>(std::move(file));
   }
   HOCKET_TRY(choice.prompt_form, choose_prompt_form(settings.compute.mla_form, choice.model));
   if (!caches_whole_answers(choice.model, choice.prompt_form)) {

@@ -32,7 +32,7 @@ Result<std::string> read_model_file(const std::filesystem::path& model, std::str
                                     ErrorCode code) {
   const std::filesystem::path gguf = gguf_file_of(model);
   if (gguf.empty()) return read_file(model / name, code);
-  HOCKET_TRY(const auto file, GgufFile::open(gguf));
+  HOCKET_TRY(const auto file, GgufFile::open(gguf, GgufExtent::header));
   return name == kTokenizerFile ? gguf_tokenizer_json(*file) : gguf_tokenizer_config_json(*file);
 }
 
