@@ -141,7 +141,7 @@ def test_metrics(server):
     told = {name for name in families if not name.startswith("hocket:http_")}
     values = {f"hocket:{v}" for v in ("input", "device_hit", "prefill_compute", "prefill_cache", "decode", "prefill", "mixed", "idle",
                                       "prefill_forward", "decode_forward", "file", "redis", "peer", "no_buffer", "late",
-                                      "store_away", "write_failed", "shutdown")}
+                                      "store_away", "write_failed", "shutdown", "expected_slower", "queue_full")}
     assert told == named - values
 
 

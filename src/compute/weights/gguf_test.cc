@@ -82,18 +82,20 @@ TEST(Gguf, ScalesThatAreNotFiniteAreRefused) {
 }
 
 // The head, in Q6_K, becomes int8 with --quantization, as the loader makes it.
+// The head is Q6_K and keeps this format, whatever is asked for the layers.
 TEST(Gguf, PricesHaveTheFormatThatTheLoaderMakes) {
   const auto file = GgufFile::open(kGolden / "gguf_qwen3moe/model.gguf");
   ASSERT_TRUE(file.has_value()) << file.error().message;
-  const auto has_int8 = [&](WeightFormat quantize) {
-    return std::ranges::any_of(gguf_prices(**file, quantize), [](const GgufPrice& price) {
-      return price.type == "Q6_K" && price.format.starts_with("int8") && !price.keeps_values &&
-             price.memory_bytes > 512 * 256;
+  const auto q6_k_in = [&](WeightFormat quantize, std::string_view format) {
+    return std::ranges::any_of(gguf_prices(**file, quantize), [&](const GgufPrice& price) {
+      return price.type == "Q6_K" && price.format.starts_with(format);
     });
   };
-  EXPECT_FALSE(has_int8(WeightFormat::bf16));
-  EXPECT_TRUE(has_int8(WeightFormat::int8));
-  EXPECT_TRUE(has_int8(WeightFormat::int4));
+  for (const WeightFormat asked : {WeightFormat::bf16, WeightFormat::int8, WeightFormat::int4}) {
+    EXPECT_TRUE(q6_k_in(asked, "q6_k"));
+    EXPECT_FALSE(q6_k_in(asked, "int8") || q6_k_in(asked, "bfloat16"));
+    EXPECT_EQ(q6_k_in(asked, "int4"), asked == WeightFormat::int4);
+  }
 }
 
 TEST(Gguf, TensorsHaveTheNamesAndShapesOfAFolder) {
