@@ -185,6 +185,14 @@ def one_is_asked_to_end(num_ranks, asked):
         return f"longest pause {pause:.2f} s; back after {returned:.1f} s amid {running} streams, longest pause {came:.2f} s"
 
 
+def wait_may_leave(ranks):
+    """Waits until the service serves on without some rank: right after the start it would wait for each."""
+    deadline = time.monotonic() + SERVES_S
+    while "not there" not in (text := ranks.call(0, "/scale_ranks", {"leave": [ranks.num_ranks]})[2]):
+        assert time.monotonic() < deadline, text
+        time.sleep(0.02)
+
+
 def leave(ranks, keep, words, wanted):
     """Asks rank 0 to keep the ranks below `keep` amid its streams, which end as if nothing had happened; returns what that took, in words."""
 
@@ -235,6 +243,7 @@ def joins_are_refused(num_ranks):
     """A process that may not join ends with an error that says what to change, and the service serves on."""
     with Cluster(num_ranks, flags=FLAGS) as ranks:
         ranks.wait_doors()
+        wait_may_leave(ranks)
         check_no_join(ranks, {}, f"all {num_ranks} ranks are there")
         check_no_join(ranks, {"--node-rank": 1}, "leave out --node-rank")
         check_no_join(ranks, {"--join": f"127.0.0.1:{free_port()}"}, "refused")
@@ -282,6 +291,7 @@ def two_are_told_at_once(num_ranks):
     """Two clients ask two ranks at once that the other one leaves, though only one may be missing: one of them is refused."""
     with Cluster(num_ranks, flags={"--tolerate-ranks": 1}) as ranks:
         ranks.wait_doors()
+        wait_may_leave(ranks)
         with concurrent.futures.ThreadPoolExecutor(2) as clients:
             answers = list(clients.map(lambda asked: ranks.call(asked, "/scale_ranks", {"leave": [3 - asked]}), (1, 2)))
         assert sorted(status for status, _, _ in answers) == [200, 400], answers
