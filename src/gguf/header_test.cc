@@ -68,8 +68,9 @@ TEST(GgufHeader, CanBeReadWithoutTheDataOfTensors) {
         parse_gguf_header(std::as_bytes(std::span(whole.data(), size)), GgufExtent::header)
             .has_value();
     // The padding behind the table of tensors belongs to neither.
-    if (size + 32 < header) EXPECT_FALSE(is_read) << size;
-    if (size == header) EXPECT_TRUE(is_read);
+    if (size + 32 < header || size == header) {
+      EXPECT_EQ(is_read, size == header) << size;
+    }
   }
   const auto far = GgufText().counts(1, 0).tensor("t", {int64_t{1} << 50}, 0, 0).bytes_as_text();
   EXPECT_FALSE(parse_gguf_header(std::as_bytes(std::span(far)), GgufExtent::header));

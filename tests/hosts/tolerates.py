@@ -249,7 +249,8 @@ def joins_are_refused(num_ranks):
         check_no_join(ranks, {"--join": f"127.0.0.1:{free_port()}"}, "refused")
         ranks.processes[num_ranks - 1].signal(signal.SIGTERM)
         assert ranks.processes[num_ranks - 1].exit_status(BACK_S) == 0
-        wait_present(ranks, 0, num_ranks - 1, SERVES_S)
+        for rank in range(num_ranks - 1):
+            wait_present(ranks, rank, num_ranks - 1, SERVES_S)
         other_token = ranks.folder / "other_token"
         other_token.write_text("another token, which is as long as one has to be\n")
         check_no_join(ranks, {"--cluster-token-file": other_token}, "token")
@@ -257,7 +258,8 @@ def joins_are_refused(num_ranks):
         check_no_join(ranks, {"--context-length": 64}, "the plan set differs")
         check_answers(ranks, range(num_ranks - 1), "after refused joins")
         join(ranks, num_ranks - 1)
-        wait_present(ranks, 0, num_ranks, BACK_S)
+        for rank in range(num_ranks):
+            wait_present(ranks, rank, num_ranks, BACK_S)
         check_answers(ranks, range(num_ranks), "after the join")
     with OneRank() as alone:
         check_no_join(alone, {}, "start the ranks as processes, with --tolerate-ranks")
@@ -298,6 +300,8 @@ def two_are_told_at_once(num_ranks):
         left = 2 if answers[0][0] == 200 else 1
         status = ranks.processes[left].exit_status(BACK_S)
         assert status == 0, f"rank {left} ends with {status}"
+        for rank in (0, 3 - left):
+            wait_present(ranks, rank, num_ranks - 1, SERVES_S)
         check_answers(ranks, [0, 3 - left], f"without rank {left}")
         return f"rank {left} left, and the other request was refused"
 
