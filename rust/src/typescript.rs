@@ -100,7 +100,7 @@ impl Fields {
 #[derive(Default)]
 struct Schemas<'a> {
     definitions: Vec<(&'a str, &'a Value)>, // each name once
-    indexes: HashMap<&'a str, usize>,        // in `definitions`
+    indexes: HashMap<&'a str, usize>,       // in `definitions`
     names_root: bool,
 }
 impl<'a> Schemas<'a> {
