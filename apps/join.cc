@@ -107,7 +107,7 @@ Result<nlohmann::json> ask_terms(const std::string& where, const HttpSettings& k
     return fail(error(ErrorCode::unauthorized, "{} wants an admin's key before a rank joins", where)
                     .with_fix("--admin-api-key KEY, the same as there"));
   if (answer.status == 404) return fail(no_service(where));
-  const auto json = nlohmann::json::parse(answer.body, nullptr, false);
+  auto json = nlohmann::json::parse(answer.body, nullptr, false);
   if (answer.status != 200) {
     const std::string why = error_field(json, "message");
     return fail(error(ErrorCode::lost_rank, "{} takes no rank: {}", where,
@@ -154,10 +154,7 @@ Result<Arguments> arguments_to_join(const std::string& where, const HttpSettings
     const std::string flag = "--" + name;
     if (is_given(arguments, flag)) continue;
     const auto text = value.get<std::string>();
-    if (text == "true")
-      all.push_back(flag);
-    else
-      all.push_back(flag + "=" + text);
+    all.push_back(text == "true" ? flag : fmt::format("{}={}", flag, text));
   }
   log::info("join: rank {} of the service at {}, with its flags: {}", all[1], where,
             fmt::join(all, " "));

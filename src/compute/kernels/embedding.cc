@@ -67,7 +67,8 @@ RowScale scale_of(const PackedWeight& table, int row, int k) {
   }
   if (has_scales_of_16(table.format)) {
     const auto& block = table.block_scales<ScalesOf16>(row, group);
-    out.scale = f16_to_float(block.d[column]) * unit * block.scales[k % kScaleBlock / 16][column];
+    const int64_t sixteen = k % kScaleBlock / 16;
+    out.scale = f16_to_float(block.d[column]) * unit * block.scales[sixteen][column];
   } else {
     const auto& block = table.block_scales<TableScales>(row, group);
     out.scale = f16_to_float(block.d[column]) * unit * block.scales[in_block][column];

@@ -5,6 +5,7 @@
 
 #include "compute/weights/noted_reads.h"
 #include "compute/weights/safetensors.h"
+#include "gguf/file.h"
 
 namespace hocket {
 namespace {

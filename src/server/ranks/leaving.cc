@@ -133,8 +133,10 @@ Result<int> RankRouter::offer_rank() {
   int chosen = -1;
   for (const Member& member : view.members) {
     if (member.presence != Presence::absent) continue;
-    const auto at = [&](int of) { return offered_at_[static_cast<size_t>(of)]; };
-    if (chosen < 0 || at(member.identity.rank) < at(chosen)) chosen = member.identity.rank;
+    const int rank = member.identity.rank;
+    if (chosen < 0 ||
+        offered_at_[static_cast<size_t>(rank)] < offered_at_[static_cast<size_t>(chosen)])
+      chosen = rank;
   }
   if (chosen < 0)
     return fail(error(ErrorCode::invalid_request, "all {} ranks are there", view.members.size())

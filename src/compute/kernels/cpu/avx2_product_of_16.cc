@@ -51,10 +51,18 @@ inline __m256i signed_numbers(const PanelOf16& p, const std::byte* tile, int qua
   return _mm256_shuffle_epi8(p.table, stored);
 }
 
-// totals += scale * (x . w) for 16 numbers by 16 columns of R rows, whose quads begin with `first`.
+// 16 numbers of a group: the quads of x and of the tile from `first` on.
+struct SixteenNumbers {
+  const int32_t* x;
+  const std::byte* tile;
+  int first;
+  const int8_t* scales;
+};
+
+// totals += scale * (x . w) for 16 numbers by 16 columns of R rows.
 template <WeightFormat kFormat, bool kHigh, int R>
-inline void add_sums(const PanelOf16& p, const int32_t* x, const std::byte* tile, int first,
-                     const int8_t* scales, __m256i (&totals)[R][2]) {
+inline void add_sums(const PanelOf16& p, const SixteenNumbers& numbers, __m256i (&totals)[R][2]) {
+  const auto [x, tile, first, scales] = numbers;
 #pragma GCC unroll 2
   for (int h = 0; h < 2; ++h) {
     const __m256i scale = load_integers(scales + h * kLanes);
@@ -94,8 +102,8 @@ inline void add_group_of_16(const ScaledProduct<int8_t>& all, const PanelOf16& p
   const ScalesOf16& by = p.scales[group / kScaleBlockGroups];
   const int at = group % kScaleBlockGroups * 2;
   __m256i totals[R][2] = {};
-  add_sums<kFormat, kHigh>(p, x, tile, 0, by.scales[at], totals);
-  add_sums<kFormat, kHigh>(p, x, tile, kSumQuads, by.scales[at + 1], totals);
+  add_sums<kFormat, kHigh>(p, {x, tile, 0, by.scales[at]}, totals);
+  add_sums<kFormat, kHigh>(p, {x, tile, kSumQuads, by.scales[at + 1]}, totals);
 #pragma GCC unroll 2
   for (int h = 0; h < 2; ++h) {
     const __m256 factor = _mm256_mul_ps(load_f16(by.d + h * kLanes), _mm256_set1_ps(p.unit));

@@ -49,19 +49,20 @@ inline void put_starts(const int8_t* x, int32_t* to) {
 // The operands of one panel.
 struct Panel {
   const float* x_scales;
+  int groups;  // of a row, whose scales lie one behind the other
   const std::byte* w;
   const std::byte* scales;
   float unit;
   float* y;
 };
 
-// Adds group 2 * block + half of a panel: acc = fma(float(sum), x_scale * (d * unit), acc).
+// Adds a group of a panel: acc = fma(float(sum), x_scale * (d * unit), acc).
 template <int R, WeightFormat kFormat>
-inline void add_group(const ScaledProduct<int8_t>& all, const Panel& p, const Rows& rows, int block,
-                      int half, __m512i table, __m512 (&acc)[R]) {
+inline void add_group(const Panel& p, const Rows& rows, int group, __m512i table,
+                      __m512 (&acc)[R]) {
   constexpr int kLines = tile_bytes(kFormat) / kLine / 2, kQuads = 8;  // a group's
+  const int block = group / 2, half = group % 2;
   const std::byte* const tile = p.w + int64_t{block} * tile_bytes(kFormat);
-  const int group = 2 * block + half;
   fetch_near(p.scales + (group + kGroupsAhead) * int64_t{sizeof(ScalesOf16)} / kScaleBlockGroups);
   const ScalesOf16Group by = load_scales_of_16(p.scales, group, p.unit);
   const int8_t* const x = rows.x + int64_t{block} * R * kIntegerBlockK;
@@ -92,7 +93,7 @@ inline void add_group(const ScaledProduct<int8_t>& all, const Panel& p, const Ro
   }
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
-    const __m512 x_scale = _mm512_set1_ps(p.x_scales[int64_t{r} * all.groups + group]);
+    const __m512 x_scale = _mm512_set1_ps(p.x_scales[int64_t{r} * p.groups + group]);
     acc[r] = _mm512_fmadd_ps(totals[r], _mm512_mul_ps(x_scale, by.factor), acc[r]);
   }
 }
@@ -105,8 +106,8 @@ void multiply_panel(const ScaledProduct<int8_t>& all, const Panel& p, const Rows
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) acc[r] = _mm512_setzero_ps();
   for (int block = 0; block < all.k_blocks; ++block) {
-    add_group<R, kFormat>(all, p, rows, block, 0, table, acc);
-    if (2 * block + 1 < all.groups) add_group<R, kFormat>(all, p, rows, block, 1, table, acc);
+    add_group<R, kFormat>(p, rows, 2 * block, table, acc);
+    if (2 * block + 1 < all.groups) add_group<R, kFormat>(p, rows, 2 * block + 1, table, acc);
   }
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) _mm512_storeu_ps(p.y + r * all.y_stride, acc[r]);
@@ -129,6 +130,7 @@ void multiply_rows(const ScaledProduct<int8_t>& p, int row) {
   for (int panel = 0; panel < p.panels; ++panel)
     multiply_panel<R, kFormat>(p,
                                {.x_scales = p.x_scales + int64_t{row} * p.groups,
+                                .groups = p.groups,
                                 .w = p.w + panel * p.panel_bytes,
                                 .scales = p.scales + panel * p.panel_scale_bytes,
                                 .unit = has_table(kFormat) ? p.table->unit : 1,
