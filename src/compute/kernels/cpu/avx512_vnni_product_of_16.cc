@@ -49,7 +49,7 @@ inline void put_starts(const int8_t* x, int32_t* to) {
 // The operands of one panel.
 struct Panel {
   const float* x_scales;
-  int groups;  // of a row, whose scales lie one behind the other
+  int groups;  // groups of a row: so many scales lie between rows
   const std::byte* w;
   const std::byte* scales;
   float unit;
