@@ -168,7 +168,7 @@ SignalListener::Limits limits_of_end(const HttpSettings& http, const ClusterProc
           .silence = silence > Duration{} ? silence + kEndMargin : Duration{}};
 }
 
-// Returns the flags of serve; `join` is the place of a running service.
+// Returns the flags of serve; `join` gets the address of a running service.
 std::vector<FlagGroup> serve_flags(ServerSettings& settings, std::string& join) {
   std::vector<FlagGroup> flags = settings_flags(settings);
   flags.push_back({"joining a running service",

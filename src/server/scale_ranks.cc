@@ -9,11 +9,15 @@ namespace hocket {
 
 namespace {
 
-// Only a rank may say that others have decided.
+// Only the coordinator may say that it has decided. A client that says so is refused here, since
+// its body may be passed on to the coordinator, which would take it for a rank's.
 Result<ScaleRanks> read_scale_ranks(const HttpRequest& request) {
   HOCKET_TRY(const Json json, parse_json_object(request.body));
-  HOCKET_TRY(ScaleRanks wanted, parse_scale_ranks(json));
-  wanted.is_decided = wanted.is_decided && request.from_rank;
+  HOCKET_TRY(const ScaleRanks wanted, parse_scale_ranks(json));
+  if (wanted.is_decided && !request.from_rank)
+    return fail(error(ErrorCode::invalid_request, "decided is for messages between ranks")
+                    .with_fix("leave it out")
+                    .with_param("decided"));
   return wanted;
 }
 

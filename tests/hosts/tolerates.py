@@ -273,7 +273,7 @@ def some_leave_and_join(num_ranks, tolerated, keeps):
     with Cluster(num_ranks, flags={"--tolerate-ranks": tolerated}) as ranks:
         ranks.wait_doors()
         wanted = undisturbed(ranks, words)
-        refused = [({"keep": num_ranks}, "ranks stay"), ({"leave": [0]}, "rank 0 knows"), ({"leave": [9]}, "not there"), ({}, "either leave or keep")]
+        refused = [({"keep": num_ranks}, "ranks stay"), ({"leave": [0]}, "rank 0 knows"), ({"leave": [9]}, "not there"), ({}, "either leave or keep"), ({"leave": [1], "decided": True}, "between ranks")]
         if tolerated < num_ranks - 1:
             refused.append(({"keep": 1}, "1 ranks would be left"))
         for body, why in refused:

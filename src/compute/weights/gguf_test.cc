@@ -81,7 +81,6 @@ TEST(Gguf, ScalesThatAreNotFiniteAreRefused) {
   EXPECT_FALSE(read_scaled_blocks(type, block.data(), scaled, 0));
 }
 
-// The head, in Q6_K, becomes int8 with --quantization, as the loader makes it.
 // The head is Q6_K and keeps this format, whatever is asked for the layers.
 TEST(Gguf, PricesHaveTheFormatThatTheLoaderMakes) {
   const auto file = GgufFile::open(kGolden / "gguf_qwen3moe/model.gguf");

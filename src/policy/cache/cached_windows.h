@@ -63,7 +63,7 @@ class CachedWindows {
   struct CachedPage {
     RadixNode* node = nullptr;  // null: the page is not cached
     int page_index = 0, num_leases = 0;
-    bool in_window = false;  // a use was in_window
+    bool in_window = false;  // it had this position in the window of some request
     int before = -1, after = -1;
   };
   CachedPage& at(PageId page) { return cached_[static_cast<size_t>(value(page))]; }

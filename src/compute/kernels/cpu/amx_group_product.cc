@@ -76,7 +76,7 @@ Scratch make_scratch(const ScaledProduct<int8_t>& p) {
     const int rows = static_cast<int>(std::min<int64_t>(kTile, p.rows - row));
     transpose(p.x_scales + row * p.groups, rows, p.groups, s.x_scales + tile * tile_scales);
     transpose(p.x_sums + row * p.groups, rows, p.groups, s.x_sums + tile * tile_scales);
-    if (p.format == WeightFormat::q4_k || p.format == WeightFormat::q5_k)
+    if (has_minima(p.format))
       for (int64_t i = tile * tile_scales; i < (tile + 1) * tile_scales; ++i)
         s.x_totals[i] = s.x_scales[i] * static_cast<float>(s.x_sums[i]);
     if (rows == kTile) continue;
