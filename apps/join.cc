@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "apps/flags.h"
+#include "base/check.h"
 #include "base/log.h"
 #include "client/http_client.h"
 #include "core/version.h"
@@ -129,13 +130,17 @@ JoinFlags flags_to_join(const ServerSettings& settings, const LaunchPlan& plan) 
   if (mine.parallel.cluster_store.empty()) mine.parallel.dist_init_addr = to_text(plan.init_addr);
   const std::vector<FlagGroup> now = settings_flags(mine), before = settings_flags(untouched);
   JoinFlags flags;
+  size_t num_shared = 0;
   for (size_t group = 0; group < now.size(); ++group)
     for (size_t i = 0; i < now[group].flags.size(); ++i) {
       const Flag& flag = now[group].flags[i];
+      if (!is_shared(flag.name)) continue;
+      ++num_shared;
       std::string value = text_of_value(flag.target);
-      if (is_shared(flag.name) && value != text_of_value(before[group].flags[i].target))
+      if (value != text_of_value(before[group].flags[i].target))
         flags.emplace_back(flag.name, std::move(value));
     }
+  HOCKET_CHECK(num_shared == kShared.size());  // each name is a flag's
   return flags;
 }
 

@@ -68,7 +68,7 @@ class Endpoints {
   Result<Json> flush_cache();
   Result<Json> configure_logging(std::string_view body);
   // Makes ranks leave the service, this one last.
-  Result<RankSet> ranks_to_leave(const ScaleRanks& wanted) const;
+  Result<RankSet> decide_leaving(const ScaleRanks& wanted) const;
   void scale_ranks(const HttpRequest& request, const Exchange& exchange);
   // Returns which rank may join, and the flags that it must have.
   Result<Json> join_terms() const;

@@ -23,8 +23,9 @@ Result<ScaleRanks> read_scale_ranks(const HttpRequest& request) {
 
 }  // namespace
 
-// Returns the ranks that leave, which the coordinator decides and the others are told.
-Result<RankSet> Endpoints::ranks_to_leave(const ScaleRanks& wanted) const {
+// Decides which ranks leave, if this rank coordinates and has not been told; notes and returns
+// them.
+Result<RankSet> Endpoints::decide_leaving(const ScaleRanks& wanted) const {
   const char* const field = wanted.keep ? "keep" : "leave";
   if (options_.rank_router == nullptr || !options_.leave)
     return fail(
@@ -61,7 +62,7 @@ void Endpoints::scale_ranks(const HttpRequest& request, const Exchange& exchange
   if (options_.rank_router != nullptr && !request.from_rank &&
       options_.rank_router->forward_to(options_.rank_router->coordinator(), request, exchange))
     return;
-  const auto leaving = ranks_to_leave(*wanted);
+  const auto leaving = decide_leaving(*wanted);
   if (!leaving) {
     respond_error(*exchange, leaving.error());
     return;

@@ -19,22 +19,17 @@ void unpack_row(const PackedWeight& table, int row, float* out) {
 
 // Returns stored number `k` of a row of q8_0 or of a format with block scales.
 int stored_number(const PackedWeight& table, int row, int k) {
-  constexpr int kLine = 4 * kPanelN, kQuads = 8;
   const std::byte* const tile = table.panel(row / kPanelN) +
                                 int64_t{k / kIntegerBlockK} * tile_bytes(table.format) +
                                 row % kPanelN * 4 + k % 4;
   if (table.format == WeightFormat::q8_0)
-    return static_cast<int>(tile[k % kIntegerBlockK / 4 * kLine]);
-  const int bits = table.format == WeightFormat::q5_k   ? 1
-                   : table.format == WeightFormat::q6_k ? 2
-                                                        : 0;  // that have lines of their own
-  const int part_quads = bits == 0 ? kQuads : 4 / bits;
-  const int quad = k / 4 % kQuads, high = k / kGgufGroup % 2, in_part = quad % part_quads;
-  const std::byte* const part =
-      tile + quad / part_quads * (part_quads + (bits > 0 ? 1 : 0)) * kLine;
-  const int number = static_cast<int>(part[in_part * kLine]) >> 4 * high & 15;
+    return static_cast<int>(tile[k % kIntegerBlockK / 4 * kNibbleLineBytes]);
+  const int bits = plane_bits(table.format), quads = part_quads(table.format);
+  const int quad = k / 4 % kNibbleLines, high = k / kGgufGroup % 2, in_part = quad % quads;
+  const std::byte* const part = tile + quad / quads * part_lines(table.format) * kNibbleLineBytes;
+  const int number = static_cast<int>(part[in_part * kNibbleLineBytes]) >> 4 * high & 15;
   if (bits == 0) return number;
-  const int upper = static_cast<int>(part[part_quads * kLine]) >> bits * (2 * in_part + high);
+  const int upper = static_cast<int>(part[quads * kNibbleLineBytes]) >> bits * (2 * in_part + high);
   return number | (upper & ((1 << bits) - 1)) << 4;
 }
 
@@ -77,10 +72,10 @@ RowScale scale_of(const PackedWeight& table, int row, int k) {
 }
 
 void unpack_integers(const PackedWeight& table, int row, float* out) {
-  constexpr int kLeast = 16;  // numbers under one scale
-  for (int begin = 0; begin < table.k; begin += kLeast) {
+  constexpr int kScaleK = 16;  // all formats have one scale for these, or for more
+  for (int begin = 0; begin < table.k; begin += kScaleK) {
     const RowScale by = scale_of(table, row, begin);
-    for (int k = begin; k < std::min(begin + kLeast, table.k); ++k) {
+    for (int k = begin; k < std::min(begin + kScaleK, table.k); ++k) {
       const int stored = stored_number(table, row, k);
       const int number = by.numbers != nullptr ? by.numbers[stored] : stored - by.zero;
       const float value = by.scale * static_cast<float>(number) - by.min;

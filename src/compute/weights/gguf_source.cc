@@ -12,7 +12,6 @@
 #include "compute/weights/gguf_names.h"
 #include "compute/weights/gguf_rows.h"
 #include "compute/weights/mapped_pages.h"
-#include "compute/weights/noted_reads.h"
 
 namespace hocket {
 namespace {

@@ -4,7 +4,6 @@
 #include <map>
 
 #include "compute/weights/json_fields.h"
-#include "compute/weights/stored_rows.h"
 
 namespace hocket {
 namespace {
@@ -42,13 +41,6 @@ std::vector<std::string> NotedReads::unread() const {
   for (std::string& name : all)
     if (!read_.contains(name)) names.push_back(std::move(name));
   return names;
-}
-
-std::vector<std::span<const std::byte>> stored_bytes(const StoredTensor& tensor) {
-  if (tensor.rows == nullptr) return {{tensor.data, static_cast<size_t>(tensor.bytes)}};
-  int64_t numbers = 1;
-  for (const int64_t axis : tensor.shape) numbers *= axis;
-  return tensor.rows->bytes_of(0, numbers / tensor.rows->columns());
 }
 
 std::vector<UnreadTensors> unread_tensors(const WeightSource& source,

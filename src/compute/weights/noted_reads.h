@@ -5,7 +5,6 @@
 #include <functional>
 #include <memory>
 #include <set>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,9 +30,6 @@ class NotedReads final : public WeightSource {
   mutable Mutex mutex_;
   mutable std::set<std::string, std::less<>> read_ HOCKET_GUARDED_BY(mutex_);
 };
-
-// Returns the bytes of the files that hold a tensor.
-std::vector<std::span<const std::byte>> stored_bytes(const StoredTensor& tensor);
 
 // Tensors whose names differ in numbers alone.
 struct UnreadTensors {

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "base/check.h"
+#include "compute/weights/stored_rows.h"
 
 namespace hocket {
 
@@ -93,5 +94,12 @@ void convert_stored(StoredType type, const std::byte* from, int64_t count, T* to
 }
 template void convert_stored<float>(StoredType, const std::byte*, int64_t, float*);
 template void convert_stored<Bf16>(StoredType, const std::byte*, int64_t, Bf16*);
+
+std::vector<std::span<const std::byte>> stored_bytes(const StoredTensor& tensor) {
+  if (tensor.rows == nullptr) return {{tensor.data, static_cast<size_t>(tensor.bytes)}};
+  int64_t numbers = 1;
+  for (const int64_t axis : tensor.shape) numbers *= axis;
+  return tensor.rows->bytes_of(0, numbers / tensor.rows->columns());
+}
 
 }  // namespace hocket

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,6 +50,9 @@ struct StoredTensor {
   int64_t row_step = 0;
   std::shared_ptr<const StoredRows> rows;  // for type rows, which has no `data`
 };
+
+// Returns the bytes of the files that hold a tensor.
+std::vector<std::span<const std::byte>> stored_bytes(const StoredTensor& tensor);
 
 // Converts `count` numbers of type f32, f16 or bf16, which may be unaligned, to T: Bf16 (nearest
 // even) or float.

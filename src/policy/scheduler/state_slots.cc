@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "policy/scheduler/last_message.h"
 #include "policy/scheduler/scheduler.h"
 
 namespace hocket {
@@ -25,25 +26,6 @@ int ceil_to(int count, int step) {
 // chunk is committed.
 bool is_answer(const Slice& slice) {
   return slice.request->state == Request::State::running || slice.future >= 0;
-}
-
-// Finds where the last message of a prompt begins, and where the generation prompt does,
-// with which the template opens the answer: behind the last two end tokens. 0 where the prompt has
-// no such token.
-//
-//   ... <end> last message <end> generation prompt
-//            ^ message          ^ generation_prompt
-struct LastMessage {
-  int message = 0, generation_prompt = 0;
-};
-
-LastMessage last_message(std::span<const TokenId> prompt, const std::vector<TokenId>& end_ids) {
-  LastMessage found;
-  for (auto i = std::ssize(prompt) - 1; i >= 0 && found.message == 0; --i)
-    if (std::ranges::find(end_ids, prompt[static_cast<size_t>(i)]) != end_ids.end())
-      (found.generation_prompt == 0 ? found.generation_prompt : found.message) =
-          static_cast<int>(i) + 1;
-  return found;
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "policy/scheduler/last_message.h"
 #include "policy/scheduler/scheduler_state.h"
 
 namespace hocket {
@@ -18,6 +19,16 @@ namespace {
 // Returns the most rows that a request computes at a time while others wait.
 int rows_at_a_time(const SchedulerOptions& options) {
   return std::max(1 + options.max_forced, options.page_tokens);
+}
+
+// Returns the first page of the window with which the next turn begins if the template drops the
+// answer or its reasoning: the turn goes on where the generation prompt begins.
+int first_page_of_next_turn(const Request& request, const SchedulerOptions& options) {
+  const auto prompt = std::span(request.tokens).first(static_cast<size_t>(request.prompt_len));
+  const int found = last_message(prompt, options.eos_ids).generation_prompt;
+  const int goes_on = found > 0 ? found : request.prompt_len;
+  const int border = goes_on / options.page_tokens * options.page_tokens;
+  return first_seen_page(border, options.window, options.page_tokens);
 }
 
 }  // namespace
@@ -128,34 +139,24 @@ void Scheduler::State::slide_window(Request& request, int end) {
   window.lease.release_before(begin);
 }
 
-// Pins what the tree got, and marks the window with which the next turn begins if the template
-// drops the answer or its reasoning: that where the generation prompt begins, behind the last end
-// token, and the pages of the prompt behind it. Precondition: the request's lease covers its first
-// leased_pages.
+// Pins what the tree got, and marks the pages with which the next turn begins. Precondition: the
+// request's lease covers its first leased_pages.
 void Scheduler::State::lease_window(Request& request) {
   if (!has_windows()) return;
   RequestWindow& window = request.window;
   const int end = std::max(window.begin, request.leased_pages);
-  WindowLease before = std::exchange(
-      window.lease,
-      cache.pin_window(window.begin, std::span(window.pages)
-                                         .first(static_cast<size_t>(end))
-                                         .subspan(static_cast<size_t>(window.begin))));
+  const auto pin = [&](int begin_page, int end_page) {
+    return cache.pin_window(begin_page, std::span(window.pages)
+                                            .first(static_cast<size_t>(end_page))
+                                            .subspan(static_cast<size_t>(begin_page)));
+  };
+  WindowLease before = std::exchange(window.lease, pin(window.begin, end));
   before.release_before(end);  // the request goes on
-  int behind = request.prompt_len;
-  while (behind > 0 &&
-         std::ranges::find(options.eos_ids, request.tokens[static_cast<size_t>(behind - 1)]) ==
-             options.eos_ids.end())
-    --behind;
-  if (behind == 0) behind = request.prompt_len;
-  const int border = behind / page_tokens() * page_tokens();
-  const int begin = std::max(window.begin, first_seen_page(border, options.window, page_tokens()));
   const int prompt_end = std::min(end, request.prompt_len / page_tokens());
-  if (begin >= prompt_end) return;
-  // A lease marks its pages when it ends.
-  const WindowLease marks = cache.pin_window(begin, std::span(window.pages)
-                                                        .first(static_cast<size_t>(prompt_end))
-                                                        .subspan(static_cast<size_t>(begin)));
+  if (window.begin >= prompt_end) return;
+  const int begin = std::max(window.begin, first_page_of_next_turn(request, options));
+  // A lease marks its pages as in view when it ends.
+  if (begin < prompt_end) pin(begin, prompt_end);
 }
 
 void Scheduler::State::free_window(Request& request) {

@@ -39,11 +39,10 @@ void OfferedDrafts::end(int seat) {
 void OfferedDrafts::make(std::span<GateAnswer> answers) {
   HOCKET_CHECK(answers.size() <= watched_.size());
   tasks_.clear(), possible_.clear();
-  const int most = options_.fixed ? *options_.fixed : options_.max_drafts;
   for (size_t i = 0; i < answers.size(); ++i) {
     answers[i].drafts = {};
     if (answers[i].seat < 0) continue;
-    tasks_.push_back({.seat = answers[i].seat, .tokens = answers[i].tokens, .most = most});
+    tasks_.push_back({.seat = answers[i].seat, .tokens = answers[i].tokens, .most = max_drafts()});
     possible_.push_back({.answer = i});
   }
   const auto make_of = [&](Drafter& drafter, auto& tasks, auto& watched) {
@@ -80,10 +79,9 @@ double OfferedDrafts::expected_of(const DraftTask& task, int num) const {
 }
 
 void OfferedDrafts::list(DraftSet set, std::span<const GateAnswer> answers, int max_rows) {
-  const int most = options_.fixed ? *options_.fixed : options_.max_drafts;
   for (size_t i = 0; i < possible_.size(); ++i) {
     PossibleDrafts& possible = possible_[i];
-    const int room = std::clamp(answers[possible.answer].most, 0, most);
+    const int room = std::clamp(answers[possible.answer].most, 0, max_drafts());
     const auto made = [room](const DraftTask& task) {
       return std::min(room, static_cast<int>(task.drafts.size()));
     };

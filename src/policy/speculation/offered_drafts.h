@@ -98,6 +98,7 @@ class OfferedDrafts {
 
   // True if drafts are there before any is chosen, so that those left out are seen to hold, too.
   bool are_at_hand() const { return options_.drafter->is_free() || is_ahead(); }
+  int max_drafts() const { return options_.fixed.value_or(options_.max_drafts); }
   void compare(WatchedDrafts& watched, const DraftTask& task);
   double expected_of(const DraftTask& task, int num) const;
   void list_candidates(int max_rows);

@@ -58,6 +58,20 @@ inline constexpr int kScaleBlockGroups = kScaleBlock / kGgufGroup;
 // Beyond this k the int32 sums of int8 and int4 weights may overflow.
 inline constexpr int kMaxIntegerDepth = 65536;
 
+// The lines [16 columns][4] of a block of int4 and of formats with block scales. Upper bits that do
+// not fit into four have lines of their own, each behind the lines of one part.
+inline constexpr int kNibbleLines = 8, kNibbleLineBytes = 4 * kPanelN;
+// Returns how many upper bits of each number have lines of their own.
+constexpr int plane_bits(WeightFormat f) {
+  return f == WeightFormat::q5_k ? 1 : f == WeightFormat::q6_k ? 2 : 0;
+}
+// Return the lines of lower bits in a part, and all its lines.
+constexpr int part_quads(WeightFormat f) {
+  return plane_bits(f) == 0 ? kNibbleLines : 4 / plane_bits(f);
+}
+constexpr int part_lines(WeightFormat f) {
+  return part_quads(f) + (plane_bits(f) > 0 ? 1 : 0);
+}
 constexpr int block_k(WeightFormat f) {
   return is_integer(f) ? kIntegerBlockK : kBlockK;
 }
@@ -77,12 +91,9 @@ constexpr int tile_bytes(WeightFormat f) {
     case WeightFormat::mxfp4:
     case WeightFormat::nvfp4:
       return 256;
-    case WeightFormat::q5_k:
-      return 640;
-    case WeightFormat::q6_k:
-      return 768;
     default:
-      return has_block_scales(f) ? 512 : 0;
+      if (!has_block_scales(f)) return 0;
+      return kNibbleLines / part_quads(f) * part_lines(f) * kNibbleLineBytes;
   }
 }
 // Bytes of the scale of one column and group, in formats without block scales.

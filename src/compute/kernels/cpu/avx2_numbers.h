@@ -23,18 +23,13 @@ inline __m256i nibbles_of(__m256i bytes) {
 // columns 8 * h and on.
 template <WeightFormat kFormat, bool kHigh>
 inline __m256i numbers_of_quad(const std::byte* tile, int quad, int h) {
-  constexpr int kLine = 4 * kPanelN, kQuads = 8;
-  constexpr int kBits =  // that have lines of their own
-      kFormat == WeightFormat::q5_k   ? 1
-      : kFormat == WeightFormat::q6_k ? 2
-                                      : 0;
-  constexpr int kPartQuads = kBits == 0 ? kQuads : 4 / kBits;
+  constexpr int kBits = plane_bits(kFormat), kPartQuads = part_quads(kFormat);
   const int in_part = quad % kPartQuads;
   const std::byte* const part =
-      tile + quad / kPartQuads * (kPartQuads + (kBits > 0 ? 1 : 0)) * kLine + h * 4 * kLanes;
-  const __m256i numbers = nibbles_of<kHigh>(load_words(part + in_part * kLine));
+      tile + quad / kPartQuads * part_lines(kFormat) * kNibbleLineBytes + h * 4 * kLanes;
+  const __m256i numbers = nibbles_of<kHigh>(load_words(part + in_part * kNibbleLineBytes));
   if constexpr (kBits == 0) return numbers;
-  const __m256i upper = load_words(part + kPartQuads * kLine);
+  const __m256i upper = load_words(part + kPartQuads * kNibbleLineBytes);
   const int shift = 4 - kBits * (2 * in_part + (kHigh ? 1 : 0));
   const __m256i shifted =
       shift >= 0 ? _mm256_slli_epi16(upper, shift) : _mm256_srli_epi16(upper, -shift);

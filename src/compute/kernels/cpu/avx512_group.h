@@ -73,24 +73,19 @@ inline ScalesOf16Group load_scales_of_16(const std::byte* panel_scales, int grou
 // up.
 template <WeightFormat kFormat>
 inline __m512i numbers_of_quad(const std::byte* tile, int quad, __m512i table) {
-  constexpr int kLine = 64, kQuads = 8;
   if constexpr (tile_bytes(kFormat) == tile_bytes(WeightFormat::int8))
-    return _mm512_loadu_si512(tile + quad * kLine);
-  constexpr int kBits =  // that have lines of their own
-      kFormat == WeightFormat::q5_k   ? 1
-      : kFormat == WeightFormat::q6_k ? 2
-                                      : 0;
-  constexpr int kPartQuads = kBits == 0 ? kQuads : 4 / kBits;
+    return _mm512_loadu_si512(tile + quad * kNibbleLineBytes);
+  constexpr int kBits = plane_bits(kFormat), kPartQuads = part_quads(kFormat);
   const int in_part = quad % kPartQuads;
-  const bool high = quad >= kQuads;
+  const bool high = quad >= kNibbleLines;
   const std::byte* const part =
-      tile + quad % kQuads / kPartQuads * (kPartQuads + (kBits > 0 ? 1 : 0)) * kLine;
-  const __m512i line = _mm512_loadu_si512(part + in_part * kLine);
+      tile + quad % kNibbleLines / kPartQuads * part_lines(kFormat) * kNibbleLineBytes;
+  const __m512i line = _mm512_loadu_si512(part + in_part * kNibbleLineBytes);
   const __m512i numbers =
       _mm512_and_si512(high ? _mm512_srli_epi16(line, 4) : line, _mm512_set1_epi8(15));
   if constexpr (has_table(kFormat)) return _mm512_shuffle_epi8(table, numbers);
   if constexpr (kBits == 0) return numbers;
-  const __m512i upper = _mm512_loadu_si512(part + kPartQuads * kLine);
+  const __m512i upper = _mm512_loadu_si512(part + kPartQuads * kNibbleLineBytes);
   const int shift = 4 - kBits * (2 * in_part + (high ? 1 : 0));
   const __m512i shifted = shift >= 0 ? _mm512_slli_epi16(upper, static_cast<unsigned>(shift))
                                      : _mm512_srli_epi16(upper, static_cast<unsigned>(-shift));
