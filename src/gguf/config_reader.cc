@@ -112,6 +112,7 @@ std::vector<double> gguf_divisors(GgufConfigReader& reader, size_t max_divisors)
                         found.tensor->shape[0], kMaxPairs));
     return divisors;
   }
+  if (found.data == nullptr) return divisors;  // they change no size, so a plan needs none
   const size_t count = std::min(static_cast<size_t>(found.tensor->shape[0]), max_divisors);
   for (size_t i = 0; i < count; ++i) {
     float divisor;

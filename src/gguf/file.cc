@@ -134,8 +134,12 @@ GgufFile::~GgufFile() {
 
 GgufFile::Found GgufFile::find(std::string_view name) const {
   for (const Part& part : parts_)
-    if (const auto found = part.header.tensors.find(name); found != part.header.tensors.end())
-      return {&found->second, part.bytes.data() + part.header.data_offset + found->second.begin};
+    if (const auto found = part.header.tensors.find(name); found != part.header.tensors.end()) {
+      const GgufTensor& tensor = found->second;
+      const bool is_there = part.header.data_offset + tensor.end <= std::ssize(part.bytes);
+      return {&tensor,
+              is_there ? part.bytes.data() + part.header.data_offset + tensor.begin : nullptr};
+    }
   return {};
 }
 

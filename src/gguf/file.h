@@ -18,8 +18,8 @@ namespace hocket {
 class GgufFile {
  public:
   // `path` names the file, or any part. Errors: model_not_found, io, those of parse_gguf_header
-  // (with the path); kBadGguf if the parts do not belong together. With GgufExtent::header, the
-  // data of tensors must not be read.
+  // (with the path); kBadGguf if the parts do not belong together. With GgufExtent::header,
+  // the data of tensors may be absent.
   static Result<std::unique_ptr<const GgufFile>> open(const std::filesystem::path& path,
                                                       GgufExtent extent = GgufExtent::whole);
   ~GgufFile();
@@ -38,7 +38,7 @@ class GgufFile {
 
   struct Found {
     const GgufTensor* tensor = nullptr;  // null: no part holds it
-    const std::byte* data = nullptr;
+    const std::byte* data = nullptr;     // null: the file ends before it (GgufExtent::header)
   };
   Found find(std::string_view name) const;
 
