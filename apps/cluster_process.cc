@@ -85,6 +85,22 @@ Result<void> ClusterProcess::read_options(const ServerSettings& settings) {
     log::warning("slow: {}: {}; {}", open_to_strangers_->what, open_to_strangers_->why,
                  open_to_strangers_->fix);
   }
+  return read_tls(p);
+}
+
+// Decides whether ranks talk to each other over TLS. All ranks decide alike, because what it
+// follows from is the same for all.
+Result<void> ClusterProcess::read_tls(const ParallelSettings& parallel) {
+  HOCKET_TRY(const TlsUse use, parse_tls_use(parallel.cluster_tls));
+  const bool has_token = !control_.token.empty();
+  if (use == TlsUse::on && !has_token)
+    return fail(bad("cluster-tls",
+                    "--cluster-tls on takes its key from the cluster token, and there is none")
+                    .with_fix("--cluster-token-file FILE on all ranks"));
+  const bool across_hosts = plan_.ranks_per_node < plan_.num_ranks;
+  if (use == TlsUse::on || (use == TlsUse::automatic && across_hosts && has_token)) {
+    HOCKET_TRY(control_.tls, TlsContext::create(control_.token));
+  }
   return {};
 }
 
@@ -94,7 +110,7 @@ Result<void> ClusterProcess::read_store(const ParallelSettings& parallel) {
     HOCKET_TRY(control_.store, read_etcd_address(parallel.cluster_store));
     if (parallel.cluster_listen.empty()) return {};
     auto listen = parse_host_port(parallel.cluster_listen);
-    if (!listen) return fail(std::move(listen).error().with_param("--cluster-listen"));
+    if (!listen) return fail(std::move(listen).error().with_param("cluster-listen"));
     control_.listen = *std::move(listen);
     if (control_.listen.port > UINT16_MAX - plan_.local_rank)
       return fail(bad("cluster-listen",

@@ -53,6 +53,7 @@ class ClusterProcess {
   ClusterProcess(const LaunchPlan& plan, Arguments arguments)
       : plan_(plan), arguments_(std::move(arguments)) {}
   Result<void> read_options(const ServerSettings& settings);
+  Result<void> read_tls(const ParallelSettings& parallel);
   Result<void> read_store(const ParallelSettings& parallel);
   Result<void> read_tolerance(const ParallelSettings& parallel);
   Result<void> take_cores(ServerSettings& settings);

@@ -18,7 +18,7 @@ Result<int> print_crash(Arguments arguments) {
   }
   CrashReportOptions options;
   HOCKET_TRY(
-      const bool goes_on,
+      const bool go,
       parse_flags(
           {.command = "crash",
            .about = "FILE: what --crash-dump-folder kept of a crash, as text",
@@ -27,7 +27,7 @@ Result<int> print_crash(Arguments arguments) {
                         {"seconds", &options.seconds, "before the end, told in ten parts", ""}}}},
            .takes_config = false},
           arguments));
-  if (!goes_on) return 0;
+  if (!go) return 0;
   if (path.empty())
     return fail(error(ErrorCode::usage, "which file?").with_fix("hocket crash FILE"));
   if (options.num_steps < 0 || !(options.seconds > 0))

@@ -118,38 +118,45 @@ FlagGroup rank_flags(ServerSettings& s) {
        {"dispatch-dtype", &s.parallel.dispatch_dtype,
         "rows on their way to experts: auto (as they are), bfloat16, or int8: half the bytes, "
         "other numbers",
-        ""},
+        "", true},
        {"combine-dtype", &s.parallel.combine_dtype,
         "sums of experts' rows on their way back: auto (as they are), bfloat16, or int8: half the "
         "bytes, other numbers, more computing",
-        ""},
+        "", true},
        {"init-expert-location", &s.parallel.init_expert_location,
         "trivial: experts in order; or a file that says which rank holds which, or how many rows "
         "chose each",
-        ""},
+        "", true},
        {"ep-num-redundant-experts", &s.parallel.ep_num_redundant_experts,
-        "replicas of experts in each layer, on all ranks together; or auto: as memory allows", ""},
+        "replicas of experts in each layer, on all ranks together; or auto: as memory allows", "",
+        true},
        {"eplb-algorithm", &s.parallel.eplb_algorithm,
-        "how such counts place experts: auto, or as published, global or hierarchical", ""},
+        "rule that places experts by recorded counts: auto, or as published, global or "
+        "hierarchical",
+        "", true},
        {"enable-eplb", &s.parallel.enable_eplb,
-        "move experts between ranks while serving, when that saves more time than it costs", ""},
+        "move experts between ranks while serving, when that saves more time than it costs", "",
+        true},
        {"eplb-rebalance-num-iterations", &s.parallel.eplb_rebalance_num_iterations,
-        "least number of steps between two looks at which experts rows chose", ""},
+        "least number of steps between two checks of the experts' load", "", true},
        {"expert-distribution-recorder-mode", &s.parallel.expert_distribution_recorder_mode,
         "record which experts rows choose from the start on: stat or per_pass", ""},
        {"ep-link-gbit", &s.parallel.ep_link_gbit,
         "pretend a network between the ranks of one process, Gbit/s; 0: none", ""},
-       {"ep-link-latency-us", &s.parallel.ep_link_latency_us, "its latency, microseconds", ""}}};
+       {"ep-link-latency-us", &s.parallel.ep_link_latency_us,
+        "latency of that network, microseconds", ""}}};
 }
 
 // Returns the flags of a service whose ranks are processes.
 std::vector<Flag> process_flags(ParallelSettings& p) {
   return {
-      {"nnodes", &p.nnodes, "hosts that serve as one; 0: one, or as a launcher says", ""},
-      {"node-rank", &p.node_rank, "which of them this is, from 0 on; -1: as a launcher says", ""},
-      {"dist-init-addr", &p.dist_init_addr, "HOST:PORT of rank 0, the same on all hosts", ""},
+      {"nnodes", &p.nnodes, "hosts that serve as one; 0: one, or as a launcher says", "", true},
+      {"node-rank", &p.node_rank,
+       "number of this host among them, from 0 on; -1: as a launcher says", ""},
+      {"dist-init-addr", &p.dist_init_addr, "HOST:PORT of rank 0, the same on all hosts", "", true},
       {"cluster-store", &p.cluster_store,
-       "etcd://HOST:2379[,HOST:2379...][/NAME]: no rank is special then, and any may be lost", ""},
+       "etcd://HOST:2379[,HOST:2379...][/NAME]: no rank is special then, and any may be lost", "",
+       true},
       {"cluster-listen", &p.cluster_listen,
        "HOST:PORT where this rank listens while it coordinates, with --cluster-store; chosen if "
        "absent",
@@ -157,12 +164,19 @@ std::vector<Flag> process_flags(ParallelSettings& p) {
       {"ranks-per-node", &p.ranks_per_node,
        "processes of each host, which the first one starts; 0: one", ""},
       {"cluster-token-file", &p.cluster_token_file,
-       "what is in it proves that a rank belongs here: the same on all hosts, 16 bytes or more",
+       "file with a secret of 16 bytes or more, the same on all hosts; it proves that a rank "
+       "belongs here",
        ""},
+      {"cluster-tls", &p.cluster_tls,
+       "TLS 1.3 between ranks, with a key from the token: on, off, or auto: across hosts, if there "
+       "is a token",
+       "", true},
       {"insecure-cluster", &p.insecure_cluster,
        "no token across hosts: whoever reaches the port may join", ""},
       {"rank-wait", &p.rank_wait_s,
-       "seconds that a rank waits for a rank 0, or a coordinator, that is not there, before exit 5",
+       "seconds that a rank waits for a rank 0, or a coordinator, that is not there, before exit "
+       "5; "
+       "with --tolerate-ranks enough ranks that are ready begin without the others after that time",
        ""},
       {"lost-rank-wait", &p.lost_rank_wait_s,
        "seconds that running requests wait when a rank is lost, and go on when it is back; 0: they "
@@ -171,14 +185,14 @@ std::vector<Flag> process_flags(ParallelSettings& p) {
       {"tolerate-ranks", &p.tolerate_ranks,
        "number of ranks that may be missing while the others keep serving; takes memory for their "
        "experts; 0: all wait for a lost rank",
-       ""},
+       "", true},
       {"ucx-tls", &p.ucx_tls, "as UCX_TLS: tcp, rc, shm ...; chosen if absent", ""},
       {"ucx-net-devices", &p.ucx_net_devices,
        "as UCX_NET_DEVICES: eth0, mlx5_0:1 ...; all if absent", ""},
       {"enable-prefill-delayer", &p.enable_prefill_delayer,
-       "ranks begin prompts together, so that none waits for another's", ""},
+       "ranks begin prompts together, so that none waits for another's", "", true},
       {"prefill-delayer-max-passes", &p.prefill_delayer_max_passes,
-       "passes that a prompt waits for those of other ranks, at most", ""}};
+       "passes that a prompt waits for those of other ranks, at most", "", true}};
 }
 
 FlagGroup scheduler_flags(ServerSettings& s) {
@@ -188,27 +202,28 @@ FlagGroup scheduler_flags(ServerSettings& s) {
         "fcfs, lpm, dfs-weight, hrrn, shortest-prefill-first, lof, random, routing-key or fair",
         ""},
        {"chunked-prefill-size", &s.scheduler.chunked_prefill_size,
-        "tokens of a prompt's chunk; 0: planned, as the cores need; -1: whole prompts", ""},
-       {"max-prefill-tokens", &s.scheduler.max_prefill_tokens, "prompt tokens of one step", ""},
+        "tokens of a prompt's chunk; 0: planned, as the cores need; -1: whole prompts", "", true},
+       {"max-prefill-tokens", &s.scheduler.max_prefill_tokens, "prompt tokens of one step", "",
+        true},
        {"max-chunked-requests", &s.scheduler.max_chunked_requests,
-        "long prompts that share the steps, computed in part at the same time", ""},
+        "long prompts that share the steps, computed in part at the same time", "", true},
        {"prefill-policy", &s.scheduler.prefill_policy,
         "prefill-first: running requests wait; mixed: they join; latency: chunks sized for "
         "--itl-slo-ms; auto: latency with half of the time for prompts, prefill-first on several "
         "ranks or where prompts are not cut",
-        ""},
-       {"enable-mixed-chunk", &s.scheduler.enable_mixed_chunk, "--prefill-policy mixed", ""},
+        "", true},
+       {"enable-mixed-chunk", &s.scheduler.enable_mixed_chunk, "--prefill-policy mixed", "", true},
        {"itl-slo-ms", &s.scheduler.itl_slo_ms,
-        "between two tokens of a request, milliseconds; the goal of --prefill-policy latency", ""},
+        "goal for the time between two tokens of a request, ms; of --prefill-policy latency", ""},
        {"overlap-schedule", &s.scheduler.overlap_schedule,
-        "results are handled while the next step runs: on, off, or auto (measured)", ""},
+        "results are handled while the next step runs: on, off, or auto (measured)", "", true},
        {"disable-overlap-schedule", &s.scheduler.disable_overlap_schedule, "--overlap-schedule off",
-        ""},
+        "", true},
        {"max-overtaken", &s.scheduler.max_overtaken,
         "requests that came later and start before a waiting one, at most", ""},
        {"schedule-conservativeness", &s.scheduler.schedule_conservativeness,
-        "of the memory reserved for running requests", ""},
-       {"schedule-seed", &s.scheduler.schedule_seed, "of the policy random", ""},
+        "factor of the memory reserved for running requests", ""},
+       {"schedule-seed", &s.scheduler.schedule_seed, "seed of --schedule-policy random", ""},
        {"prefill-max-requests", &s.scheduler.prefill_max_requests,
         "prompts of one step; 0: no limit", ""},
        {"waiting-timeout", &s.scheduler.waiting_timeout_s,
@@ -216,11 +231,11 @@ FlagGroup scheduler_flags(ServerSettings& s) {
        {"running-timeout", &s.scheduler.running_timeout_s,
         "seconds from first step to last, beyond: 503; 0: never", ""},
        {"in-batch-prefix-check", &s.scheduler.in_batch_prefix_check,
-        "a waiting prompt with at most so many cached tokens lets a like one go first; -1: no "
-        "prompt waits for one like it",
+        "most cached tokens with which a prompt waits for another that computes the same "
+        "beginning; -1: none waits",
         ""},
        {"in-batch-prefix-common", &s.scheduler.in_batch_prefix_common,
-        "tokens in common that make it alike", ""},
+        "least tokens that two prompts must share for that", ""},
        {"enable-priority-scheduling", &s.scheduler.enable_priority_scheduling,
         "requests with a larger priority go first", ""},
        {"schedule-low-priority-values-first", &s.scheduler.schedule_low_priority_values_first,
@@ -233,7 +248,7 @@ FlagGroup scheduler_flags(ServerSettings& s) {
         "refuse a priority while priorities are off, instead of ignoring it", ""},
        {"disable-radix-cache", &s.scheduler.disable_radix_cache, "keep no prefixes", ""},
        {"radix-eviction-policy", &s.scheduler.radix_eviction_policy,
-        "who is forgotten first: lru, lfu, fifo, mru, filo, slru or priority", ""}}};
+        "which prefix is evicted first: lru, lfu, fifo, mru, filo, slru or priority", ""}}};
 }
 
 }  // namespace
@@ -246,30 +261,30 @@ std::vector<FlagGroup> model_flags(ServerSettings& s) {
         {"tokenizer-path", &s.model.tokenizer_path,
          "folder or GGUF file of the tokenizer; the model's if absent", ""},
         {"context-length", &s.model.context_length,
-         "tokens of prompt and answer; 0: the model's own", ""},
-        {"dtype", &s.model.dtype, "auto, bfloat16 or float32", ""},
+         "tokens of prompt and answer; 0: the model's own", "", true},
+        {"dtype", &s.model.dtype, "auto, bfloat16 or float32", "", true},
         {"quantization", &s.model.quantization, "none, int8 or int4; integers of as few bits stay",
-         ""},
-        {"load-format", &s.model.load_format, "auto, or dummy: seeded random weights", ""},
-        {"dummy-seed", &s.model.dummy_seed, "seed of --load-format dummy", ""},
+         "", true},
+        {"load-format", &s.model.load_format, "auto, or dummy: seeded random weights", "", true},
+        {"dummy-seed", &s.model.dummy_seed, "seed of --load-format dummy", "", true},
         {"weight-cache", &s.model.weight_cache,
          "folder that keeps packed weights, so that the next start maps them; none if absent", ""},
         {"chat-template", &s.model.chat_template, "Jinja file; the model's own if absent", ""},
-        {"grammar-backend", &s.model.grammar_backend, "llguidance, or none: of structured output",
-         ""}}},
+        {"grammar-backend", &s.model.grammar_backend,
+         "compiler of structured output: llguidance, or none, which refuses it", ""}}},
       memory_flags(s),
       scheduler_flags(s),
       {"CPU",
        {{"cpu-bind", &s.compute.cpu_bind, "auto, none, or processors as 0-3,8", ""},
         {"num-threads", &s.compute.num_threads, "compute threads, of each rank; 0: one a core", ""},
         {"combine-groups", &s.compute.combine_groups,
-         "leaves of the tree in which experts' rows are summed; 0: one an expert", ""},
+         "leaves of the tree in which experts' rows are summed; 0: one an expert", "", true},
         {"mla-form", &s.compute.mla_form,
          "form of latent attention. auto: answers are absorbed, also in later prompts, and the "
          "rest of a prompt is expanded; absorbed: all tokens are absorbed; roles: all of a prompt "
          "is expanded, so answers are not cached; answers:ID,ID..: as auto, with the ids that open "
          "an answer",
-         ""}}},
+         "", true}}},
       rank_flags(s),
   };
 }
@@ -282,8 +297,8 @@ std::vector<FlagGroup> settings_flags(ServerSettings& s) {
       {"max-queued-requests", &s.memory.max_queued_requests, "waiting requests; beyond: 429", ""});
   groups[1].flags.push_back(
       {"max-queued-tokens", &s.memory.max_queued_tokens, "prompt tokens waiting; 0: no limit", ""});
-  groups[2].flags.push_back(
-      {"kv-events", &s.scheduler.kv_events, "tell what the prefix cache holds at /kv_events", ""});
+  groups[2].flags.push_back({"kv-events", &s.scheduler.kv_events,
+                             "stream changes of the prefix cache at /kv_events", ""});
   groups[2].flags.push_back({"decode-log-interval", &s.scheduler.decode_log_interval,
                              "decode steps from one log line to the next", ""});
   std::vector<Flag>& ranks = groups.back().flags;

@@ -24,6 +24,9 @@ struct Flag {
   FlagTarget target;
   std::string help;
   std::string short_name;  // "p" is -p; empty: none
+  // True if the ranks of a service must have one value, because they compare what follows from it
+  // (engine/ranks/identity.cc, Runner::terms()): a rank that joins takes it from the service.
+  bool shared_by_ranks = false;
 };
 
 // A group of flags with a heading in --help.

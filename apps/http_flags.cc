@@ -6,23 +6,24 @@ FlagGroup http_flags(ServerSettings& s) {
   return {
       "HTTP",
       {{"host", &s.http.host, "address to listen on", ""},
-       {"port", &s.http.port, "0: any free one", ""},
-       {"api-key", &s.http.api_key, "asked for on every route but /health, /livez, /readyz", ""},
+       {"port", &s.http.port, "port to listen on; 0: any free one", ""},
+       {"api-key", &s.http.api_key,
+        "key that clients need on every path but /health, /livez, /readyz", ""},
        {"admin-api-key", &s.http.admin_api_key,
-        "what flushing, profiling, aborting all ask for; without one, and without --api-key-file, "
-        "--api-key will do",
+        "key for the admin paths (flush, profile, abort all); without one, and without "
+        "--api-key-file, --api-key opens them too",
         ""},
        {"api-key-file", &s.http.api_key_file,
         "a key a line: NAME KEY [admin] [requests_per_minute=N] [tokens_per_minute=N] "
         "[concurrency=N]; SIGHUP reads it again",
         ""},
        {"share-prefixes", &s.http.share_prefixes,
-        "clients of --api-key-file share cached prefixes: faster, but counts of cached tokens "
-        "tell one how another's prompt begins",
+        "clients of --api-key-file share cached prefixes: faster, but one client can learn from "
+        "counts of cached tokens how the prompt of another begins",
         ""},
        {"ssl-certfile", &s.http.ssl_certfile,
         "certificate and its chain, PEM: the port speaks HTTPS; SIGHUP reads it again", ""},
-       {"ssl-keyfile", &s.http.ssl_keyfile, "its key, PEM", ""},
+       {"ssl-keyfile", &s.http.ssl_keyfile, "key of that certificate, PEM", ""},
        {"cors-origins", &s.http.cors_origins,
         "pages of other origins that may ask: https://a.example,http://localhost:5173 or *", ""},
        {"allowed-hosts", &s.http.allowed_hosts,

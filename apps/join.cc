@@ -3,10 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string_view>
 #include <type_traits>
+#include <variant>
 
 #include "apps/flags.h"
 #include "base/check.h"
@@ -17,65 +18,29 @@
 namespace hocket {
 namespace {
 
-// The flags that all ranks must share (make_identity(), Runner::terms()), but none that names files
-// of the model, and those by which ranks find each other.
-constexpr std::array<std::string_view, 38> kShared = {
-    "cluster-store",
-    "combine-dtype",
-    "combine-groups",
-    "context-length",
-    "chunked-prefill-size",
-    "disable-overlap-schedule",
-    "dispatch-dtype",
-    "dist-init-addr",
-    "dtype",
-    "dummy-seed",
-    "enable-eplb",
-    "enable-mixed-chunk",
-    "enable-prefill-delayer",
-    "enable-single-batch-overlap",
-    "enable-two-batch-overlap",
-    "ep-num-redundant-experts",
-    "eplb-algorithm",
-    "eplb-rebalance-num-iterations",
-    "init-expert-location",
-    "kv-cache-dtype",
-    "load-format",
-    "max-chunked-requests",
-    "max-prefill-tokens",
-    "max-running-requests",
-    "mla-form",
-    "nnodes",
-    "overlap",
-    "overlap-order-decode",
-    "overlap-order-prefill",
-    "overlap-plan",
-    "overlap-schedule",
-    "prefill-delayer-max-passes",
-    "prefill-policy",
-    "quantization",
-    "speculative-algorithm",
-    "speculative-num-draft-tokens",
-    "speculative-num-steps",
-    "tolerate-ranks",
-};
 constexpr double kTermsPatienceSeconds = 10;
 constexpr size_t kMaxErrorText = 2048;  // bytes
 
-bool is_shared(std::string_view name) {
-  return std::ranges::find(kShared, name) != kShared.end();
+// Returns the names of the flags that all ranks must share.
+std::set<std::string, std::less<>> shared_names() {
+  ServerSettings settings;
+  std::set<std::string, std::less<>> names;
+  for (const FlagGroup& group : settings_flags(settings))
+    for (const Flag& flag : group.flags)
+      if (flag.shared_by_ranks) names.insert(flag.name);
+  return names;
 }
 
-std::string text_of_value(const FlagTarget& target) {
+std::string text_of_value(const Flag& flag) {
   return std::visit(
       [](const auto* value) -> std::string {
         using T = std::remove_cvref_t<decltype(*value)>;
         if constexpr (std::is_same_v<T, std::vector<std::string>>)
-          return "";
+          return fmt::format("{}", fmt::join(*value, ","));
         else
           return fmt::format("{}", *value);
       },
-      target);
+      flag.target);
 }
 
 bool is_given(const Arguments& arguments, const std::string& flag) {
@@ -85,16 +50,18 @@ bool is_given(const Arguments& arguments, const std::string& flag) {
 }
 
 Error no_service(const std::string& where) {
-  return error(ErrorCode::bad_value, "{} is no rank of a service that ranks can join", where)
-      .with_fix("--join HOST:PORT of a rank of hocket " + std::string(kVersion) + ", for clients")
+  return error(ErrorCode::bad_value, "nothing at {} is a rank that others can join", where)
+      .with_fix("--join HOST:PORT, the port where a rank of hocket " + std::string(kVersion) +
+                " serves clients")
       .with_param("join");
 }
 
 // Returns a text of an answer that is an error; empty if it has none.
 std::string error_field(const nlohmann::json& answer, const char* name) {
-  const nlohmann::json told = answer.is_object() ? answer.value("error", nlohmann::json()) : answer;
-  if (!told.is_object() || !told.contains(name) || !told[name].is_string()) return "";
-  return told[name].get<std::string>().substr(0, kMaxErrorText);
+  const nlohmann::json failure =
+      answer.is_object() ? answer.value("error", nlohmann::json()) : answer;
+  if (!failure.is_object() || !failure.contains(name) || !failure[name].is_string()) return "";
+  return failure[name].get<std::string>().substr(0, kMaxErrorText);
 }
 
 Result<nlohmann::json> ask_terms(const std::string& where, const HttpSettings& keys) {
@@ -116,8 +83,7 @@ Result<nlohmann::json> ask_terms(const std::string& where, const HttpSettings& k
                     .with_fix(error_field(json, "hint")));
   }
   if (!json.is_object() || !json.contains("flags") || !json["flags"].is_object() ||
-      json["flags"].size() > kShared.size() || !json.contains("rank") ||
-      !json["rank"].is_number_unsigned())
+      !json.contains("rank") || !json["rank"].is_number_unsigned())
     return fail(no_service(where));
   return json;
 }
@@ -130,17 +96,16 @@ JoinFlags flags_to_join(const ServerSettings& settings, const LaunchPlan& plan) 
   if (mine.parallel.cluster_store.empty()) mine.parallel.dist_init_addr = to_text(plan.init_addr);
   const std::vector<FlagGroup> now = settings_flags(mine), before = settings_flags(untouched);
   JoinFlags flags;
-  size_t num_shared = 0;
   for (size_t group = 0; group < now.size(); ++group)
     for (size_t i = 0; i < now[group].flags.size(); ++i) {
       const Flag& flag = now[group].flags[i];
-      if (!is_shared(flag.name)) continue;
-      ++num_shared;
-      std::string value = text_of_value(flag.target);
-      if (value != text_of_value(before[group].flags[i].target))
+      if (!flag.shared_by_ranks) continue;
+      // The answer of /join_terms has one text for each flag, and a list would be several flags.
+      HOCKET_CHECK(!std::holds_alternative<std::vector<std::string>*>(flag.target));
+      std::string value = text_of_value(flag);
+      if (value != text_of_value(before[group].flags[i]))
         flags.emplace_back(flag.name, std::move(value));
     }
-  HOCKET_CHECK(num_shared == kShared.size());  // each name is a flag's
   return flags;
 }
 
@@ -154,8 +119,9 @@ Result<Arguments> arguments_to_join(const std::string& where, const HttpSettings
               .with_param("join"));
   HOCKET_TRY(const nlohmann::json terms, ask_terms(where, keys));
   Arguments all = {"--node-rank", std::to_string(terms["rank"].get<uint64_t>())};
+  const auto shared = shared_names();
   for (const auto& [name, value] : terms["flags"].items()) {
-    if (!is_shared(name) || !value.is_string()) return fail(no_service(where));
+    if (!shared.contains(name) || !value.is_string()) return fail(no_service(where));
     const std::string flag = "--" + name;
     if (is_given(arguments, flag)) continue;
     const auto text = value.get<std::string>();

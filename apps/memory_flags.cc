@@ -17,15 +17,15 @@ FlagGroup memory_flags(ServerSettings& s) {
         "planned",
         ""},
        {"max-running-requests", &s.memory.max_running_requests,
-        "requests decoded together, of each rank; 0: planned", ""},
-       {"kv-cache-dtype", &s.memory.kv_cache_dtype, "auto (that of --dtype) or int8", ""},
+        "requests decoded together, of each rank; 0: planned", "", true},
+       {"kv-cache-dtype", &s.memory.kv_cache_dtype, "auto (that of --dtype) or int8", "", true},
        {"kv-cache-dir", &s.memory.kv_cache_dir,
         "folder that keeps computed prefixes, so that neither an eviction nor a restart loses "
         "them; none if absent",
         ""},
        {"kv-cache-dir-gb", &s.memory.kv_cache_dir_gb,
-        "size of its files, of each form and process; 0: planned (half of the disk that is free or "
-        "theirs)",
+        "size of its files, for each process, those of unused forms included; 0: planned (half of "
+        "the disk that is free or theirs)",
         ""},
        {"kv-cache-store", &s.memory.kv_cache_store,
         "a Redis or Valkey that keeps computed prefixes, which services may share: "

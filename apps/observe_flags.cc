@@ -7,11 +7,12 @@ FlagGroup observe_flags(ServerSettings& s) {
   return {
       "Observe",
       {{"log-level", &s.http.log_level, "debug, info, warning, error or off", ""},
-       {"log-format", &o.log_format, "of log lines: text, or json: one object a line", ""},
+       {"log-format", &o.log_format, "format of log lines: text, or json: one object a line", ""},
        {"log-requests", &o.log_requests, "a line when a request begins and one when it ends", ""},
        {"log-requests-level", &o.log_requests_level,
-        "what these say: 0 lengths and times, 1 how tokens are chosen too, 2 the beginnings of "
-        "prompts and answers too, 3 all of them",
+        "content of these lines: 0 lengths and times, 1 how tokens are chosen too, 2 the "
+        "beginnings "
+        "of prompts and answers too, 3 all of them",
         ""},
        {"enable-trace", &o.enable_trace, "sends spans of requests to --otlp-traces-endpoint", ""},
        {"otlp-traces-endpoint", &o.otlp_traces_endpoint,

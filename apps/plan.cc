@@ -36,7 +36,7 @@ struct CapacityPlan {
   ForecastQuestion question;
   Forecast forecast;
   std::optional<Advice> advice;
-  std::optional<int> fitting_hosts;  // set if the model does not fit, but would on so many
+  std::optional<int> fitting_hosts;  // set if the model does not fit, but would on that many
   std::string machine;
   std::string_view peak_name;
   std::optional<std::vector<OverlapPoint>> overlap;  // set with --overlap
@@ -73,15 +73,15 @@ void print_memory(const CapacityPlan& plan) {
   const int page_tokens = plan.question.settings.memory.page_size;
   fmt::print("\nmemory\n");
   print_row("weights", show_bytes(memory.weight_bytes));
-  if (f.choice.model.num_mtp_loaded > 0)
+  if (const int n = f.choice.model.num_mtp_loaded; n > 0)
     print_row("  for drafts", show_bytes(f.cost.mtp().bytes),
               fmt::format("of these; in the KV cache {} a token, and {} spare pages",
-                          show_bytes(f.choice.module_page_bytes(page_tokens) / page_tokens),
+                          show_bytes(n * f.choice.module_page_bytes(page_tokens) / page_tokens),
                           memory.num_spare_pages));
   print_row("work buffers", show_bytes(memory.work_bytes),
             fmt::format("{} rows a step", memory.work.max_rows));
   if (memory.draft_bytes > 0)
-    print_row("  for drafts", show_bytes(memory.draft_bytes), "of these, for their grammars");
+    print_row("  for drafts", show_bytes(memory.draft_bytes), "of these: grammars and look-up");
   if (memory.tier_bytes > 0)
     print_row("  for prefixes", show_bytes(memory.tier_bytes), "of these: from and to stores");
   const int64_t tokens =
@@ -93,7 +93,7 @@ void print_memory(const CapacityPlan& plan) {
     print_row("  window layers", show_bytes(memory.window_bytes),
               fmt::format("of these, for {} tokens: {} are seen by each running request",
                           int64_t{memory.num_window_pages} * page_tokens,
-                          f.choice.model.window().most_keys()));
+                          f.choice.model.window().max_keys()));
   if (memory.num_states > 0)
     print_row("states", show_bytes(memory.state_bytes),
               fmt::format("{} slots, two for each of {} running requests, the others for prefixes",
@@ -353,7 +353,7 @@ Result<int> plan_all(const Arguments& arguments) {
   groups.insert(
       groups.begin(),
       {"Plan",
-       {{"memory-gb", &flags.memory_gb, "of another machine; 0: this one's", ""},
+       {{"memory-gb", &flags.memory_gb, "memory of another machine, GB; 0: this one's", ""},
         {"read-gbs", &flags.read_gbs, "GB/s from memory; 0: measured here", ""},
         {"peak-gflops", &flags.peak_gflops, "GFLOP/s; 0: measured here", ""},
         {"peak-gops", &flags.peak_gops, "int8 Gop/s; 0: twice --peak-gflops, or measured here", ""},
@@ -363,7 +363,7 @@ Result<int> plan_all(const Arguments& arguments) {
          "--ep-size, --nnodes and --ep-link-gbit say",
          ""},
         {"disaggregation-hosts", &flags.disaggregation_hosts,
-         "on so many hosts like this one: for which prompts and intervals of tokens prefill apart "
+         "number of hosts like this one: for which prompts and intervals of tokens prefill apart "
          "from decode pays; 0: not asked",
          ""},
         {"json", &flags.json, "one object", ""}}});

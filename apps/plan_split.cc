@@ -46,8 +46,7 @@ std::vector<SplitPoint> plan_split(const ForecastQuestion& question, const Forec
 void print_split(const std::vector<SplitPoint>& points, int num_hosts) {
   fmt::print(
       "\nprefill apart from decode, on {} hosts like this one: requests/s mixed > apart, answers "
-      "of "
-      "{} tokens,\nby the limit of the time to the next token\n  prompt  ",
+      "of {} tokens,\nby the limit of the time to the next token\n  prompt  ",
       num_hosts, kSplitAnswer);
   for (const double interval_s : kIntervals) fmt::print("{:>17.0f} ms", interval_s * 1e3);
   int line = 0;
@@ -57,9 +56,10 @@ void print_split(const std::vector<SplitPoint>& points, int num_hosts) {
     fmt::print("{:>20}", split_cell(point));
     pays |= point.pays();
   }
-  fmt::print("\n  {}\n",
-             pays ? "* it pays (10 % or more), with so many hosts for prompts; - cannot be kept"
-                  : "it pays nowhere here; - cannot be kept");
+  fmt::print(
+      "\n  {}\n",
+      pays ? "* it pays (10 % or more), with this number of hosts for prompts; - cannot be kept"
+           : "it pays nowhere here; - cannot be kept");
 }
 
 nlohmann::ordered_json split_json(const std::vector<SplitPoint>& points) {

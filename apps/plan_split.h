@@ -1,4 +1,4 @@
-// hocket plan --disaggregation-hosts: says when prefill apart from decode pays on so many hosts.
+// hocket plan --disaggregation-hosts: says when prefill apart from decode pays on that many hosts.
 #pragma once
 
 #include <nlohmann/json.hpp>

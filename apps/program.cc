@@ -106,14 +106,14 @@ bool open_standard_files() {
 }
 
 // Threads get stacks of the size that `ulimit -s` names. Smaller ones than this overflow.
-constexpr rlim_t kStackBytesMin = 512 << 10;
+constexpr rlim_t kMinStackBytes = 512 << 10;
 
 Result<void> check_stack_limit() {
   rlimit limit{};
-  if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= kStackBytesMin) return {};
+  if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= kMinStackBytes) return {};
   return fail(error(ErrorCode::out_of_memory,
                     "stacks are limited to {} KiB, and hocket's threads need {}",
-                    limit.rlim_cur >> 10, kStackBytesMin >> 10)
+                    limit.rlim_cur >> 10, kMinStackBytes >> 10)
                   .with_fix("ulimit -s 8192"));
 }
 

@@ -82,14 +82,15 @@ void log_start(const EngineInfo& info, const ServerSettings& settings, int first
   const SpeculationInfo& drafts = info.speculation;
   if (drafts.max_drafts > 0)
     log::info(
-        "speculation: {}{}, {} drafts of an answer at most; grammars that follow them take "
-        "up to {} a rank",
+        "speculation: {}{}, {} drafts of an answer at most; grammars that follow them and look-up "
+        "in texts take up to {} a rank",
         drafts.algorithm == "auto" ? "NEXTN and NGRAM" : drafts.algorithm,
         speculation_named(settings.speculation.algorithm) == "auto" ? " (auto)" : "",
         drafts.max_drafts, show_bytes(drafts.draft_bytes));
 }
 
-// Finds the number of ranks and which of them run in this process. Writes the number to p.ep_size.
+// Finds the number of ranks and which of them run in this process. Writes the numbers of ranks and
+// of hosts to `p`.
 Result<LaunchPlan> choose_ranks(ParallelSettings& p) {
   LaunchFlags flags{.dist_init_addr = p.dist_init_addr, .has_store = !p.cluster_store.empty()};
   if (p.nnodes != 0) flags.nnodes = p.nnodes;
@@ -98,6 +99,8 @@ Result<LaunchPlan> choose_ranks(ParallelSettings& p) {
   if (p.ranks_per_node != 0) flags.ranks_per_node = p.ranks_per_node;
   HOCKET_TRY(LaunchPlan plan, read_launch(flags, this_environment()));
   p.ep_size = plan.num_ranks;
+  if (plan.num_ranks > 1 && !plan.in_process)
+    p.nnodes = (plan.num_ranks + plan.ranks_per_node - 1) / plan.ranks_per_node;
   return plan;
 }
 
@@ -159,7 +162,7 @@ class Readiness {
 };
 
 // Returns the limits for the signal thread. After its own drain a rank of several processes still
-// serves the other ranks (Rank::Parts::drain_time), and ranks that it started may take patience().
+// serves the other ranks (RankParts::drain_time), and ranks that it started may take patience().
 SignalListener::Limits limits_of_end(const HttpSettings& http, const ClusterProcess* cluster) {
   const Duration drain = from_seconds(http.shutdown_timeout_s);
   const Duration others = cluster == nullptr ? Duration{} : drain + cluster->patience();

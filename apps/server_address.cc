@@ -16,11 +16,11 @@ Result<void> take_url(const std::string& url, BlockingHttpClient::Options& serve
 FlagGroup server_flags(BlockingHttpClient::Options& server, std::string& url) {
   return {
       "Server",
-      {{"host", &server.host, "of the server", ""},
-       {"port", &server.port, "of the server", ""},
+      {{"host", &server.host, "host of the server", ""},
+       {"port", &server.port, "port of the server", ""},
        {"url", &url, "http://host:port or https://host:port, in place of --host and --port", ""},
-       {"ssl-ca", &server.ca_file, "PEM: who vouches for the server, with https", ""},
-       {"api-key", &server.api_key, "of the server", ""}}};
+       {"ssl-ca", &server.ca_file, "certificates that vouch for the server, PEM, with https", ""},
+       {"api-key", &server.api_key, "key of the server", ""}}};
 }
 
 std::string text_of(const BlockingHttpClient::Options& server) {

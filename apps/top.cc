@@ -25,7 +25,7 @@ struct TopFlags {
 
 Result<bool> parse(TopFlags& f, const Arguments& arguments) {
   HOCKET_TRY(
-      const bool goes_on,
+      const bool go,
       parse_flags({.command = "top",
                    .about = "a live view of a server; drawn once where the output is no terminal",
                    .groups = {server_flags(f.server, f.url),
@@ -34,10 +34,10 @@ Result<bool> parse(TopFlags& f, const Arguments& arguments) {
                                 {"once", &f.once, "draws once and ends", ""}}}},
                    .takes_config = false},
                   arguments));
-  if (goes_on && !(f.interval_s >= 0.1))
+  if (go && !(f.interval_s >= 0.1))
     return fail(ErrorCode::bad_value, "--interval is 0.1 seconds at least");
   HOCKET_TRY_VOID(take_url(f.url, f.server));
-  return goes_on;
+  return go;
 }
 
 Result<std::string> ask(BlockingHttpClient& client, std::string_view path) {
@@ -111,9 +111,9 @@ Result<void> watch(const TopFlags& f) {
 
 int top(const Arguments& arguments) {
   TopFlags flags;
-  const Result<bool> goes_on = parse(flags, arguments);
-  if (!goes_on) return report(goes_on.error());
-  if (!*goes_on) return 0;
+  const Result<bool> go = parse(flags, arguments);
+  if (!go) return report(go.error());
+  if (!*go) return 0;
   const Result<void> done = watch(flags);
   return done ? 0 : report(done.error());
 }

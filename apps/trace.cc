@@ -32,7 +32,7 @@ Result<bool> parse(TraceFlags& f, const Arguments& arguments) {
       flags.push_back(arguments[++i]);
   }
   HOCKET_TRY(
-      const bool goes_on,
+      const bool go,
       parse_flags({.command = "trace",
                    .about = "FILE...: profiles of /start_profile as text, or put together",
                    .groups = {{"Selection",
@@ -43,11 +43,11 @@ Result<bool> parse(TraceFlags& f, const Arguments& arguments) {
                                  "writes the files, put together, for Perfetto", "o"}}}},
                    .takes_config = false},
                   flags));
-  if (goes_on && f.files.empty())
+  if (go && f.files.empty())
     return fail(error(ErrorCode::usage, "which trace?").with_fix("hocket trace FILE..."));
   if (f.width < 10 || f.width > 10'000)
     return fail(ErrorCode::bad_value, "--width {} is not in 10 to 10000", f.width);
-  return goes_on;
+  return go;
 }
 
 // Returns the first and last layer of "3-5" or "4". Errors: bad_value.
@@ -79,8 +79,9 @@ Result<void> run_trace(const TraceFlags& f) {
   HOCKET_TRY(const std::string drawn, draw_step(trace, window));
   fmt::print("{}\n{}", drawn, draw_totals(trace));
   fmt::print(
-      "\n  q attn_in  a attn_core  m mlp  g gate  s shared  x experts  d k send  w c take in, "
-      "capitals: second half\n  . waits for slower ranks  ! waits for a transfer  - beside the "
+      "\n  q attn_in  a attn_core  n delta_core  m mlp  g gate  s shared  x experts  d k send  "
+      "w c take in, capitals: second half\n  . waits for slower ranks  ! waits for a transfer  - "
+      "beside the "
       "layers  digits: lane of a message on its way\n");
   return {};
 }
@@ -89,9 +90,9 @@ Result<void> run_trace(const TraceFlags& f) {
 
 int trace(const Arguments& arguments) {
   TraceFlags flags;
-  const Result<bool> goes_on = parse(flags, arguments);
-  if (!goes_on) return report(goes_on.error());
-  if (!*goes_on) return 0;
+  const Result<bool> go = parse(flags, arguments);
+  if (!go) return report(go.error());
+  if (!*go) return 0;
   const Result<void> done = run_trace(flags);
   return done ? 0 : report(done.error());
 }

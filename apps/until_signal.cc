@@ -52,7 +52,7 @@ int serve_until_signal(Server& server, SignalListener& signals, double shutdown_
       const int status = exit_status(good.error().code);
       signals.end_within(kLastWords + hooks.others + kEndMargin, status);
       log::error("{}", describe(good.error()));
-      server.drain(kLastWords);
+      server.drain(kLastWords, good.error().message);
       return status;
     }
   }
@@ -60,7 +60,7 @@ int serve_until_signal(Server& server, SignalListener& signals, double shutdown_
             shutdown_seconds);
   if (hooks.on_signal) hooks.on_signal(signal);
   const bool complete = server.drain(from_seconds(shutdown_seconds));
-  log::info("stopped: {}", complete ? "every request was answered" : "some requests were aborted");
+  log::info("stopped: {}", complete ? "every request was answered" : "some answers were cut off");
   const int status = complete ? 0 : 1;
   signals.end_within(hooks.others + kEndMargin, status);
   return status;

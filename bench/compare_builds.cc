@@ -54,7 +54,7 @@ void print(const std::string& form, Pass pass, const Comparison& c, bool json) {
   std::fflush(stdout);
 }
 
-// Returns true if no pass of this form is slower than o.least_ratio allows.
+// Returns true if no pass of this form is slower than o.min_ratio allows.
 Result<bool> compare_form(const std::string& form, const CompareBuildsOptions& o) {
   std::array<Rounds, 2> sides;  // before, after
   for (int round = 0; round < o.rounds; ++round)
@@ -68,7 +68,7 @@ Result<bool> compare_form(const std::string& form, const CompareBuildsOptions& o
     const std::vector<double> no_roof(after.size(), 0);
     const Comparison c = compare(after, no_roof, {sides[0].at(pass)});
     print(form, pass, c, o.json);
-    good = good && c.ratio.median >= o.least_ratio;
+    good = good && c.ratio.median >= o.min_ratio;
   }
   return good;
 }
@@ -95,7 +95,7 @@ int compare_builds(const CompareBuildsOptions& options) {
   if (!good) return end_with(good.error());
   if (!*good)
     fmt::print(stderr, "a pass is slower than {} of what it was (--least-ratio)\n",
-               options.least_ratio);
+               options.min_ratio);
   return *good ? 0 : 1;
 }
 

@@ -15,14 +15,14 @@ struct CompareBuildsOptions {
   std::vector<int> batches = {1, 16};
   int output_len = 16;
   int rounds = 5;
-  double least_ratio = 0.95;  // a pass fails if its median new/old is lower
-  bool json = false;          // one object a line
+  double min_ratio = 0.95;  // a pass fails if its median new/old is lower
+  bool json = false;        // one object a line
 };
 
 // Prints one line a pass, medians with least and most over the rounds:
 //   int8 decode b=16 | old 603 (595-611) | new 712 (700-725) tok/s | new/old 1.18 (1.16-1.20)
 // Each round runs both programs as children, one after the other; the first one alternates. Returns
-// the exit status: 1 if a pass is slower than `least_ratio` allows, that of an error, else 0.
+// the exit status: 1 if a pass is slower than `min_ratio` allows, that of an error, else 0.
 int compare_builds(const CompareBuildsOptions& options);
 
 }  // namespace hocket

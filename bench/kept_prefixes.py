@@ -1,10 +1,18 @@
 #!/usr/bin/env python3
-"""Times prefixes that are kept in files or come from another service, on services of this machine with random weights.
+"""Times prefixes that are kept in stores or come from another service, on services of this machine with random weights.
 
-    bench/kept_prefixes.py tiers      time to the first token of a known prompt: computed, from the pool, files and a peer
-    bench/kept_prefixes.py writes     prompts and answers with files written behind, beside a service that writes none
-    bench/kept_prefixes.py agents     conversations that take turns over a pool that holds a tenth of them
-    bench/kept_prefixes.py apart      prefill apart from decode beside two services that do both, at three loads
+    bench/kept_prefixes.py tiers --shape mid
+        time to the first token of a known prompt of 8,192 tokens: computed, from the pool, files, a Redis (if redis-server or
+        valkey-server is installed) and a peer. The pages of files in memory, and those of the pool in eight bits:
+            bench/kept_prefixes.py tiers --shape mid --kv-cache-dir /dev/shm
+            bench/kept_prefixes.py tiers --shape mid --kv-cache-dtype int8
+    bench/kept_prefixes.py writes
+        prompts and answers with files written behind, beside a service that writes none
+    bench/kept_prefixes.py agents
+        100 conversations of 20 turns that take turns over a pool that holds 10 of them, with files and without
+    bench/kept_prefixes.py apart
+        prefill apart from decode beside two services that do both, at three loads; on two hosts of 10 Gbit/s:
+            bench/kept_prefixes.py apart --link 10gbit
 
 HOCKET_BIN or build/release/hocket is measured; --shape small or mid, in int4. Each service of `apart` has a core of its own,
 and with --link a host of namespaces of its own, which needs root.
@@ -43,6 +51,12 @@ SHAPES = {
     },
 }
 READY_S = 300
+PAGE_TOKENS = 32
+# By the figure: tokens of an answer, since all but `tiers` time answers, and limits of each side or load.
+OUTPUT_LEN = {"tiers": 1, "writes": 128, "agents": 8, "apart": 128}
+SECONDS = {"agents": 270, "apart": 100}
+POOL_TOKENS = 65536
+AGENTS_IN_POOL = 10
 
 
 def free_port():
@@ -69,7 +83,7 @@ class Service:
         self.port = free_port()
         self.log = pathlib.Path(folder, f"log-{self.port}")
         command = [BINARY, "serve", "--load-format", "dummy", "--model-path", folder, "--quantization", "int4", "--port", str(self.port)]
-        command += ["--max-total-tokens", str(options.pool_tokens), *flags]
+        command += ["--max-total-tokens", str(options.pool_tokens), "--kv-cache-dtype", options.kv_cache_dtype, *flags]
         with open(self.log, "wb") as log:
             start = host.start if host else subprocess.Popen
             self.process = start(command, stdout=log, stderr=log)
@@ -144,44 +158,108 @@ def prompt(seed, num_tokens):
     return [draw.randrange(100, 31900) for _ in range(num_tokens)]
 
 
-def wait_written(service, least):
-    """Waits until that many pages are written."""
+def wait_for(is_so, what):
     until = time.monotonic() + 60
-    while service.metric("backuped_pages_total") < least:
-        assert time.monotonic() < until, f"{service.metric('backuped_pages_total')} of {least} pages are written"
+    while not is_so():
+        assert time.monotonic() < until, f"not within 60 s: {what}"
         time.sleep(0.05)
+
+
+def wait_written(service, least):
+    """Waits until that many pages are written or left out, and no more follow."""
+
+    def num_done():
+        return service.metric("backuped_pages_total") + service.metric("kv_store_left_out_pages_total")
+
+    wait_for(lambda: num_done() >= least, f"{least} pages are written")
+    seen = -1
+    while num_done() != seen:
+        seen = num_done()
+        time.sleep(0.5)
+
+
+def run_threads(targets):
+    """Runs all at once. If any fails, so does this."""
+    failures = []
+
+    def guarded(target):
+        try:
+            target()
+        except BaseException as reason:  # also an assertion
+            failures.append(reason)
+
+    threads = [threading.Thread(target=guarded, args=(target,)) for target in targets]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    if failures:
+        raise RuntimeError(f"{len(failures)} of {len(threads)} clients failed") from failures[0]
 
 
 def summary(values):
     return f"{statistics.median(values):8.3f} s ({min(values):.3f}-{max(values):.3f})"
 
 
+@contextlib.contextmanager
+def redis_address(folder):
+    """Starts a Redis without files; nothing if none is installed."""
+    program = shutil.which("redis-server") or shutil.which("valkey-server")
+    if not program:
+        yield None
+        return
+    port = free_port()
+    command = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", folder]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+
+    def answers():
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return True
+        return False
+
+    try:
+        wait_for(answers, "Redis answers")
+        yield f"redis://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
 def run_tiers(folder, options):
     ids = prompt(1, options.input_len)
-    pages = str(pathlib.Path(folder, "pages"))
-    peer_flags = ("--kv-cache-dir", pages, "--kv-cache-listen", f"127.0.0.1:{free_port()}")
+    num_pages = options.input_len // PAGE_TOKENS
+    peer_flags = ("--kv-cache-dir", options.pages, "--kv-cache-listen", f"127.0.0.1:{free_port()}")
+    computed = []
+
+    def show(name, service, want):
+        """Times the prompt while memory is empty."""
+        got = []
+        for _ in range(options.rounds):
+            service.flush()
+            answer = service.ask(ids)
+            left_out = service.metric("kv_store_left_out_pages_total")
+            assert answer.cached > options.input_len - 64 and answer.ids == want, (answer.cached, left_out)
+            got.append(answer.ttft)
+        print(f"{name:<13} {summary(got)} {statistics.median(computed) / statistics.median(got):.0f} x", flush=True)
+
     with Service(folder, options, *peer_flags) as files:
-        computed = [files.ask(prompt(10 + i, options.input_len)).ttft for i in range(options.rounds)]
+        computed += [files.ask(prompt(10 + i, options.input_len)).ttft for i in range(options.rounds)]
         first = files.ask(ids)
         computed.append(first.ttft)
         print(f"computed      {summary(computed)}", flush=True)
         pool = [files.ask(ids).ttft for _ in range(options.rounds)]
         print(f"from the pool {summary(pool)}", flush=True)
-        wait_written(files, (options.rounds + 1) * (options.input_len // 32))
-        left_out = files.metric("kv_file_left_out_pages_total")
-
-        def flushed(service):
-            service.flush()
-            answer = service.ask(ids)
-            assert answer.cached > options.input_len - 64 and answer.ids == first.ids, (answer.cached, left_out)
-            return answer.ttft
-
-        got = [flushed(files) for _ in range(options.rounds)]
-        print(f"from files    {summary(got)} {statistics.median(computed) / statistics.median(got):.0f} x", flush=True)
+        wait_written(files, (options.rounds + 1) * num_pages)
+        show("from files", files, first.ids)
         with Service(folder, options, "--kv-cache-peers", peer_flags[-1]) as other:
             other.ask(prompt(9, 512))  # the first request of a service sets memory up
-            got = [flushed(other) for _ in range(options.rounds)]
-            print(f"from a peer   {summary(got)} {statistics.median(computed) / statistics.median(got):.0f} x", flush=True)
+            show("from a peer", other, first.ids)
+    with redis_address(folder) as address:
+        if address:
+            with Service(folder, options, "--kv-cache-store", address) as stored:
+                assert stored.ask(ids).ids == first.ids
+                wait_written(stored, num_pages)
+                show("from a Redis", stored, first.ids)
     with Service(folder, options, *peer_flags) as again:
         begin = again.ask(ids)
         assert begin.cached > options.input_len - 64 and begin.ids == first.ids
@@ -189,8 +267,7 @@ def run_tiers(folder, options):
 
 
 def run_writes(folder, options):
-    pages = str(pathlib.Path(folder, "pages"))
-    with Service(folder, options) as plain, Service(folder, options, "--kv-cache-dir", pages) as files:
+    with Service(folder, options) as plain, Service(folder, options, "--kv-cache-dir", options.pages) as files:
         ratios, sums = [], {plain: 0.0, files: 0.0}
         for i in range(options.rounds):
             took = {}
@@ -199,19 +276,22 @@ def run_writes(folder, options):
                 service.ask(prompt(i, options.input_len), options.output_len)
                 took[service] = time.monotonic() - begin
                 sums[service] += took[service]
+                if service is files:  # the rest of its writes would slow the other one down
+                    wait_written(files, (i + 1) * (options.input_len // PAGE_TOKENS))
             ratios.append(took[files] / took[plain])
+        error = statistics.stdev(ratios) / len(ratios) ** 0.5 if len(ratios) > 1 else float("nan")
         print(
             f"{options.input_len} + {options.output_len} tokens, {options.rounds} times | without files {sums[plain]:.2f} s | "
-            f"with files {sums[files]:.2f} s | ratio of pairs {statistics.median(ratios):.4f} ({min(ratios):.4f}-{max(ratios):.4f}) | "
-            f"pages written {files.metric('backuped_pages_total'):.0f}, left out {files.metric('kv_file_left_out_pages_total'):.0f}"
+            f"with files {sums[files]:.2f} s | ratio of pairs {statistics.mean(ratios):.4f} +- {error:.4f} (standard error), median "
+            f"{statistics.median(ratios):.4f} ({min(ratios):.4f}-{max(ratios):.4f}) | "
+            f"pages written {files.metric('backuped_pages_total'):.0f}, left out {files.metric('kv_store_left_out_pages_total'):.0f}"
         )
 
 
 def run_agents(folder, options):
     """Sessions whose turns come round robin, a number of them at once."""
-    first, step, output = 256, 32, 8
-    pages = str(pathlib.Path(folder, "pages"))
-    for name, flags in (("files", ("--kv-cache-dir", pages)), ("memory alone", ())):
+    first, step, output = options.first_tokens, options.step_tokens, options.output_len
+    for name, flags in (("files", ("--kv-cache-dir", options.pages)), ("memory alone", ())):
         if options.only and options.only != name:
             continue
         with Service(folder, options, *flags) as service:
@@ -235,17 +315,13 @@ def run_agents(folder, options):
                     known[i] = len(history[i]) + len(answer.ids) - 1
                     history[i] += answer.ids + prompt(len(history[i]) * 1000 + i, step)
 
-            threads = [threading.Thread(target=client) for _ in range(options.clients)]
-            for one in threads:
-                one.start()
-            for one in threads:
-                one.join()
+            run_threads([client] * options.clients)
             took = time.monotonic() - begin
             print(
-                f"{name:<12} | {len(ttft)} turns in {took:.1f} s, {len(ttft) / took:.1f} a second | prompts {asked} tokens, "
+                f"{name:<12} | {len(ttft)} of {options.sessions * options.turns} turns in {took:.1f} s, {len(ttft) / took:.1f} a second | prompts {asked} tokens, "
                 f"{again} of them computed again | first token p50 {1000 * quantile(ttft, 0.5):.0f} ms, p99 {1000 * quantile(ttft, 0.99):.0f} ms | "
-                f"evicted pages {service.metric('num_evicted_pages_total'):.0f}, read {service.metric('kv_file_read_pages_total'):.0f}, "
-                f"left out {service.metric('kv_file_left_out_pages_total'):.0f}",
+                f"evicted pages {service.metric('num_evicted_pages_total'):.0f}, read {service.metric('kv_store_read_pages_total'):.0f}, "
+                f"left out {service.metric('kv_store_left_out_pages_total'):.0f}",
                 flush=True,
             )
 
@@ -253,7 +329,7 @@ def run_agents(folder, options):
 def put_load(services, options, rate):
     """Sends requests at random times, `rate` a second, to the services in turn; returns the answers and the seconds they took."""
     draw = random.Random(7)
-    answers, threads = [], []
+    answers, clients = [], []
     begin = time.monotonic()
     due = begin
     for i in range(max(8, int(rate * options.seconds))):
@@ -264,10 +340,8 @@ def put_load(services, options, rate):
             time.sleep(max(0, due - time.monotonic()))
             answers.append(services[i % len(services)].ask(ids, options.output_len, due))
 
-        threads.append(threading.Thread(target=client))
-        threads[-1].start()
-    for one in threads:
-        one.join()
+        clients.append(client)
+    run_threads(clients)
     return answers, time.monotonic() - begin
 
 
@@ -276,7 +350,6 @@ def run_apart(folder, options):
     token = pathlib.Path(folder, "token")
     token.write_text("0123456789abcdef0123456789abcdef", encoding="utf-8")
     token.chmod(0o600)
-    pages = str(pathlib.Path(folder, "pages"))
     hosts = netns.Hosts(2, options.link) if options.link else contextlib.nullcontext([None, None])
     address = "h0:8998" if options.link else f"127.0.0.1:{free_port()}"
     listen = "0.0.0.0:8998" if options.link else address
@@ -309,34 +382,53 @@ def run_apart(folder, options):
             with pair(places) as services:
                 measure("mixed", services)
         if options.only in ("", "apart"):
-            prefill = ("--disaggregation-mode", "prefill", "--kv-cache-listen", listen, "--kv-cache-dir", pages)
+            prefill = ("--disaggregation-mode", "prefill", "--kv-cache-listen", listen, "--kv-cache-dir", options.pages)
             decode = ("--disaggregation-mode", "decode", "--disaggregation-prefill-url", address)
             with pair(places, prefill, decode) as (_, two):
                 measure("apart", [two])
                 print(f"       | prompts computed apart {two.metric('kv_peer_prefills_total'):.0f}, failures {two.metric('kv_peer_failures_total'):.0f}")
 
 
-def main():
+def read_options(words=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("tiers", "writes", "agents", "apart"))
+    parser.add_argument("what", choices=OUTPUT_LEN)
     parser.add_argument("--shape", choices=SHAPES, default="small")
     parser.add_argument("--input-len", type=int, default=8192, help="tokens of a prompt")
-    parser.add_argument("--output-len", type=int, default=1)
-    parser.add_argument("--pool-tokens", type=int, default=65536)
+    parser.add_argument("--output-len", type=int, help=f"tokens of an answer; {OUTPUT_LEN}")
+    parser.add_argument("--pool-tokens", type=int, help=f"{POOL_TOKENS}; `agents`: those of {AGENTS_IN_POOL} whole conversations")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sessions", type=int, default=100)
     parser.add_argument("--turns", type=int, default=20)
+    parser.add_argument("--first-tokens", type=int, default=256, help="the first prompt of a conversation of `agents`")
+    parser.add_argument("--step-tokens", type=int, default=32, help="what each further turn adds to it, beside the answer")
     parser.add_argument("--clients", type=int, default=4)
-    parser.add_argument("--seconds", type=float, default=100, help="limit of `agents`, length of each load of `apart`")
+    parser.add_argument("--seconds", type=float, help="limit of each side of `agents` (270), length of each load of `apart` (100)")
     parser.add_argument("--rates", default="0.2,0.4,0.6")
     parser.add_argument("--only", default="", help="one side of `agents` or `apart`")
     parser.add_argument("--link", default="", help="rate between the two hosts of `apart`, as 10gbit; none: one host")
-    options = parser.parse_args()
+    parser.add_argument("--kv-cache-dir", default="", help="the folder below which pages are written, as /dev/shm; default: that of temporary files")
+    parser.add_argument("--kv-cache-dtype", default="auto")
+    options = parser.parse_args(words)
+    if options.output_len is None:
+        options.output_len = OUTPUT_LEN[options.what]
+    if options.seconds is None:
+        options.seconds = SECONDS.get(options.what)
+    if options.pool_tokens is None:
+        whole = options.first_tokens + options.turns * (options.step_tokens + options.output_len)
+        options.pool_tokens = AGENTS_IN_POOL * -(-whole // PAGE_TOKENS) * PAGE_TOKENS if options.what == "agents" else POOL_TOKENS
+    return options
+
+
+def main():
+    options = read_options()
+    options.pages = ""
     folder = tempfile.mkdtemp(prefix="hocket-kept-")
     try:
         pathlib.Path(folder, "config.json").write_text(json.dumps(SHAPES[options.shape]), encoding="utf-8")
+        options.pages = tempfile.mkdtemp(prefix="hocket-kept-", dir=options.kv_cache_dir or folder)
         {"tiers": run_tiers, "writes": run_writes, "agents": run_agents, "apart": run_apart}[options.what](folder, options)
     finally:
+        shutil.rmtree(options.pages, ignore_errors=True)
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -3,13 +3,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "bench/delta_net_case.h"
 #include "compute/kernels/choose.h"
 #include "compute/kernels/experts.h"
 #include "compute/kernels/linear.h"
@@ -26,37 +27,9 @@ constexpr int kMaxRows = 512, kMaxK = 2048, kMaxN = 4096;
 constexpr int kRoutings = 8;
 
 struct KernelLimits {
-  double read = 0, bf16 = 0, int8 = 0;  // bytes a second, operations a second
-  std::string_view bf16_name;           // the instruction
+  double read = 0, bf16 = 0, int8 = 0, fma = 0;  // bytes a second, operations a second
+  std::string_view bf16_name;                    // the instruction
 };
-
-// The work of one call.
-struct CallWork {
-  double bytes = 0, operations = 0;
-  bool integers = false;
-};
-
-struct Sample {
-  double seconds = 0;
-  CallWork work;
-};
-
-struct KernelCase {
-  std::string name;
-  std::string twin;  // name of the same case in bf16; empty: there is none
-  std::function<CallWork(int call)> run;
-  // Compares a part of the result with ref's. Returns the seconds that ref takes for one operation,
-  // or a negative number if bits differ.
-  std::function<double()> check;
-  int calls = 1;  // in each round
-  std::vector<Sample> samples;
-};
-
-double seconds_of(const std::function<void()>& body) {
-  const auto start = std::chrono::steady_clock::now();
-  body();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 double best_seconds_of(const std::function<void()>& body) {
   double best = seconds_of(body);
@@ -86,7 +59,7 @@ class KernelBench {
  public:
   static Result<KernelBench> create(Isa isa, WorkerPool& workers);
 
-  std::vector<KernelCase> cases();
+  Result<std::vector<KernelCase>> cases();
 
  private:
   KernelBench() = default;
@@ -129,7 +102,8 @@ void fill_normal(const Buffer& memory, float scale) {
 
 Result<KernelBench> KernelBench::create(Isa isa, WorkerPool& workers) {
   KernelBench bench;
-  const ScratchNeed need{kMaxRows, kMaxK, 1, {.num_heads = 1, .key_dim = 32, .value_dim = 32}};
+  ScratchNeed need{kMaxRows, kMaxK, 1, {.num_heads = 1, .key_dim = 32, .value_dim = 32}};
+  need.delta_net = kBenchNet;
   for (Isa level : {isa, Isa::ref}) {
     HOCKET_TRY(Backend backend, Backend::create(level, workers, scratch_bytes_for(need)));
     bench.backends_.push_back(std::move(backend));
@@ -192,7 +166,7 @@ KernelCase KernelBench::linear_case(const LinearShape& shape) {
     linear(backends_[0], matrix(x_, DType::bf16, shape.rows, shape.k), w,
            matrix(y_, DType::f32, shape.rows, shape.n).as<float>());
     return {static_cast<double>(w.bytes()), 2.0 * shape.rows * shape.k * shape.n,
-            is_integer(w.format)};
+            is_integer(w.format) ? PeakUnit::int8 : PeakUnit::bf16};
   };
   c.check = [=, this] { return check_linear(shape); };
   return c;
@@ -258,7 +232,7 @@ KernelCase KernelBench::experts_case(int tokens) {
   return c;
 }
 
-std::vector<KernelCase> KernelBench::cases() {
+Result<std::vector<KernelCase>> KernelBench::cases() {
   std::vector<KernelCase> list;
   for (int rows : {1, 2, 4, 8, 16, 64, 256, 512}) list.push_back(linear_case({rows, 2048, 2048}));
   for (int rows : {1, 512}) list.push_back(linear_case({rows, 1024, 4096}));
@@ -269,17 +243,19 @@ std::vector<KernelCase> KernelBench::cases() {
         WeightFormat::iq4, WeightFormat::q3_k})
     for (int rows : {1, 4, 16, 256}) list.push_back(linear_case({rows, 2048, 2048, format}));
   for (int tokens : {1, 4, 16, 64, 512}) list.push_back(experts_case(tokens));
+  HOCKET_TRY(std::vector<KernelCase> nets, delta_net_cases(backends_[0], backends_[1]));
+  std::ranges::move(nets, std::back_inserter(list));
   return list;
 }
 
 // Returns the share of the binding limit that a sample reached; `limit` becomes its name.
-double fraction_of(const Sample& sample, const KernelLimits& limits, std::string& limit) {
-  const bool integers = sample.work.integers;
-  const double peak = integers ? limits.int8 : limits.bf16;
+double fraction_of(const KernelSample& sample, const KernelLimits& limits, std::string& limit) {
+  const auto [peak, unit] =
+      sample.work.unit == PeakUnit::int8  ? std::pair(limits.int8, std::string_view("int8"))
+      : sample.work.unit == PeakUnit::fma ? std::pair(limits.fma, std::string_view("FMA"))
+                                          : std::pair(limits.bf16, limits.bf16_name);
   const double read = sample.work.bytes / limits.read, compute = sample.work.operations / peak;
-  limit = read > compute ? "read bandwidth"
-          : integers     ? "int8 peak"
-                         : fmt::format("{} peak", limits.bf16_name);
+  limit = read > compute ? "read bandwidth" : fmt::format("{} peak", unit);
   return std::max(read, compute) / sample.seconds;
 }
 
@@ -291,7 +267,7 @@ double lower_quantile(std::vector<double> values, double q) {
 
 double median_us(const KernelCase& c) {
   std::vector<double> us;
-  for (const Sample& sample : c.samples) us.push_back(sample.seconds * 1e6);
+  for (const KernelSample& sample : c.samples) us.push_back(sample.seconds * 1e6);
   return lower_quantile(us, 0.5);
 }
 
@@ -309,7 +285,7 @@ struct Ratios {
 void print(const KernelCase& c, const Ratios& to, const KernelLimits& limits, bool json) {
   std::string limit;
   std::vector<double> us, fractions, ratios;
-  for (const Sample& sample : c.samples) {
+  for (const KernelSample& sample : c.samples) {
     us.push_back(sample.seconds * 1e6);
     fractions.push_back(fraction_of(sample, limits, limit));
     ratios.push_back(to.ref_seconds * sample.work.operations / sample.seconds);
@@ -333,15 +309,16 @@ void print(const KernelCase& c, const Ratios& to, const KernelLimits& limits, bo
 void print(const KernelLimits& limits, Isa isa, int threads, bool json) {
   if (json) {
     fmt::print(R"({{"isa":"{}","threads":{},"read_gb_s":{:.2f},)"
-               R"("peak":"{}","peak_gflop_s":{:.1f},"int8_gop_s":{:.1f}}})"
+               R"("peak":"{}","peak_gflop_s":{:.1f},"int8_gop_s":{:.1f},"fma_gflop_s":{:.1f}}})"
                "\n",
                isa_name(isa), threads, limits.read / 1e9, limits.bf16_name, limits.bf16 / 1e9,
-               limits.int8 / 1e9);
+               limits.int8 / 1e9, limits.fma / 1e9);
   } else {
     fmt::print(
-        "limits isa={} threads={} | read {:.1f} GB/s | {} {:.0f} GFLOP/s | int8 {:.0f} GOP/s\n",
+        "limits isa={} threads={} | read {:.1f} GB/s | {} {:.0f} GFLOP/s | int8 {:.0f} GOP/s "
+        "| FMA {:.0f} GFLOP/s\n",
         isa_name(isa), threads, limits.read / 1e9, limits.bf16_name, limits.bf16 / 1e9,
-        limits.int8 / 1e9);
+        limits.int8 / 1e9, limits.fma / 1e9);
   }
 }
 
@@ -360,21 +337,25 @@ int bench_kernels(const BenchKernelsOptions& options) {
   WorkerPool workers({threads, machine.cpus});
   auto bench = KernelBench::create(*isa, workers);
   if (!bench) return failed(bench.error());
-  std::vector<KernelCase> cases = bench->cases();
+  auto made = bench->cases();
+  if (!made) return failed(made.error());
+  std::vector<KernelCase>& cases = *made;
   std::vector<double> ref_seconds;
   for (const KernelCase& c : cases) ref_seconds.push_back(c.check());
 
   // Cases and limits take turns, so that other load of this machine slows all alike.
   KernelLimits limits;
   limits.bf16_name = bf16_peak_name(*isa);
+  const Isa fma_level = std::min(*isa, Isa::avx512);
   const int rounds = options.quick ? 3 : 12;
   for (int round = 0; round < rounds; ++round) {
     limits.read = std::max(limits.read, measured_read_bandwidth(workers));
     limits.bf16 = std::max(limits.bf16, measured_bf16_peak(*isa, workers));
     limits.int8 = std::max(limits.int8, measured_integer_peak(*isa, workers));
+    limits.fma = std::max(limits.fma, measured_bf16_peak(fma_level, workers));
     for (KernelCase& c : cases)
       for (int i = 0; i < c.calls; ++i) {
-        Sample sample;
+        KernelSample sample;
         sample.seconds = seconds_of([&] { sample.work = c.run(round * c.calls + i); });
         c.samples.push_back(sample);
       }

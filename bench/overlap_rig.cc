@@ -14,7 +14,7 @@
 namespace hocket {
 namespace {
 
-constexpr int kKeys = 256;  // each decoding sequence has so many
+constexpr int kKeys = 256;  // keys of each decoding sequence
 const RealClock kClock;
 
 std::span<const std::byte> bytes_of(const MatrixView& rows) {

@@ -9,7 +9,7 @@ namespace {
 constexpr double kElement = 2;       // bf16
 constexpr double kCopyShare = 0.25;  // rows are gathered and written at this share of the read rate
 constexpr int kContext = 1024;       // keys of a sequence that decodes
-constexpr int kFreeRows = 64;        // the free shape scales the times of so many rows
+constexpr int kFreeRows = 64;        // the free shape scales the times of this number of rows
 constexpr double kRead = 100e9, kMultiply = 1.6e12, kBeginUs = 5;  // 16 cores with AVX-512
 
 constexpr std::array kOverlapShapes = {

@@ -27,7 +27,8 @@ void for_each_stage(const PassProfile& profile, Visit&& visit) {
   for (int op = 0; op < kNumOps; ++op)
     if (const auto& stage = profile.stages[static_cast<size_t>(op)]; stage.seconds > 0)
       visit(op_name(static_cast<Op>(op)), stage);
-  if (profile.delta_core.seconds > 0) visit("delta_core", profile.delta_core);
+  if (profile.delta_net.seconds > 0) visit("delta_net", profile.delta_net);
+  if (profile.delta_out.seconds > 0) visit("delta_out", profile.delta_out);
   visit("head", profile.head);
 }
 
@@ -35,7 +36,8 @@ void for_each_stage(const PassProfile& profile, Visit&& visit) {
 
 void PassProfile::add(const PassProfile& other) {
   for (size_t op = 0; op < stages.size(); ++op) hocket::add(stages[op], other.stages[op]);
-  hocket::add(delta_core, other.delta_core);
+  hocket::add(delta_net, other.delta_net);
+  hocket::add(delta_out, other.delta_out);
   hocket::add(head, other.head);
 }
 
@@ -60,8 +62,8 @@ void PassProfile::add_work(const PassShape& pass, const ModelCost& cost, int exp
   of_attention.integers -= pass.rows * nets.of_row.integers;
   hocket::add(of(Op::attn_core),
               {.bytes = cost.kv_bytes(pass) - states - nets.bytes, .operations = of_attention});
-  add_weights(delta_core, nets, 1);
-  hocket::add(delta_core, {.bytes = states, .operations = cost.delta_operations(pass)});
+  hocket::add(delta_net, {.bytes = states, .operations = cost.delta_operations(pass)});
+  add_weights(delta_out, nets, 1);
   const int64_t head_bytes = pass.outputs > 0 ? cost.part(WeightPart::head).bytes : 0;
   hocket::add(head,
               {.bytes = static_cast<double>(head_bytes), .operations = cost.head_operations(pass)});
@@ -74,7 +76,7 @@ void PassProbe::book(PassProfile::Stage& stage) {
 
 void PassProbe::after(int layer, Op op, const Half& half) {
   PassProfile& profile = found_.profile;
-  book(op == Op::attn_core && model_.is_linear(layer) ? profile.delta_core : profile.of(op));
+  book(op == Op::attn_core && model_.is_linear(layer) ? profile.delta_out : profile.of(op));
   if (op != Op::dispatch_wait) return;
   const std::span<const int32_t> offsets = half.state.arrived.peek().offsets;
   for (size_t e = 1; e < offsets.size(); ++e)

@@ -11,15 +11,15 @@
 
 namespace hocket {
 
-// Time and work of each operation of the layers, and of `head`: final norm and output head. Layers
-// with delta nets have an entry of their own for attn_core.
+// Time and work of each operation of the layers, and of `head`: final norm and output head. In
+// layers with delta nets attn_core has two entries of its own: the net, and its output projection.
 struct PassProfile {
   struct Stage {
     double seconds = 0, bytes = 0;  // bytes are those of weights and keys that had to be read
     Operations operations;
   };
   std::array<Stage, kNumOps> stages{};
-  Stage delta_core, head;
+  Stage delta_net, delta_out, head;
 
   Stage& of(Op op) { return stages[static_cast<size_t>(op)]; }
   void add(const PassProfile& other);
@@ -34,6 +34,7 @@ class PassProbe final : public ForwardProbe {
   explicit PassProbe(const ModelConfig& model) : model_(model) {}
   void begin() { at_ = RealClock().now(); }
   void after(int layer, Op op, const Half& half) override;
+  void after_delta_net() override { book(found_.profile.delta_net); }
   struct Found {
     PassProfile profile;  // only the seconds are set
     int64_t experts_hit = 0;

@@ -269,13 +269,13 @@ class Peers {
     std::fflush(stdout);
   }
 
-  static std::string words_of(const std::string& name, const Side& side) {
+  static std::string words_of(const std::string& name, const EngineSide& side) {
     const Spread& s = side.tokens_per_s;
     return fmt::format("{} {:.1f} ({:.1f}-{:.1f}) {:.2f}", name, s.median, s.low, s.high,
                        side.roof_fraction);
   }
 
-  static Json json_of(const ComparedEngine& engine, const Side& side) {
+  static Json json_of(const ComparedEngine& engine, const EngineSide& side) {
     const Spread& s = side.tokens_per_s;
     Json json = {{"name", engine.name}};
     if (!engine.build.empty()) json["build"] = engine.build;

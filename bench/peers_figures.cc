@@ -58,7 +58,7 @@ std::vector<double> table_row(std::string_view line) {
   return row;
 }
 
-Side side_of(const std::vector<double>& rates, const std::vector<double>& roof) {
+EngineSide side_of(const std::vector<double>& rates, const std::vector<double>& roof) {
   std::vector<double> fractions;
   for (size_t i = 0; i < rates.size(); ++i)
     fractions.push_back(roof[i] > 0 ? rates[i] / roof[i] : 0);

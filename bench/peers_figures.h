@@ -57,15 +57,15 @@ struct Spread {
 Spread spread_of(const std::vector<double>& values);
 
 // One side of a comparison.
-struct Side {
+struct EngineSide {
   Spread tokens_per_s;
   double roof_fraction = 0;  // median over the rounds
 };
 struct Comparison {
-  Side own;
-  std::vector<std::optional<Side>> peers;  // in the order given; nullopt: it has no such pass
-  int better = -1;                         // the peer with the highest median; -1: none ran
-  Spread ratio;                            // own rate over the better peer's, round by round
+  EngineSide own;
+  std::vector<std::optional<EngineSide>> peers;  // in the order given; nullopt: it has no such pass
+  int better = -1;                               // the peer with the highest median; -1: none ran
+  Spread ratio;                                  // own rate over the better peer's, round by round
 };
 // Compares the rounds of one pass [round]: own and roof have a value for each, a peer has as many
 // or none.

@@ -240,7 +240,7 @@ ReplayResult replay_dump(const Dump& dump, const ReplayOptions& options) {
       const double late_ms = to_ms(RealClock().now() - due);
       const Attempt attempt = ask(connection, request);
       const MutexLock lock(mutex);
-      result.late_ms_max = std::max(result.late_ms_max, late_ms);
+      result.max_late_ms = std::max(result.max_late_ms, late_ms);
       add(request, attempt, result);
     }
   };

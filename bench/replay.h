@@ -39,7 +39,7 @@ struct ReplayOptions {
 };
 
 struct ReplayResult {
-  double seconds = 0, late_ms_max = 0;
+  double seconds = 0, max_late_ms = 0;
   int num_ok = 0, num_failed = 0;
   int num_same = 0, num_different = 0, num_not_compared = 0;     // answers
   std::vector<double> ttft_ms, e2e_ms, was_ttft_ms, was_e2e_ms;  // good answers; was_: dump

@@ -23,7 +23,9 @@ class ImposedDrafter final : public Drafter {
  public:
   // `imposed` outlives it.
   ImposedDrafter(const ImposedDrafts& imposed, int num_seats)
-      : imposed_(imposed), ngrams_(num_seats), drafts_(static_cast<size_t>(num_seats)) {}
+      : imposed_(imposed),
+        ngrams_(num_seats, NgramDrafter::kSpan),
+        drafts_(static_cast<size_t>(num_seats)) {}
 
   void begin(int seat, int max_len) override { ngrams_.begin(seat, max_len); }
   void end(int seat) override { ngrams_.end(seat); }
@@ -41,11 +43,12 @@ class ImposedDrafter final : public Drafter {
     auto& drafts = drafts_[static_cast<size_t>(task.seat)];
     const size_t begin = task.tokens.size();
     const size_t left = text->second.size() - std::min(text->second.size(), begin);
-    size_t num = std::min(left, static_cast<size_t>(std::min(task.most, imposed_.most)));
+    size_t num =
+        std::min(left, static_cast<size_t>(std::min(task.max_drafts, imposed_.max_drafts)));
     if (const auto quote = imposed_.quotes.find(id); quote != imposed_.quotes.end()) {
       const std::span<const TokenId> known(quote->second);
       std::array<DraftTask, 1> found{
-          {{.seat = task.seat, .tokens = known.first(begin), .most = static_cast<int>(num)}}};
+          {{.seat = task.seat, .tokens = known.first(begin), .max_drafts = static_cast<int>(num)}}};
       ngrams_.draft(found);
       num = std::min(num, found[0].drafts.size());
       task.kind = found[0].kind;
@@ -142,20 +145,22 @@ void SpeculationPlayer::set_texts(const ImposedDrafts::Texts& texts,
   rig_.imposed().quotes = quotes;
 }
 
-Result<PlayedSteps> SpeculationPlayer::play(const ImposedChoice& choice, int tokens_a_piece,
-                                            double seconds) {
+Result<PlayedSteps> SpeculationPlayer::play(const ImposedChoice& choice, const BlockLength& block) {
   const RealClock clock;
-  rig_.imposed().most = choice.most, rig_.imposed().percent = choice.percent;
-  const double least = static_cast<double>(tokens_a_piece) * group_.answers;
+  rig_.imposed().max_drafts = choice.max_drafts, rig_.imposed().percent = choice.percent;
+  // A step gives each answer a token at least, so steps need not be counted before that many came.
+  const double least = static_cast<double>(std::max(block.tokens, block.steps)) * group_.answers;
   PlayedSteps played;
-  while (played.tokens < least || played.seconds < seconds) {
+  int64_t steps_left = block.steps;
+  while (played.tokens < least || played.seconds < block.seconds || steps_left > 0) {
     HOCKET_TRY_VOID(begin());
     const double luck_before = choice.counts_expected ? luck(choice.percent) : 0;
-    const int64_t tokens_before = num_tokens_;
+    const int64_t tokens_before = num_tokens_, last_step = num_steps() + steps_left;
     const TimePoint from = clock.now();
     PlayedSteps part;
     while (num_running_ == group_.answers &&
-           (played.tokens + part.tokens < least || played.seconds + part.seconds < seconds)) {
+           (played.tokens + part.tokens < least || played.seconds + part.seconds < block.seconds ||
+            (block.steps > 0 && num_steps() < last_step))) {
       HOCKET_TRY_VOID(take_output());
       part = {.seconds = to_seconds(clock.now() - from),
               .tokens = static_cast<double>(num_tokens_ - tokens_before)};
@@ -165,6 +170,7 @@ Result<PlayedSteps> SpeculationPlayer::play(const ImposedChoice& choice, int tok
           error(ErrorCode::bad_value, "answers end before all {} have begun", group_.answers)
               .with_fix("a larger --output-len or --max-running-requests, or fewer --answers")
               .with_param("output-len"));
+    steps_left = block.steps > 0 ? std::max<int64_t>(0, last_step - num_steps()) : 0;
     if (choice.counts_expected) part.tokens -= luck(choice.percent) - luck_before;
     played.seconds += part.seconds;
     played.tokens += part.tokens;
@@ -176,7 +182,7 @@ Result<PlayedSteps> SpeculationPlayer::play(const ImposedChoice& choice, int tok
 Result<double> SpeculationPlayer::experts_touched(const ImposedChoice& choice) {
   ExpertStats* stats = rig_.engine().parts().expert_stats;
   if (stats == nullptr) return 0;
-  rig_.imposed().most = choice.most, rig_.imposed().percent = choice.percent;
+  rig_.imposed().max_drafts = choice.max_drafts, rig_.imposed().percent = choice.percent;
   HOCKET_TRY_VOID(begin());
   HOCKET_TRY_VOID(stats->start({.mode = ExpertRecordMode::per_pass, .buffer_size = 64}));
   for (int64_t until = num_tokens_ + 8 * group_.answers;
@@ -244,6 +250,17 @@ Result<void> SpeculationPlayer::take_output() {
   if (finish == FinishReason::error || (finish == FinishReason::abort && !is_ending_))
     return std::unexpected(std::move(output->summary->error));
   return {};
+}
+
+// Returns the steps with answers so far, of the rank that has most.
+int64_t SpeculationPlayer::num_steps() const {
+  uint64_t most = 0;
+  const SpeculationView view = rig_.engine().speculation();
+  if (view.ranks.empty())
+    return num_tokens_ / group_.answers;  // no step gives an answer two tokens
+  for (const SpeculationView::OfRank& rank : view.ranks)
+    most = std::max(most, rank.gate.totals.num_steps);
+  return static_cast<int64_t>(most);
 }
 
 // Returns how many more of the drafts verified so far have held than were expected to.

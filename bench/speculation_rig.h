@@ -15,8 +15,8 @@ namespace hocket {
 // engine is idle.
 struct ImposedDrafts {
   using Texts = std::unordered_map<int, std::vector<TokenId>>;  // prompt and answer, by id_of()
-  int most = 0;     // drafts of an answer; 0: none are made
-  int percent = 0;  // chance that a draft holds
+  int max_drafts = 0;  // drafts of an answer; 0: none are made
+  int percent = 0;     // chance that a draft holds
   int vocab_size = 0, prompt_len = 0;
   Texts texts;
   // If an answer has a text here, an NgramDrafter looks its drafts up in this one, and a draft is
@@ -54,14 +54,14 @@ class SpeculationRig {
   std::unique_ptr<Engine> engine_;
 };
 
-// Steps of a size: so many answers to prompts of so many tokens.
+// Steps of a size: the number of answers, and the tokens of their prompts.
 struct SpeculationGroup {
   int answers = 1, context = 512;
 };
 
 // Drafts of a block of steps.
 struct ImposedChoice {
-  int most = 0;
+  int max_drafts = 0;
   int percent = 0;  // chance that each holds
   // True if tokens count as the chance makes them expected, and not as they came.
   bool counts_expected = true;
@@ -71,6 +71,14 @@ struct PlayedSteps {
   double seconds = 0;
   double tokens = 0;  // all answers together
   double rate() const { return tokens / seconds; }
+};
+
+// The least length of a block of steps. `steps` is for long ones: they are counted by copies of
+// what the gate knows, which take time.
+struct BlockLength {
+  int tokens = 0;  // tokens of each answer
+  double seconds = 0;
+  int steps = 0;
 };
 
 // Answers the prompts of a group again and again. Thread: one.
@@ -87,9 +95,9 @@ class SpeculationPlayer {
   Result<ImposedDrafts::Texts> learn_texts();
   // Tells which tokens are right from now on, and which texts n-grams are looked up in.
   void set_texts(const ImposedDrafts::Texts& texts, const ImposedDrafts::Texts& quotes);
-  // Plays until all answers together have had this many tokens a piece, and for `seconds`; counts
-  // only time in which all answers run. Afterwards the engine is idle. Errors: an answer's.
-  Result<PlayedSteps> play(const ImposedChoice& choice, int tokens_a_piece, double seconds);
+  // Plays a block; counts only time in which all answers run. Afterwards the engine is idle.
+  // Errors: an answer's.
+  Result<PlayedSteps> play(const ImposedChoice& choice, const BlockLength& block);
   // Returns how many experts of a layer a step touches on average. 0: the model is dense.
   Result<double> experts_touched(const ImposedChoice& choice);
   bool is_equal() const { return is_equal_; }
@@ -99,6 +107,7 @@ class SpeculationPlayer {
   Result<void> end();
   Result<void> take_output();
   double luck(int percent) const;
+  int64_t num_steps() const;
 
   const BenchSpeculationOptions& options_;
   const SpeculationGroup group_;

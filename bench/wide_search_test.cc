@@ -27,12 +27,12 @@ double layer_us(const Order& order, const StageTimes& stages, bool as_latency) {
   return (step_us(120) - step_us(60)) / 60;
 }
 
-struct Least {
+struct MinTimes {
   double named = 1e18, all = 1e18;
 };
 
-Least least_us(const StageTimes& stages, bool as_latency) {
-  Least least;
+MinTimes min_us(const StageTimes& stages, bool as_latency) {
+  MinTimes least;
   for (int order = 0; order < all_orders().size(); ++order) {
     if (all_orders().at(order).num_halves != 2) continue;
     const double us = layer_us(all_orders().at(order), stages, as_latency);
@@ -49,7 +49,7 @@ TEST(WideSearch, GainsMostWhereTransfersFlyTogether) {
   for (int round = 0; round < kRounds; ++round) {
     const StageTimes stages = testing::StageDraw{}(random);
     for (const bool as_latency : {false, true}) {
-      const Least least = least_us(stages, as_latency);
+      const MinTimes least = min_us(stages, as_latency);
       (as_latency ? free : link) += 100 * (least.named / least.all - 1) / kRounds;
     }
   }
@@ -72,7 +72,7 @@ TEST(WideSearch, HardlyAnyOrderBeatsTheTable) {
     const bool as_latency = round % 2 == 0;
     double other = 1e18;
     for (const Order& order : others) other = std::min(other, layer_us(order, stages, as_latency));
-    worst = std::max(worst, least_us(stages, as_latency).all / other - 1);
+    worst = std::max(worst, min_us(stages, as_latency).all / other - 1);
   }
   fmt::print("of 3,000 random orders the best beats the table by {:.1f} % at most\n", 100 * worst);
   EXPECT_LT(worst, 0.01);

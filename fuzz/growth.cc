@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t size_max);
+extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 
 namespace {
 
@@ -159,19 +159,19 @@ std::string grown(Dice& dice, std::string_view piece, size_t room) {
 
 }  // namespace
 
-extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t size_max,
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
                                           unsigned seed) {
   Dice dice(seed + 1);
   dice.discard(4);  // neighbouring seeds give similar first numbers
-  if (size == 0 || below(dice, 2) == 0) return LLVMFuzzerMutate(data, size, size_max);
+  if (size == 0 || below(dice, 2) == 0) return LLVMFuzzerMutate(data, size, max_size);
   const std::string text(reinterpret_cast<const char*>(data), size);
   const Span at = piece_at(text, below(dice, size));
   const std::string piece = text.substr(at.begin, at.end - at.begin);
   const size_t others = size - piece.size();
   const std::string made = text.substr(0, at.begin) +
-                           grown(dice, piece, size_max > others ? size_max - others : 0) +
+                           grown(dice, piece, max_size > others ? max_size - others : 0) +
                            text.substr(at.end);
-  if (made.size() > size_max) return LLVMFuzzerMutate(data, size, size_max);
+  if (made.size() > max_size) return LLVMFuzzerMutate(data, size, max_size);
   std::memcpy(data, made.data(), made.size());
   return made.size();
 }

@@ -87,7 +87,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     RedisStore store({.address = {.host = {"127.0.0.1", port},
                                   .user = (data[0] & 4) != 0 ? "me" : "",
                                   .password = (data[0] & 4) != 0 ? "word" : ""},
-                      .rest = Duration(0)});
+                      .retry_interval = Duration(0)});
     const std::vector<std::byte> page = fuzzed_page();
     const PageStore::Page one{fuzzed_key(), page};
     switch (data[0] & 3) {

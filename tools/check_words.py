@@ -5,7 +5,8 @@
 
 The second table of docs/words.md names the folders of `src` in which types may have a word in their names; in another folder a type
 with that word would give it a second meaning. RIDDLES are words that say nothing about what a type or a file does.
-Limits and preconditions are spelled in one way each.
+Limits, preconditions and the flags that errors name are spelled in one way each. Two files that the product links may not define a type of one name in one
+namespace: the linker would keep the functions of only one of them.
 """
 
 import re
@@ -14,10 +15,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WORDS = "docs/words.md"
+FLAGS = "docs/flags.md"  # made from the flag table
 ROW = re.compile(r"\| ([\w ]+) \| ((?:`[\w/]+` ?)+)\|$")
 TYPE = re.compile(r"^[ \t]*(?:template <.*> *)?(?:pub )?(?:class|struct|union|enum(?: class)?) (?:alignas\(.*\) )?(\w+)(?! *;)\b", re.MULTILINE)
 PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-LIMIT = re.compile(r"\b(?:k(?:Most|Longest|Fewest|Slowest)[A-Z]?\w*|k[A-Z]\w*Max)\b")
+LIMIT = re.compile(r"\b(?:k(?:Most|Least|Longest|Fewest|Slowest)[A-Z]?\w*|k[A-Z]\w*(?:Max|Min|Least|Most))\b")
+FLAG = re.compile(r'with_param\("([^"]*-[^"]*)"')
+DEFINED = re.compile(r"^(?:(?:inline )?namespace ([\w:]+) \{|(namespace \{)|(\}  // namespace)|"
+                     r"(?:template <.*>\s+)?(?:class|struct|union|enum(?: class)?) (?:alignas\(.*\) )?(\w+)(?: final)?(?=\s*(?:\{|:[^:][^;{]*\{)))",
+                     re.MULTILINE)
 PRECONDITION = re.compile(r"//.*?\b(Pre|pre|Requires|REQUIRES|Preconditions|precondition):")
 RIDDLES = set("wish manner beside voice fate shadow burst streak tell tells told teller news story look looks looker heard outside meanwhile door farewell liar prospect glance".split())
 
@@ -36,9 +42,35 @@ def has_term(name, term):
     return bool(re.search(rf"\b{term}s?\b", " ".join(parts_of(name))))
 
 
+def types_defined(text):
+    """Returns the full names of the types that a file defines at namespace scope, none of an anonymous namespace."""
+    scopes, names = [], set()
+    for named, anonymous, end, name in DEFINED.findall(text):
+        if named or anonymous:
+            scopes.append(named)
+        elif end:
+            del scopes[-1:]
+        elif all(scopes):
+            names.add("::".join([*scopes, name]))
+    return names
+
+
+def defined_twice(files, root=ROOT):
+    """Finds types of one name that two files define."""
+    faults, first = [], {}
+    for name in sorted(files):
+        if not name.endswith((".h", ".cc")) or name.endswith("_test.cc") or name.split("/")[0] not in ("src", "apps", "bench"):
+            continue
+        for one in sorted(types_defined((root / name).read_text(encoding="utf-8", errors="replace"))):
+            other = first.setdefault(one, name)
+            faults += [f"{name}: {other} defines the type {one} too"] if other != name else []
+    return faults
+
+
 def check(files, root=ROOT):
     text = (root / WORDS).read_text(encoding="utf-8")
     terms = terms_of(text)
+    flags = set(re.findall(r"^\| `--([\w-]+)`", (root / FLAGS).read_text(encoding="utf-8"), re.MULTILINE)) if (root / FLAGS).is_file() else set()
     faults = [f"{WORDS}: '{term}' has no meaning there" for term in terms if f"| **{term}**" not in text]
     for name in files:
         if not name.endswith((".h", ".cc", ".rs")) or name.split("/")[0] not in ("src", "apps", "bench", "fuzz", "rust"):
@@ -47,6 +79,7 @@ def check(files, root=ROOT):
         names = [Path(name).stem] + [found[1] for found in TYPE.finditer(text)]
         faults += [f"{name}: {limit} is a limit, which begins with kMax or kMin" for limit in sorted(set(LIMIT.findall(text)))]
         faults += [f"{name}: '{word}:' is written 'Precondition:'" for word in PRECONDITION.findall(text)]
+        faults += [f"{name}: an error names '{flag}', which is no flag of {FLAGS}; it has no dashes" for flag in FLAG.findall(text) if flag not in flags and not name.startswith("src/capi/")]
         folder = name.removeprefix("src/")
         for one in names:
             riddles = RIDDLES & set(parts_of(one))
@@ -54,7 +87,7 @@ def check(files, root=ROOT):
         for term, folders in terms.items() if name.startswith("src/") and not name.endswith("_test.cc") else ():
             if not any(folder.startswith(f"{room}/") for room in folders):
                 faults += [f"{name}: {one} gives '{term}' another meaning than {WORDS}" for one in names[1:] if has_term(one, term)]
-    return faults
+    return faults + defined_twice(files, root)
 
 
 if __name__ == "__main__":

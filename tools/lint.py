@@ -36,10 +36,11 @@ TIDY_RULES = (".clang-tidy", "tools/requirements.txt", "cmake/toolchain.cmake")
 CODE_FOLDERS = ("src", "include", "apps", "bench", "fuzz", "tests")
 COLUMNS, LINES, KERNEL_LINES = 100, 400, 700
 PAGE_COLUMNS = 120  # in Markdown; its tables and images may be wider
-TELL_S = 10
+PROGRESS_S = 10
 FUZZER = "_fuzz.cc"
 # Paths of the machine on which a file was written may not stay in it. The words are cut in two, so that this file passes too.
 PLACE = re.compile("/" + "work/|/" + r"home/\w|/" + r"root/|\b" + r"shared/(design|specs|golden|models|tools|prototypes)")
+MERGE_MARKS = ("<" * 7 + " ", ">" * 7 + " ")
 LOOSE_END = re.compile(r"\b(TO" + "DO|FIX" + r"ME|X{3})\b")
 # A comment that opens so lacks its noun: the reader would have to find it in the code.
 NO_SUBJECT = {
@@ -48,6 +49,10 @@ NO_SUBJECT = {
 }
 # The same for a later sentence of a comment.
 NO_SUBJECT_WITHIN = {mark: re.compile(rf"(?:^|\s){mark}.*[.?!:;] +(What|Of|Who|Whose|Whom)\b") for mark in NO_SUBJECT}
+# A number or a time without a name; "so many that" is no such thing.
+NO_NAME = re.compile(r"\b(so many|so long each)\b(?! that\b)", re.IGNORECASE)
+# A help of a flag that has to be completed from the flag's name.
+NO_NOUN = re.compile(r'\{"([\w-]+)",\s*&[^",]+,\s*"(of|what|who|whose|so many)\b', re.IGNORECASE)
 STD_MUTEX = re.compile(r"\bstd::(recursive_|shared_|timed_)?mutex\b")
 MUTEX = "src/base/mutex.h"
 PAGE = re.compile(r"\bdocs/[\w/]+\.md\b")
@@ -134,13 +139,13 @@ class Seen:
 
 
 def each(name, jobs, work):
-    """Runs work(job) for all jobs on all cores and returns their faults. Prints the progress every TELL_S seconds."""
-    found, told = [], time.monotonic()
+    """Runs work(job) for all jobs on all cores and returns their faults. Prints the progress every PROGRESS_S seconds."""
+    found, printed = [], time.monotonic()
     with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
         for done, faults in enumerate(pool.map(work, jobs), 1):
             found += faults
-            if time.monotonic() - told > TELL_S:
-                told = time.monotonic()
+            if time.monotonic() - printed > PROGRESS_S:
+                printed = time.monotonic()
                 print(f"{name:<9} {done} of {len(jobs)} files", flush=True)
     return found
 
@@ -170,6 +175,12 @@ def comment_mark(name):
     return "#" if name.endswith((".py", ".sh")) or name == "hocket" else None
 
 
+def comment_of(line, mark):
+    """The comment of a line; empty if it has none, or if the mark may be part of a text."""
+    begin = line.find(mark)
+    return line[begin:] if begin >= 0 and line[:begin].count('"') % 2 == 0 else ""
+
+
 def comments_without_subject(lines, mark="//"):
     """Numbers of the lines on which such a comment opens, in a block or behind code, or a later sentence of one."""
     in_block = False
@@ -195,6 +206,8 @@ def check_text(files, root=ROOT):
         for number, line in enumerate(lines, 1):
             if PLACE.search(line):
                 faults.append(f"{name}:{number}: names the place where it was written: {line.strip()[:80]}")
+            if line.startswith(MERGE_MARKS):
+                faults.append(f"{name}:{number}: a mark of a merge")
             if is_code(name) and LOOSE_END.search(line):
                 faults.append(f"{name}:{number}: a loose end: {line.strip()[:80]}")
             for page in PAGE.findall(line):
@@ -204,6 +217,8 @@ def check_text(files, root=ROOT):
             for file in FILE.findall(named):
                 if not any((root / place / file).is_file() for place in ("", "src", path.parent, path.parent.parent)):
                     faults.append(f"{name}:{number}: there is no {file}")
+            if comment_mark(name) and NO_NAME.search(comment_of(line, comment_mark(name))):
+                faults.append(f"{name}:{number}: a number without a name: {line.strip()[:80]}")
             if guards_data(name) and STD_MUTEX.search(line):
                 faults.append(f"{name}:{number}: base/mutex.h has the mutex that clang can check")
             if is_code(name) and len(line) > COLUMNS:
@@ -211,6 +226,8 @@ def check_text(files, root=ROOT):
         mark = comment_mark(name)
         for number in comments_without_subject(lines, mark) if mark else ():
             faults.append(f"{name}:{number}: a comment begins with its subject: {lines[number - 1].strip()[:80]}")
+        if is_code(name):
+            faults += [f"{name}: the help of --{flag} begins with its noun, not with '{word}'" for flag, word in NO_NOUN.findall("\n".join(lines))]
         for number, length in wide_lines(lines) if name.endswith(".md") else ():
             faults.append(f"{name}:{number}: {length} columns; the limit of pages is {PAGE_COLUMNS}")
         limit = KERNEL_LINES if "/kernels/" in name else LINES

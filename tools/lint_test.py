@@ -69,6 +69,10 @@ class LintTest(unittest.TestCase):
             self.assertEqual(self.faults(name, "std::mutex mutex;"), [])
         self.assertEqual(self.faults("src/base/b.cc", "std::condition_variable news;"), [])
 
+    def test_marks_of_a_merge(self):
+        self.assertIn("a mark of a merge", self.faults("README.md", "<" * 7 + " HEAD")[0])
+        self.assertEqual(self.faults("README.md", "a << 7, \n=======\n"), [])
+
     def test_loose_ends_and_missing_guards(self):
         self.assertIn("a loose end", self.faults("src/base/a.cc", "// TO" + "DO later")[0])
         self.assertIn("no #pragma once", self.faults("src/base/a.h", "int x;\n")[0])
@@ -112,6 +116,18 @@ struct Counts {
         self.assertEqual(self.faults("src/engine/a.h", "#pragma once\n// The verbs: engine/step.cc."), [])
         self.assertIn("there is no engine/gone.h", self.faults("src/engine/a.h", "#pragma once\nint a;  // engine/gone.h")[0])
 
+    def test_a_number_in_a_comment_has_a_name(self):
+        fault = "src/base/a.cc:1: a number without a name: int a;  // so many ranks"
+        self.assertEqual(self.faults("src/base/a.cc", "int a;  // so many ranks"), [fault])
+        self.assertEqual(len(self.faults("tools/a.py", "# at most so many")), 1)
+        for sound in ("int a;  // so many that steps end", 'text("so many wait");', "int so_many;  // number of ranks"):
+            self.assertEqual(self.faults("src/base/a.cc", sound), [])
+
+    def test_the_help_of_a_flag_begins_with_its_noun(self):
+        fault = "apps/a.cc: the help of --seed begins with its noun, not with 'of'"
+        self.assertEqual(self.faults("apps/a.cc", '{{"seed", &o.seed,\n  "of prompts", ""}}'), [fault])
+        self.assertEqual(self.faults("apps/a.cc", '{{"seed", &o.seed, "seed "\n  "of prompts", ""}}'), [])
+
     def word_faults(self, name, text):
         self.write(
             "docs/words.md",
@@ -140,9 +156,28 @@ struct Counts {
         self.assertEqual(self.word_faults("src/server/a_test.cc", "struct Lane {};"), [])
         self.assertEqual(self.word_faults("bench/a.cc", "struct Lane {};"), [])
 
+    def test_a_type_has_its_name_to_itself_in_a_namespace(self):
+        self.write("src/a.h", "namespace hocket {\nclass Step final : public Base {\n};\nstruct Row;\nenum class Kind : int;\n}  // namespace hocket\n")
+        self.write("src/b.h", "namespace hocket {\nstruct Step {\n};\nenum class Kind : int { one };\nstruct Row {\n  struct Inner {};\n};\n}  // namespace hocket\n")
+        self.write("src/c.cc", "namespace hocket {\nnamespace {\nstruct Step {\n};\n}  // namespace\nstruct Inner {\n};\n}  // namespace hocket\n")
+        self.write("src/d.h", "namespace hocket::testing {\nenum class Step : uint8_t { one };\n}  // namespace hocket::testing\n")
+        self.assertEqual(
+            check_words.defined_twice(["src/a.h", "src/b.h", "src/c.cc", "src/d.h"], self.root),
+            ["src/b.h: src/a.h defines the type hocket::Step too"],
+        )
+
     def test_a_term_of_types_has_a_meaning(self):
         self.write("docs/words.md", "| lane | `compute` |\n")
         self.assertEqual(check_words.check([], self.root), ["docs/words.md: 'lane' has no meaning there"])
+
+    def test_an_error_names_a_flag_that_exists_without_its_dashes(self):
+        self.write("docs/flags.md", "| `--page-size` | `32` | tokens |\n")
+        named = 'fail(error(code).with_param("%s"));'
+        for sound in ("page-size", "max_tokens", "n"):
+            self.assertEqual(self.word_faults("src/base/a.cc", named % sound), [])
+        for flag in ("--page-size", "page-sizes"):
+            fault = f"src/base/a.cc: an error names '{flag}', which is no flag of docs/flags.md; it has no dashes"
+            self.assertEqual(self.word_faults("src/base/a.cc", named % flag), [fault])
 
     def test_limits_and_preconditions_are_spelled_in_one_way(self):
         text = "constexpr int kMostRows = 1, kFewest = 2, kLongestWait = 3, kRowsMax = 2, kMaxRows = 3, kMaximum = 4, kAlmost = 5;\n// Pre: a lease\nint f();  // Returns it; pre: a row\n"

@@ -220,7 +220,7 @@ def read_hosts(lines, tally, part="hosts"):
 
 def run_hosts(build, tally):
     environment = dict(os.environ, HOCKET_BIN=str(build / "hocket"))
-    for script in ("equality", "faults", "etcd", "comes_back", "tolerates", "strangers"):
+    for script in ("equality", "faults", "etcd", "comes_back", "tolerates", "random_faults", "apart", "strangers"):
         run_script("hosts", [ROOT / f"tests/hosts/{script}.py"], environment, tally)
 
 

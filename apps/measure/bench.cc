@@ -1,5 +1,6 @@
 // hocket bench kernels | one-batch | serving | streams | scheduler | grammar | speculation |
-// all2all | overlap | peers | balance | machine, or --compare: reads a bench's flags and runs it.
+// all2all | overlap | peers | balance | control | machine, or --compare: reads a bench's flags and
+// runs it.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include "apps/commands.h"
 #include "apps/flags.h"
 #include "apps/measure/bench_balance.h"
+#include "apps/measure/bench_control.h"
 #include "apps/measure/bench_lists.h"
 #include "apps/measure/bench_machine.h"
 #include "apps/measure/bench_speculation.h"
@@ -31,7 +33,7 @@ namespace {
 
 constexpr const char* kBenchUsage =
     "hocket bench kernels | one-batch | serving | streams | scheduler | grammar | speculation | "
-    "all2all | overlap | peers | balance | machine, or --compare OLD [NEW]";
+    "all2all | overlap | peers | balance | control | machine, or --compare OLD [NEW]";
 
 // Has `model` be a shape with random weights, whose folder the result deletes; nullopt: no shape.
 Result<std::optional<DummyShape>> use_shape(const std::string& shape, ModelSettings& model) {
@@ -71,10 +73,11 @@ Result<int> one_batch(const Arguments& arguments) {
         {"batch", &batches, "sequences of the decodes, as 1,4,16,32", ""},
         {"context-len", &o.context_len, "tokens of a sequence before decoding", ""},
         {"shared-prefix", &o.shared_prefix,
-         "of them, in the same pages for all sequences of a decode", ""},
+         "number of them that all sequences of a decode have in the same pages", ""},
         {"output-len", &o.output_len, "decode steps of a round", ""},
         {"rounds", &o.rounds, "counted rounds", ""},
-        {"by-operation", &o.by_operation, "also what each operation takes, of the limits too", ""},
+        {"by-operation", &o.by_operation,
+         "also the time of each operation, and its share of the limits", ""},
         {"json", &o.json, "one object a line", ""}}});
   HOCKET_TRY(const bool go, parse_flags({.command = "bench one-batch",
                                          .about = "prefill and decode of a whole model, no server",
@@ -97,15 +100,16 @@ Result<int> serving(const Arguments& arguments) {
   groups.insert(
       groups.begin(),
       {"Load",
-       {{"host", &load.server.host, "of the server", ""},
-        {"port", &load.server.port, "of a running server; 0: serve --model-path in this process",
-         ""},
+       {{"host", &load.server.host, "host of the server", ""},
+        {"port", &load.server.port,
+         "port of a running server; 0: serve --model-path in this process", ""},
         {"url", &url, "http://host:port or https://host:port, in place of --host and --port", ""},
-        {"ssl-ca", &load.server.ca_file, "PEM: who vouches for the server, with https", ""},
-        {"api-key", &load.server.api_key, "of the server", ""},
+        {"ssl-ca", &load.server.ca_file, "certificates that vouch for the server, PEM, with https",
+         ""},
+        {"api-key", &load.server.api_key, "key of the server", ""},
         {"endpoint", &endpoint, "chat, completions or generate", ""},
         {"num-prompts", &load.num_prompts, "requests in all", ""},
-        {"seconds", &load.seconds, "so long instead of --num-prompts", ""},
+        {"seconds", &load.seconds, "duration of the load, in place of --num-prompts", ""},
         {"max-concurrency", &load.max_concurrency, "clients, one request at a time each", ""},
         {"request-rate", &load.request_rate, "requests a second, at random; 0: no limit", ""},
         {"random-input-len", &load.input_len, "longest prompt: tokens; words in chat", ""},
@@ -113,8 +117,8 @@ Result<int> serving(const Arguments& arguments) {
         {"random-range-ratio", &load.range_ratio, "shortest as a share of the longest", ""},
         {"shared-prefix-len", &load.shared_prefix_len, "tokens (words) that all prompts begin with",
          ""},
-        {"temperature", &load.temperature, "of the answers", ""},
-        {"seed", &load.seed, "of prompts, lengths and gaps", ""},
+        {"temperature", &load.temperature, "temperature of the answers", ""},
+        {"seed", &load.seed, "seed of prompts, lengths and gaps", ""},
         {"timeout", &load.server.timeout_s, "seconds of silence that fail a request", ""},
         {"shape", &shape,
          "small, mid, hybrid, hybrid-small, gptoss: serve random weights, with --endpoint generate",
@@ -152,7 +156,7 @@ Result<int> streams(const Arguments& arguments) {
                                {{"model-path", &o.model_path, "the bundled model if absent", ""},
                                 {"idle", &o.num_idle, "streams whose requests wait", ""},
                                 {"busy", &o.num_busy, "clients that ask again and again", ""},
-                                {"seconds", &o.seconds, "of each of the two parts", ""},
+                                {"seconds", &o.seconds, "seconds of each of the two parts", ""},
                                 {"output-len", &o.output_len, "tokens of a busy answer", ""},
                                 {"json", &o.json, "one object a line", ""}}}},
                    .takes_config = false},
@@ -213,15 +217,16 @@ Result<int> all2all(const Arguments& arguments) {
            .about = "the exchange between ranks: UCX, sockets, threads, MPI",
            .groups = {{"Bench",
                        {{"ranks", &o.num_ranks, "processes", ""},
-                        {"bytes", &bytes, "of a message to each peer, as 4000,500000", ""},
+                        {"bytes", &bytes, "size of a message to each peer, as 4000,500000", ""},
                         {"rounds", &o.rounds, "counted rounds", ""},
                         {"probe", &o.probe, "the wait after 12 ms of computing instead", ""},
                         {"link-gbit", &o.link_gbit, "rate of a rank's link, for the share", ""},
                         {"json", &o.json, "one object a line", ""}}},
                       {"Ranks started by hand, on hosts or in network name spaces",
-                       {{"rank", &o.rank, "of this process; -1: all are started here", ""},
+                       {{"rank", &o.rank, "rank of this process; -1: all are started here", ""},
                         {"addr", &o.addr, "host:port where rank 0 listens", ""},
-                        {"mpirun", &o.mpirun, "of rank 0: mpirun and how it reaches the hosts", ""},
+                        {"mpirun", &o.mpirun, "for rank 0: mpirun and how it reaches the hosts",
+                         ""},
                         {"ucx-net-devices", &o.devices, "as eth0; the one of the address", ""}}}},
            .takes_config = false},
           arguments));
@@ -251,7 +256,7 @@ Result<int> overlap(const Arguments& arguments) {
                       {"Real",
                        {{"rounds", &o.rounds, "counted rounds of the six runs", ""},
                         {"auto-steps", &o.auto_steps, "steps that the planner has to choose", ""},
-                        {"rank", &o.rank, "of this process; -1: ranks are threads of it", ""},
+                        {"rank", &o.rank, "rank of this process; -1: ranks are threads of it", ""},
                         {"addr", &o.addr, "host:port where rank 0 listens", ""},
                         {"num-ranks", &o.num_ranks, "ranks", ""},
                         {"ucx-net-devices", &o.devices, "as eth0; the one of the address", ""},
@@ -292,7 +297,7 @@ Result<int> peers(const Arguments& arguments) {
                   {"batch", &batches, "sequences of the decodes, as 1,16,32", ""},
                   {"context-len", &o.context_len, "tokens of a sequence before decoding", ""},
                   {"output-len", &o.output_len, "decode steps of a round", ""},
-                  {"rounds", &o.rounds, "of all programs in turn", ""},
+                  {"rounds", &o.rounds, "rounds of all programs in turn", ""},
                   {"json", &o.json, "one object a line", ""}}}},
            .takes_config = false},
           arguments));
@@ -311,14 +316,14 @@ Result<int> compare(const Arguments& arguments) {
                   .about = "two builds of this program in turn; exit 1 where the new one is slower",
                   .groups = {{"Bench",
                               {{"compare", &programs, "OLD [NEW]; this program if absent", ""},
-                               {"least-ratio", &o.least_ratio,
+                               {"least-ratio", &o.min_ratio,
                                 "new/old of a pass's median, below: exit 1", ""},
                                {"shape", &o.shape, "small or mid", ""},
                                {"quantization", &o.forms, "none, int8, int4: several", ""},
                                {"input-len", &input_lens, "tokens of the prefills", ""},
                                {"batch", &batches, "sequences of the decodes", ""},
                                {"output-len", &o.output_len, "decode steps of a round", ""},
-                               {"rounds", &o.rounds, "of both programs in turn", ""},
+                               {"rounds", &o.rounds, "rounds of both programs in turn", ""},
                                {"json", &o.json, "one object a line", ""}}}},
                   .takes_config = false},
                  arguments));
@@ -346,6 +351,7 @@ constexpr NamedBench kBenchFunctions[] = {{"kernels", kernels},
                                           {"overlap", overlap},
                                           {"peers", peers},
                                           {"balance", balance_command},
+                                          {"control", control_command},
                                           {"speculation", speculation_command},
                                           {"machine", machine_command}};
 

@@ -7,15 +7,16 @@ namespace hocket {
 
 Result<int> balance_command(const Arguments& arguments) {
   BenchBalanceOptions o;
-  HOCKET_TRY(const bool go,
-             parse_flags({.command = "bench balance",
-                          .about = "how evenly experts are spread over ranks, by each algorithm",
-                          .groups = {{"Bench",
-                                      {{"experts", &o.num_experts, "of a layer", ""},
-                                       {"layers", &o.num_layers, "whose means are printed", ""},
-                                       {"json", &o.json, "one object a line", ""}}}},
-                          .takes_config = false},
-                         arguments));
+  HOCKET_TRY(
+      const bool go,
+      parse_flags({.command = "bench balance",
+                   .about = "how evenly experts are spread over ranks, by each algorithm",
+                   .groups = {{"Bench",
+                               {{"experts", &o.num_experts, "experts of a layer", ""},
+                                {"layers", &o.num_layers, "layers whose means are printed", ""},
+                                {"json", &o.json, "one object a line", ""}}}},
+                   .takes_config = false},
+                  arguments));
   if (!go) return 0;
   if (o.num_experts < 8 || o.num_experts > 1024 || o.num_experts % 8 != 0)
     return fail(ErrorCode::bad_value, "--experts {} is no multiple of 8 in 8 to 1024",

@@ -29,7 +29,9 @@ Result<int> speculation_command(const Arguments& arguments) {
                   {"drafts", &drafts, "fixed numbers beside the gate's: 1,2,3,4", ""},
                   {"output-len", &o.output_len, "tokens of an answer", ""},
                   {"rounds", &o.rounds, "counted rounds", ""},
-                  {"seconds", &o.seconds, "of steps timed together, at least", ""},
+                  {"seconds", &o.seconds, "seconds of steps timed together, at least", ""},
+                  {"gate-steps", &o.gate_steps, "steps in which the gate may learn", ""},
+                  {"point-seconds", &o.point_seconds, "ends a point early; 0: no limit", ""},
                   {"json", &o.json, "one object a line", ""}}});
   HOCKET_TRY(const bool go,
              parse_flags({.command = "bench speculation",

@@ -35,7 +35,7 @@ Result<bool> parse(ReplayFlags& f, Arguments arguments) {
   FlagGroup where = server_flags(server, url);
   where.flags.push_back({"timeout", &server.timeout_s, "seconds of silence", ""});
   HOCKET_TRY(
-      const bool goes_on,
+      const bool go,
       parse_flags(
           {.command = "replay",
            .about = "FILE...: requests of --dump-requests-folder again, each when it was due",
@@ -50,7 +50,7 @@ Result<bool> parse(ReplayFlags& f, Arguments arguments) {
                          ""}}}},
            .takes_config = false},
           arguments));
-  if (!goes_on) return false;
+  if (!go) return false;
   if (in_virtual_time)
     return fail(error(ErrorCode::usage, "--virtual comes first")
                     .with_fix("hocket replay --virtual FILE [flags of hocket simulate]"));
@@ -68,7 +68,7 @@ void print_result(const ReplayFlags& f, const Dump& dump, const ReplayResult& r)
   if (dump.num_left_out > 0)
     fmt::print("left out {} | their bodies were too large for the dump\n", dump.num_left_out);
   fmt::print("requests {} ok, {} failed | sent at most {:.1f} ms late\n", r.num_ok, r.num_failed,
-             r.late_ms_max);
+             r.max_late_ms);
   for (const auto& [kind, count] : r.errors) fmt::print("  failed {} | {}\n", count, kind);
   fmt::print("answers  {} the same, {} different, {} not compared\n", r.num_same, r.num_different,
              r.num_not_compared);
@@ -87,8 +87,8 @@ void print_result(const ReplayFlags& f, const Dump& dump, const ReplayResult& r)
 
 Result<int> run_replay(const Arguments& arguments) {
   ReplayFlags f;
-  HOCKET_TRY(const bool goes_on, parse(f, arguments));
-  if (!goes_on) return 0;
+  HOCKET_TRY(const bool go, parse(f, arguments));
+  if (!go) return 0;
   HOCKET_TRY(const Dump dump, read_dump(f.files));
   const ReplayResult result = replay_dump(dump, f.options);
   print_result(f, dump, result);

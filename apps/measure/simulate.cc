@@ -46,17 +46,18 @@ std::vector<FlagGroup> flags_of(SimulateFlags& f) {
   return {
       {"Traffic",
        {{"trace", &f.trace, "JSON lines: Mooncake's, or the log of bench serving --log", ""},
-        {"num-requests", &f.synthetic.num_requests, "without --trace: so many", ""},
-        {"request-rate", &f.synthetic.request_rate, "a second, at random; 0: all at once", ""},
+        {"num-requests", &f.synthetic.num_requests, "requests in all, without --trace", ""},
+        {"request-rate", &f.synthetic.request_rate, "requests a second, at random; 0: all at once",
+         ""},
         {"input-len", &f.synthetic.input_len, "longest prompt, tokens", ""},
         {"output-len", &f.synthetic.output_len, "longest answer, tokens", ""},
         {"shared-prefix", &f.synthetic.shared_prefix_len, "tokens that all prompts begin with", ""},
-        {"seed", &f.synthetic.seed, "of lengths and gaps", ""},
+        {"seed", &f.synthetic.seed, "seed of lengths and gaps", ""},
         {"max-concurrency", &f.concurrency,
          "clients, one request at a time each; 0: as the trace says, else no limit", ""}}},
       {"Steps",
        {{"step-model", &f.step_model,
-         "what bench one-batch --json printed, or a saved model; none: the shipped one", ""},
+         "output of bench one-batch --json, or a saved model; none: the shipped one", ""},
         {"save-step-model", &f.save_step_model, "writes the model that is used", ""}}},
       {"Scheduler",
        {{"policies", &f.policies, "as fcfs,lpm; none: all, and with --compare the log's", ""},
@@ -65,7 +66,7 @@ std::vector<FlagGroup> flags_of(SimulateFlags& f) {
         {"max-running-requests", &s.max_running_requests, "at once", ""},
         {"max-queued-requests", &s.max_queued_requests, "waiting; more are refused", ""},
         {"chunked-prefill-size", &s.chunk_tokens, "tokens; -1: whole prompts", ""},
-        {"max-prefill-tokens", &s.max_prefill_tokens, "of one pass", ""},
+        {"max-prefill-tokens", &s.max_prefill_tokens, "prompt tokens of one pass", ""},
         {"max-chunked-requests", &s.max_chunked_requests,
          "long prompts that share the steps, computed in part at the same time", ""},
         {"prefill-policy", &f.prefill_policy,
@@ -74,12 +75,13 @@ std::vector<FlagGroup> flags_of(SimulateFlags& f) {
          ""},
         {"enable-mixed-chunk", &f.mixed_chunk, "--prefill-policy mixed", ""},
         {"itl-slo-ms", &f.itl_slo_ms,
-         "between two tokens of a request, milliseconds; the goal of --prefill-policy latency", ""},
-        {"schedule-conservativeness", &s.conservativeness, "of reserved memory", ""},
+         "goal for the time between two tokens of a request, ms; for --prefill-policy latency", ""},
+        {"schedule-conservativeness", &s.conservativeness,
+         "factor of the memory reserved for running requests", ""},
         {"disable-radix-cache", &f.no_prefix_cache, "no prefix is reused", ""}}},
       {"Hosts",
        {{"disaggregation-hosts", &f.disaggregation_hosts,
-         "on so many hosts, 2 or more: all do both, beside each number of them that computes "
+         "number of hosts, 2 or more: all do both, beside each number of them that computes "
          "prompts alone",
          ""},
         {"link-gbit", &f.link_gbit, "Gbit/s of each host's link, for pages", ""},
@@ -187,7 +189,7 @@ void print_head(const Trace& trace, const StepModel& model, const SchedulerOptio
       "steps    {} | us = {:.0f} + {:.1f} rows + {:.1f} outputs + {:.4f} keys + {:.2f} experts | "
       "off by {:.1f} % (median), {:.1f} % (most)\n",
       model.name, model.fixed_us, model.row_us, model.output_us, model.key_us, model.expert_us,
-      100 * model.residual_median, 100 * model.residual_max);
+      100 * model.residual_median, 100 * model.max_residual);
   std::string prefills(prefill_policy_name(s.prefill_policy));
   if (s.prefill_policy == PrefillPolicy::latency)
     prefills +=

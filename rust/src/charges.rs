@@ -237,11 +237,43 @@ fn contains(state: &State, container: &Value, value: &Value) -> Answer {
     tests::is_in(state, value, container).map(Value::from)
 }
 
+/// Returns the items of `v` at [start:stop:step] as Python counts them.
+fn stepped(v: Value, start: Option<i64>, stop: Option<i64>, step: Option<i64>) -> Answer {
+    let step = step.unwrap_or(1);
+    if step == 0 {
+        return Err(wrong("a slice cannot have a step of 0"));
+    }
+    let places = |len: usize| {
+        let len = len as i64;
+        let (first, last) = if step > 0 { (0, len) } else { (-1, len - 1) };
+        let place = |at: i64| (if at < 0 { at.saturating_add(len) } else { at }).clamp(first, last);
+        let (begin, end) = if step > 0 { (first, last) } else { (last, first) };
+        let (begin, end) = (start.map_or(begin, place), stop.map_or(end, place));
+        let goes_on = move |at: &i64| if step > 0 { *at < end } else { *at > end };
+        std::iter::successors(Some(begin), move |at| at.checked_add(step))
+            .take_while(goes_on)
+            .map(|at| at as usize)
+    };
+    if let Some(text) = v.as_str() {
+        let chars: Vec<char> = text.chars().collect();
+        return Ok(places(chars.len()).map(|i| chars[i]).collect::<String>().into());
+    }
+    if !matches!(
+        v.kind(),
+        ValueKind::Undefined | ValueKind::None | ValueKind::Seq | ValueKind::Iterable
+    ) {
+        return Err(wrong(format!("value of type {} cannot be sliced", v.kind())));
+    }
+    let items: Vec<Value> = v.try_iter()?.collect();
+    Ok(places(items.len()).map(|i| items[i].clone()).collect::<Vec<_>>().into())
+}
+
 /// program.rs calls the functions below by these names; no template can spell them.
 pub const READ: &str = "[:]";
 pub const READ_ALL: &str = "#";
 pub const ITEM: &str = "[i]";
 pub const COPY: &str = "*[]";
+pub const STEPPED: &str = "[::]";
 pub const LIST: &str = "[]";
 pub const MAP: &str = "{}";
 pub const STORE: &str = "=";
@@ -271,6 +303,7 @@ fn add_operators(e: &mut Environment<'static>) {
     e.add_filter(READ_ALL, |v: Value| read(weight(&v)).map(|()| v));
     e.add_filter(ITEM, |v: Value| texts(std::slice::from_ref(&v)).map(|()| v));
     e.add_filter(COPY, |v: Value| make(VALUE * v.len().unwrap_or(0) as u64).map(|()| v));
+    e.add_filter(STEPPED, stepped);
     e.add_filter(LIST, made);
     e.add_filter(MAP, mapped);
     e.add_filter(STORE, listed);

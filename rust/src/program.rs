@@ -292,12 +292,17 @@ fn expr<'a>(e: &Expr<'a>) -> Expr<'a> {
         Expr::Var(e) => node!(Var, { id: e.id }),
         Expr::Const(e) => node!(Const, { value: e.value.clone() }),
         Expr::Slice(e) => {
-            let slice = node!(Slice, {
-                expr: charged(charges::READ, &e.expr),
-                start: maybe(&e.start),
-                stop: maybe(&e.stop),
-                step: maybe(&e.step),
-            });
+            let of = charged(charges::READ, &e.expr);
+            let ends = [&e.start, &e.stop, &e.step].map(maybe);
+            // The library reverses an empty list wrongly, and one up to its first item.
+            let slice = if e.step.is_some() {
+                let none = || Expr::Const(Spanned::new(ast::Const { value: ().into() }, span));
+                let ends = ends.into_iter().map(|end| end.unwrap_or_else(none)).collect();
+                filter(charges::STEPPED, of, ends, span)
+            } else {
+                let [start, stop, step] = ends;
+                node!(Slice, { expr: of, start: start, stop: stop, step: step })
+            };
             filter(charges::LIST, slice, vec![], span)
         }
         Expr::UnaryOp(e) => {

@@ -121,7 +121,7 @@ HostFacts read_host_facts(const fs::path& root) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
     facts.open_files = limit_of(limit.rlim_cur);
-    facts.open_files_most = limit_of(limit.rlim_max);
+    facts.max_open_files = limit_of(limit.rlim_max);
   }
   if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0) facts.locked_memory_bytes = limit_of(limit.rlim_cur);
   return facts;

@@ -30,7 +30,7 @@ struct HostFacts {
   CgroupLimits cgroup;
 
   // Limits of this process; nullopt: unlimited.
-  std::optional<int64_t> open_files, open_files_most, locked_memory_bytes;
+  std::optional<int64_t> open_files, max_open_files, locked_memory_bytes;
 };
 
 // `root` is "/"; tests use a tree of their own, from which everything except the limits of the

@@ -153,8 +153,8 @@ std::string count_of(std::optional<int64_t> limit) {
 
 Finding open_files(const HostFacts& facts) {
   Finding out = fine("open files", fmt::format("{}, at most {}", count_of(facts.open_files),
-                                               count_of(facts.open_files_most)));
-  if (facts.open_files_most && *facts.open_files_most < kFilesWanted) {
+                                               count_of(facts.max_open_files)));
+  if (facts.max_open_files && *facts.max_open_files < kFilesWanted) {
     out.weight = Weight::hint;
     out.remedy = "ulimit -Hn 65536, or LimitNOFILE=65536 in the unit: each client needs one";
   }

@@ -32,6 +32,11 @@ Registers cpuid(uint32_t leaf, uint32_t subleaf) {
   return r;
 }
 
+bool is_amd() {
+  const Registers r = cpuid(0, 0);
+  return r.b == signature_AMD_ebx && r.c == signature_AMD_ecx && r.d == signature_AMD_edx;
+}
+
 constexpr bool bit(uint32_t word, int n) {
   return (word >> n & 1) != 0;
 }
@@ -232,6 +237,16 @@ Isa detect_isa() {
 
 bool runs_here(Isa isa) {
   return runs_with({.highest = highest_level(), .has_bf16 = has_feature("avx512_bf16")}, isa);
+}
+
+bool reads_one_stream_unaided() {
+  static const bool known = [] {
+    const uint32_t id = cpuid(1, 0).a;
+    const uint32_t family = (id >> 8 & 0xf) + (id >> 20 & 0xff), model = id >> 12 & 0xf0;
+    const bool is_zen4 = family == 0x19 && (model == 0x10 || model >= 0x60);
+    return is_amd() && is_zen4;
+  }();
+  return known;
 }
 
 bool has_feature(std::string_view name) {

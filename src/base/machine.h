@@ -34,6 +34,9 @@ bool is_bf16_faster_than_fma();
 // Returns true if the processor has a feature, named as in Machine::features: "avx512_vnni", ...
 // It may be used only with a level that includes its registers.
 bool has_feature(std::string_view name);
+// Returns true on processors (AMD's Zen 4) that read one stream of memory faster if no instruction
+// fetches its lines ahead: docs/results.md, "One row on Zen 4", has the figures.
+bool reads_one_stream_unaided();
 // Returns HOCKET_ISA if set, else detect_isa(). Errors: unknown_isa for an unknown name, or a level
 // that this processor lacks.
 Result<Isa> choose_isa();

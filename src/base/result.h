@@ -25,6 +25,7 @@ enum class ErrorCode : uint16_t {
   wrong_shape = 23,
   bad_config = 24,
   unsupported_model = 25,
+  bad_gguf = 26,  // the file is damaged, or not what its header says
   bad_tokenizer = 27,
   bad_template = 28,
 

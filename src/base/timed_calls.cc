@@ -17,6 +17,7 @@ constexpr Duration kMaxLeaving = std::chrono::milliseconds(200);
 
 struct TimedCalls::Call {
   std::move_only_function<void()> body;
+  Duration limit{};
   bool done = false;
 };
 
@@ -83,14 +84,14 @@ TimedCalls::~TimedCalls() {
     if (thread.joinable()) thread.join();
 }
 
-bool TimedCalls::finish(std::move_only_function<void()> body) {
+bool TimedCalls::finish(std::move_only_function<void()> body, Duration more) {
   const RealClock clock;
-  const auto call = std::make_shared<Call>(std::move(body));
+  const auto call = std::make_shared<Call>(std::move(body), options_.limit + more);
   MutexLock lock(shared_->mutex);
   shared_->queue.push_back(call);
   shared_->changed.notify_all();
   const auto hangs = [&](const Running& running) {
-    return running.call != nullptr && clock.now() - running.begun > options_.limit;
+    return running.call != nullptr && clock.now() - running.begun > running.call->limit;
   };
   while (!call->done) {
     shared_->changed.wait_for(lock, kLookAround);
@@ -104,9 +105,9 @@ bool TimedCalls::finish(std::move_only_function<void()> body) {
   return true;
 }
 
-Error TimedCalls::hung() const {
+Error TimedCalls::hung(Duration more) const {
   return error(ErrorCode::timed_out, "{} has not answered for {:.0f} s", options_.target,
-               to_seconds(options_.limit))
+               to_seconds(options_.limit + more))
       .with_fix(options_.fix)
       .with_param(options_.param);
 }

@@ -33,12 +33,14 @@ class TimedCalls {
   // Waits at most 200 ms for all calls to return. A thread whose call has not returned is detached.
   ~TimedCalls();
 
-  // Returns what `call` returns. It owns all that it uses. Errors: timed_out; those of `call`.
+  // Returns what `call` returns. It owns all that it uses, and may take the limit and `more`.
+  // Errors: timed_out; those of `call`.
   template <class T>
-  Result<T> run(std::move_only_function<Result<T>()> call) {
+  Result<T> run(std::move_only_function<Result<T>()> call, Duration more = Duration{}) {
     const auto result = std::make_shared<std::optional<Result<T>>>();
-    const bool done = finish([result, call = std::move(call)]() mutable { *result = call(); });
-    if (!done) return std::unexpected(hung());
+    const bool done =
+        finish([result, call = std::move(call)]() mutable { *result = call(); }, more);
+    if (!done) return std::unexpected(hung(more));
     return std::move(**result);
   }
 
@@ -46,8 +48,8 @@ class TimedCalls {
   struct Call;
   struct Running;
   struct Shared;
-  bool finish(std::move_only_function<void()> body);
-  Error hung() const;
+  bool finish(std::move_only_function<void()> body, Duration more);
+  Error hung(Duration more) const;
 
   const Options options_;
   const std::shared_ptr<Shared> shared_;

@@ -5,6 +5,9 @@
 //   note()                                  T T T T u u ..   the first T is not counted, because
 //                                                            its memory is cold
 //
+// Steps that show nothing are not noted: a trial goes on behind them, and postpone() takes back a
+// proposal for one of them.
+//
 // While trials may be frequent, the next one begins kGap notes after the last; otherwise they are
 // so rare that kShare of all steps belong to them. Owner: the one that chooses. Thread: its
 // owner's.
@@ -27,6 +30,8 @@ class TrialPace {
   // True if a step of the trial is still to be proposed; the caller then calls propose().
   bool proposes() const { return proposals_left_ > 0; }
   void propose() { --proposals_left_; }
+  // Takes back the last proposal, whose step is not played.
+  void postpone() { proposals_left_ += under_way() ? 1 : 0; }
   // Ends the trial: no further step of it is proposed.
   void stop() { proposals_left_ = 0; }
   bool under_way() const { return notes_left_ > 0; }

@@ -49,6 +49,21 @@ TEST(TrialPace, ATrialThatIsNotPlayedIsGivenUp) {
   EXPECT_FALSE(pace.proposes());
 }
 
+TEST(TrialPace, AStepThatWasPostponedIsProposedAgain) {
+  TrialPace pace;
+  play_usual(pace, TrialPace::kGap);
+  pace.begin();
+  pace.postpone();
+  for (int i = 0; i < TrialPace::kSteps; ++i) {
+    EXPECT_TRUE(pace.proposes());
+    pace.propose();
+    pace.note(true);
+  }
+  EXPECT_FALSE(pace.proposes());
+  pace.postpone();  // too late: the trial is over
+  EXPECT_FALSE(pace.proposes());
+}
+
 TEST(TrialPace, RareTrialsAreOneStepInAHundred) {
   TrialPace pace;
   int num_trials = 0;

@@ -99,11 +99,11 @@ Result<void> generate(hocket_engine* engine, const hocket_request* request,
   std::future<Result<void>> outcome = promise.get_future();
   auto listen = [promise = std::move(promise),
                  caller = HandlerCaller(on_event, user)](const TextEvent& event) mutable {
-    const bool goes_on = caller(event);
-    if (event.ending == nullptr) return goes_on;
+    const bool wants_more = caller(event);
+    if (event.ending == nullptr) return wants_more;
     const bool failed = event.ending->finish == FinishReason::error;
     promise.set_value(failed ? Result<void>(fail(event.ending->error)) : Result<void>());
-    return goes_on;
+    return wants_more;
   };
   HOCKET_TRY_VOID(submit(engine, request, std::move(listen), nullptr));
   return outcome.get();

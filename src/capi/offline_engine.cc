@@ -13,6 +13,7 @@
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "capi/request_rules.h"
+#include "core/default_sampling.h"
 #include "engine/grammar/grammar_trials.h"
 #include "text/grammar/answer_rules.h"
 #include "text/tokens/files.h"
@@ -21,13 +22,8 @@
 namespace hocket {
 namespace {
 
-constexpr size_t kOutboxMin = 16384;
 // Tokens of a chat that are counted even if the context is shorter.
 constexpr int64_t kCountedTokens = 64 << 10;
-
-size_t outbox_size(const EngineInfo& info) {
-  return std::max(kOutboxMin, 64 * static_cast<size_t>(info.max_running_requests));
-}
 
 Error no_tokenizer() {
   return error(ErrorCode::no_tokenizer,
@@ -60,7 +56,7 @@ class OfflineEngine::Table {
       : engine_(engine),
         tokenizer_(tokenizer),
         reasoning_marks_(reasoning_marks),
-        outbox_(outbox_size(engine.info())) {
+        outbox_(outbox_size(engine.info().max_running_requests)) {
     thread_ = Thread({.name = "events"}, [this] { run(); });
     engine_.start(outbox_);
   }
@@ -133,12 +129,13 @@ class OfflineEngine::Table {
     const bool has_token = add_token(*entry, output);
     if (ended) end(*entry, *output.summary);
     if (!has_token && !ended) return;
-    const bool goes_on = entry->listener({.id = output.id,
-                                          .token = has_token ? output.token : TokenId{-1},
-                                          .text = entry->text,
-                                          .logprobs = has_token ? output.logprobs.get() : nullptr,
-                                          .ending = ended ? &ended->ending : nullptr});
-    if (!goes_on && !ended) engine_.abort(output.id);
+    const bool wants_more =
+        entry->listener({.id = output.id,
+                         .token = has_token ? output.token : TokenId{-1},
+                         .text = entry->text,
+                         .logprobs = has_token ? output.logprobs.get() : nullptr,
+                         .ending = ended ? &ended->ending : nullptr});
+    if (!wants_more && !ended) engine_.abort(output.id);
   }
 
   // Returns false if there is no token to report: none came, or the answer is already whole.
@@ -149,7 +146,7 @@ class OfflineEngine::Table {
     const bool ends_it = output.summary && output.summary->finish == FinishReason::stop &&
                          output.summary->matched_stop == output.token;
     if (!ends_it) add_text(entry, entry.detokenizer->step(output.token));
-    if (entry.ending.stop_text && !output.summary) engine_.complete(output.id);
+    if (entry.ending.stop_text && !output.summary) engine_.finish_whole(output.id);
     return true;
   }
 
@@ -227,13 +224,7 @@ Result<void> OfflineEngine::load(const EmbeddedSettings& settings) {
 }
 
 SamplingParams OfflineEngine::default_sampling() const {
-  const GenerationDefaults& defaults = info().generation_defaults;
-  SamplingParams s;
-  s.temperature = defaults.temperature.value_or(s.temperature);
-  s.top_p = defaults.top_p.value_or(s.top_p);
-  s.top_k = defaults.top_k.value_or(s.top_k);
-  s.min_p = defaults.min_p.value_or(s.min_p);
-  s.repetition_penalty = defaults.repetition_penalty.value_or(s.repetition_penalty);
+  SamplingParams s = hocket::default_sampling(info().generation_defaults);
   std::random_device random;
   s.seed = static_cast<uint64_t>(random()) << 32 | random();
   return s;

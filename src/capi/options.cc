@@ -134,6 +134,7 @@ std::vector<Option> peer_options() {
       option("disaggregation-prefill-url", kPeers, &Peers::disaggregation_prefill_url),
       option("cluster-token-file", &ServerSettings::parallel,
              &ParallelSettings::cluster_token_file),
+      option("cluster-tls", &ServerSettings::parallel, &ParallelSettings::cluster_tls),
   };
 }
 

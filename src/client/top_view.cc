@@ -10,7 +10,7 @@
 namespace hocket {
 namespace {
 
-constexpr int kBarLeast = 10, kBarMost = 60;  // columns
+constexpr int kMinBar = 10, kMaxBar = 60;  // columns
 // From this share of used KV pages on the bar is red, since requests may be retracted.
 constexpr double kHigh = 0.9;
 
@@ -113,7 +113,7 @@ class Page {
     const std::string beside = fmt::format("{:.0f} % used, {:.0f} % cached prefixes, of {:.0f}",
                                            100 * used, pages > 0 ? 100 * cached / pages : 0, pages);
     const int room = frame_.columns - static_cast<int>(beside.size()) - 13;
-    const int width = frame_.columns > 0 ? std::clamp(room, kBarLeast, kBarMost) : kBarMost;
+    const int width = frame_.columns > 0 ? std::clamp(room, kMinBar, kMaxBar) : kMaxBar;
     line("KV pages  {} {}", bar(used, width), beside);
   }
   // Returns "-" for 0: nothing was measured.

@@ -20,7 +20,7 @@ Result<std::string> read_cluster_token(const std::string& path) {
   if (!in)
     return fail(error(ErrorCode::io, "cannot read the cluster token in {}", path)
                     .with_fix("--cluster-token-file names a file that every rank can read")
-                    .with_param("--cluster-token-file"));
+                    .with_param("cluster-token-file"));
   std::string token(kMax + 1, '\0');
   in.read(token.data(), static_cast<std::streamsize>(token.size()));
   token.resize(static_cast<size_t>(in.gcount()));
@@ -34,7 +34,7 @@ Result<std::string> read_cluster_token(const std::string& path) {
                       "the cluster token in {} has {} bytes; {} to {} are taken", path,
                       token.size(), kMinTokenBytes, kMax)
                     .with_fix("make one with: openssl rand -hex 32 > token")
-                    .with_param("--cluster-token-file"));
+                    .with_param("cluster-token-file"));
   // A group may read the file if root owns it: Kubernetes mounts secrets so, and systemd
   // credentials.
   struct stat facts{};
@@ -66,6 +66,14 @@ Proof sign(std::string_view token, std::string_view text) {
                     proof.data(), &length) != nullptr);
   HOCKET_CHECK(length == proof.size());
   return proof;
+}
+
+Proof derive_key(std::string_view token, std::string_view use) {
+  const auto text_of = [](const Proof& p) {
+    return std::string_view(reinterpret_cast<const char*>(p.data()), p.size());
+  };
+  const Proof extracted = sign(text_of(Proof{}), token);
+  return sign(text_of(extracted), std::string(use) + '\x01');
 }
 
 bool same_proof(const Proof& a, const Proof& b) {

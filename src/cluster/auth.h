@@ -6,8 +6,9 @@
 //   rank 0   -> welcome           HMAC-SHA-256(token, "hocket rank 0" | c | s)
 //
 // Each side makes a new nonce for every connection, so a recorded proof cannot be replayed; the
-// words keep one side's proof from being the other's. The messages after the handshake are neither
-// encrypted nor signed: a network where others can read or change packets needs a tunnel.
+// words keep one side's proof from being the other's. With TLS (tls.h) the hello alone goes in the
+// clear; it says that TLS follows, and a side that is set otherwise refuses, so nobody on the way
+// can turn it off. Without TLS the messages after the handshake are neither encrypted nor signed.
 // Without a token the same handshake runs with an empty one and proves nothing. It is allowed at
 // loopback addresses only, unless ClusterOptions::insecure is set.
 // Thread: any.
@@ -33,6 +34,8 @@ Nonce make_nonce();
 Proof prove(std::string_view token, Side side, const Nonce& theirs, const Nonce& own);
 // Returns the HMAC-SHA-256 of a text that says in its first words what it is.
 Proof sign(std::string_view token, std::string_view text);
+// Returns a key for one use: HKDF-SHA-256 (RFC 5869) without salt, 32 bytes long.
+Proof derive_key(std::string_view token, std::string_view use);
 // Compares in a time that does not depend on where the proofs differ.
 bool same_proof(const Proof& a, const Proof& b);
 

@@ -44,6 +44,24 @@ Connection::~Connection() {
   poller_.remove(fd_);
 }
 
+void Connection::begin_tls(std::shared_ptr<const TlsContext> context, TlsEnd end) {
+  const std::string early = in_.substr(read_);
+  in_.clear();
+  read_ = 0;
+  tls_ = std::make_unique<TlsStream>(std::move(context), end);
+  take(early);
+  flush();
+}
+
+void Connection::take(std::string_view bytes) {
+  if (tls_ == nullptr) {
+    in_.append(bytes);
+  } else if (auto taken = tls_->receive(bytes, in_, out_); !taken) {
+    flush();  // the alert says why to the other side
+    end(std::move(taken).error());
+  }
+}
+
 void Connection::receive() {
   constexpr size_t kMax = size_t{256} << 10;
   if (read_ > 0) {
@@ -54,17 +72,20 @@ void Connection::receive() {
   for (size_t total = 0; total < kMax && !ended_;) {
     const ssize_t got = recv(fd_.get(), buffer, sizeof buffer, 0);
     if (got > 0) {
-      in_.append(buffer, static_cast<size_t>(got));
+      take({buffer, static_cast<size_t>(got)});
       total += static_cast<size_t>(got);
       received_bytes_ += static_cast<size_t>(got);
     } else if (got == 0) {
       end(error(ErrorCode::lost_rank, "the other side ended the connection"));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      return;
+      break;
     } else if (errno != EINTR) {
       end(error(ErrorCode::lost_rank, "the connection broke: {}", std::strerror(errno)));
     }
   }
+  if (tls_ == nullptr) return;
+  flush();  // the handshake's answers
+  end_if_too_much_waits();
 }
 
 Result<std::optional<Message>> Connection::next(size_t max_frame_bytes) {
@@ -83,11 +104,21 @@ Result<std::optional<Message>> Connection::next(size_t max_frame_bytes) {
 
 void Connection::send(const Message& message) {
   if (ended_) return;
-  append_frame(out_, message);
+  if (tls_ == nullptr) {
+    append_frame(out_, message);
+  } else {
+    std::string frame;
+    append_frame(frame, message);
+    tls_->send(frame, out_);
+  }
   flush();
-  if (out_.size() - sent_ > kMaxUnsentBytes)
-    end(error(ErrorCode::lost_rank, "the other side does not read: {} bytes wait for it",
-              out_.size() - sent_));
+  end_if_too_much_waits();
+}
+
+void Connection::end_if_too_much_waits() {
+  const size_t waits = out_.size() - sent_ + (tls_ ? tls_->num_waiting() : 0);
+  if (waits > kMaxUnsentBytes)
+    end(error(ErrorCode::lost_rank, "the other side does not read: {} bytes wait for it", waits));
 }
 
 void Connection::flush() {

@@ -4,11 +4,13 @@
 
 #include <sys/epoll.h>
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 
 #include "cluster/socket.h"
+#include "cluster/tls.h"
 #include "cluster/wire.h"
 
 namespace hocket {
@@ -42,6 +44,9 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
+  // From here on all bytes are inside TLS, also those received that next() has not taken. Messages
+  // may be sent at once; they wait for the handshake.
+  void begin_tls(std::shared_ptr<const TlsContext> context, TlsEnd end);
   // Reads the bytes that the kernel has received, up to 256 KiB.
   void receive();
   // Returns the next whole message, or nullopt if it is not complete yet. Errors: those of
@@ -52,9 +57,10 @@ class Connection {
   void send(const Message& message);
   void flush();
 
-  // Returns why the connection ended; next() still returns the messages that came before.
+  // Returns why the connection ended; next() still returns the messages that came before. The code
+  // is unauthorized if the handshake of TLS failed, else lost_rank.
   const std::optional<Error>& ended() const { return ended_; }
-  bool all_sent() const { return sent_ == out_.size(); }
+  // Counts them as they came, TLS included.
   size_t received_bytes() const { return received_bytes_; }
   // Closes the sending direction; the peer sees the end after it has read all bytes.
   void finish();
@@ -64,6 +70,9 @@ class Connection {
     if (!ended_) ended_ = std::move(why);
   }
 
+  void take(std::string_view bytes);
+  void end_if_too_much_waits();
+
   Fd fd_;
   Poller& poller_;
   uint64_t token_;
@@ -71,6 +80,7 @@ class Connection {
   size_t read_ = 0, sent_ = 0;  // bytes of in_ that next() took; bytes of out_ that the kernel took
   size_t received_bytes_ = 0;
   bool waits_to_write_ = false;
+  std::unique_ptr<TlsStream> tls_;  // null: the bytes are in the clear
   std::optional<Error> ended_;
 };
 

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mailbox.h"
 #include "base/thread.h"
+#include "cluster/auth.h"
 #include "cluster/coordinator.h"
 #include "cluster/elected_role.h"
 #include "cluster/follower.h"
@@ -83,6 +84,7 @@ struct ControlPlane::State {
   // Reports a rank that this one hears no longer, if both are in one epoch.
   void watch_links(TimePoint now) {
     const auto silent = links.tick(shared.view(), now);
+    shared.pulse.does_not_hear(links.unheard(now));
     if (!silent) return;
     const uint32_t epoch = shared.leave_epoch();
     if (epoch == 0) return;
@@ -142,6 +144,10 @@ Result<std::unique_ptr<ControlPlane>> ControlPlane::join(const ClusterOptions& o
 
 Result<ClusterView> ControlPlane::wait_epoch(Duration max_wait) {
   return state_->shared.wait_epoch(max_wait);
+}
+
+Result<int> ControlPlane::wait_replicas(Duration max_wait) {
+  return state_->shared.wait_replicas(max_wait);
 }
 
 Result<void> ControlPlane::enter(uint32_t epoch) {
@@ -205,7 +211,15 @@ const Identity& ControlPlane::self() const {
   return state_->self;
 }
 
-bool ControlPlane::is_indispensable() const {
+Proof ControlPlane::key_for(std::string_view use) const {
+  return derive_key(state_->options.token, use);
+}
+
+const std::shared_ptr<const TlsContext>& ControlPlane::tls() const {
+  return state_->options.tls;
+}
+
+bool ControlPlane::pauses_others() const {
   return state_->self.rank == 0 && !state_->options.store;
 }
 

@@ -50,6 +50,10 @@ class ControlPlane {
   // and that this rank has not left. Thread: any but the engine's during a step. Errors: timed_out,
   // naming the missing ranks; failure().
   Result<ClusterView> wait_epoch(Duration max_wait);
+  // Waits until the ranks have agreed on the replicas of experts that each of them holds in every
+  // layer (ClusterView::replicas), after pulse().has_memory_for(). Thread: any. Errors: timed_out;
+  // failure().
+  Result<int> wait_replicas(Duration max_wait);
   // Declares that the engine's next steps belong to `epoch`, and clears aborted(). No step may be
   // open. Thread: engine. Errors: lost_rank, with the reason, if the epoch is over already.
   Result<void> enter(uint32_t epoch);
@@ -81,8 +85,15 @@ class ControlPlane {
   // connection. Thread: any.
   std::string local_host() const;
   const Identity& self() const;
-  // True if no other rank can coordinate: this is rank 0, and there is no store.
-  bool is_indispensable() const;
+  // Returns a key that only ranks with this cluster's token know; `use` names its one use. Without
+  // a token everybody knows it. Thread: any.
+  Proof key_for(std::string_view use) const;
+  // Returns what connections between ranks are encrypted with; null: they are in the clear.
+  // Thread: any.
+  const std::shared_ptr<const TlsContext>& tls() const;
+  // True if the others pause while this rank is away, because none of them can coordinate: this is
+  // rank 0, and there is no store.
+  bool pauses_others() const;
 
   // The calls below use the store of rank 0: each sends a request and waits for the answer. Thread:
   // any but the engine's during a step. Errors of all: lost_rank (rank 0 is not there), timed_out,

@@ -153,6 +153,17 @@ TEST_F(ControlPlaneTest, ALinkThatEndsConnectionsAndIsBackAtOnceIsSurvived) {
   EXPECT_EQ(plane(1).aborted().load(), 0u);
 }
 
+// Or the rank would be out of an epoch that all others hold for whole.
+TEST_F(ControlPlaneTest, AReportWaitsForTheConnection) {
+  start_all(2, 1);
+  proxy_->set(Link::cut);
+  EXPECT_TRUE(eventually([&] { return plane(1).get("x").error().code == ErrorCode::lost_rank; }));
+  plane(1).abort("a head is damaged");
+  proxy_->set(Link::up);
+  EXPECT_TRUE(eventually([&] { return plane(0).view().epoch == 2; }));
+  EXPECT_EQ(plane(0).view().why, "rank 1 (h1) gave up the step: a head is damaged");
+}
+
 TEST_F(ControlPlaneTest, AStuckEngineIsLostThoughItsProcessLives) {
   start_all(3);
   for (int rank = 0; rank < 3; ++rank) {
@@ -331,12 +342,12 @@ TEST(CoordinatorTest, ABusyPortIsReportedWithTheFlagThatChoseIt) {
   const auto of_rank_0 = Coordinator::listen(options, at, Duration::zero());
   ASSERT_FALSE(of_rank_0);
   EXPECT_EQ(of_rank_0.error().code, ErrorCode::port_in_use);
-  EXPECT_EQ(of_rank_0.error().param, "--dist-init-addr");
+  EXPECT_EQ(of_rank_0.error().param, "dist-init-addr");
   EXPECT_THAT(of_rank_0.error().message, HasSubstr("rank 0 cannot coordinate: cannot listen at"));
   options.store = EtcdAddress{};
   const auto of_any = Coordinator::listen(options, at, Duration::zero());
   ASSERT_FALSE(of_any);
-  EXPECT_EQ(of_any.error().param, "--cluster-listen");
+  EXPECT_EQ(of_any.error().param, "cluster-listen");
   EXPECT_THAT(of_any.error().message, HasSubstr("this rank cannot coordinate"));
 }
 

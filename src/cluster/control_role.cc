@@ -105,6 +105,16 @@ Result<ClusterView> Shared::wait_epoch(Duration max_wait) {
                   .with_fix("start the missing ranks; their logs say why they could not join"));
 }
 
+Result<int> Shared::wait_replicas(Duration max_wait) {
+  MutexLock lock(mutex_);
+  const auto ready = [&]() HOCKET_REQUIRES(mutex_) { return failure_ || view_.replicas >= 0; };
+  const bool in_time = changed_.wait_for(lock, max_wait, ready);
+  if (failure_) return fail(*failure_);
+  if (in_time) return view_.replicas;
+  return fail(ErrorCode::timed_out,
+              "not all ranks have said for how many experts they have memory");
+}
+
 Result<void> Shared::wait_view(Duration max_wait) {
   MutexLock lock(mutex_);
   const auto ready = [&]() HOCKET_REQUIRES(mutex_) { return failure_ || !view_.members.empty(); };

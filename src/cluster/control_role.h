@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <future>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -27,11 +28,13 @@ struct ClusterOptions {
   // The address where this rank listens while it coordinates; without a host the one by which it
   // reaches the store. With a store only.
   HostPort listen;
-  std::string token;       // empty if there is none
-  bool insecure = false;   // allows ranks across hosts without a token
-  int tolerate_ranks = 0;  // so many ranks may be missing while the others serve
+  std::string token;                      // empty if there is none
+  std::shared_ptr<const TlsContext> tls;  // null: connections are in the clear
+  bool insecure = false;                  // allows ranks across hosts without a token
+  int tolerate_ranks = 0;  // number of ranks that may be missing while the others serve
   LivenessLimits limits;
-  // Longest wait for rank 0 or a coordinator, at the start and after a loss.
+  // Longest wait for rank 0 or a coordinator, at the start and after a loss. With tolerate_ranks
+  // also the time after which enough ranks begin without the others.
   Duration rank_wait = std::chrono::seconds(60);
   // Pause between attempts, and time limit of each.
   Duration redial = std::chrono::milliseconds(500);
@@ -73,6 +76,8 @@ class Shared {
   // Waits for an epoch that serves and has this rank in it. Errors: failure(); timed_out, naming
   // the missing ranks.
   Result<ClusterView> wait_epoch(Duration max_wait);
+  // Waits until the ranks have agreed on ClusterView::replicas. Errors: as of wait_epoch().
+  Result<int> wait_replicas(Duration max_wait);
   // Waits until there is a view. Errors: failure(); timed_out.
   Result<void> wait_view(Duration max_wait);
 

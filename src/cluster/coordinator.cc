@@ -36,12 +36,12 @@ Result<std::vector<SocketAddress>> resolve_patiently(const HostPort& address, Du
 // Names the flag that says where this rank listens.
 std::unexpected<Error> no_listener(const ClusterOptions& options, const Error& why) {
   const std::string who = options.store ? "this rank" : "rank 0";
-  const char* flag = options.store ? "--cluster-listen" : "--dist-init-addr";
+  const char* flag = options.store ? "cluster-listen" : "dist-init-addr";
   Error told = why;
   told.message = fmt::format("{} cannot coordinate: {}", who, why.message);
   return fail(
       std::move(told)
-          .with_fix(fmt::format("{} names an address of {}'s host and a free port", flag, who))
+          .with_fix(fmt::format("--{} names an address of {}'s host and a free port", flag, who))
           .with_param(flag));
 }
 
@@ -79,7 +79,9 @@ Coordinator::Coordinator(const ClusterOptions& options, const Identity& self, Po
       membership_(self, options.limits, RealClock().now(),
                   {.last_epoch = start.last_epoch.value_or(0),
                    .tolerate_ranks = options.tolerate_ranks,
-                   .began = start.began}),
+                   .began = start.began,
+                   .replicas = start.replicas,
+                   .begin_after = options.rank_wait}),
       session_of_rank_(static_cast<size_t>(self.num_ranks), 0) {
   if (start.last_epoch) granted_ = announced_ = *start.last_epoch;
   const SocketAddress address = local_address(listener_);
@@ -119,8 +121,10 @@ void Coordinator::accept_some(TimePoint now) {
     session.peer = from.text();
     session.nonce = make_nonce();
     session.until = now + options_.handshake;
-    session.connection->send(
-        HelloMessage{.needs_token = !options_.token.empty(), .nonce = session.nonce});
+    session.connection->send(HelloMessage{.needs_token = !options_.token.empty(),
+                                          .tls = options_.tls != nullptr,
+                                          .nonce = session.nonce});
+    if (options_.tls) session.connection->begin_tls(options_.tls, TlsEnd::server);
   }
 }
 
@@ -154,7 +158,10 @@ void Coordinator::read(uint64_t token, TimePoint now) {
   }
   const bool talks_too_much = session.phase != Phase::member && session.phase != Phase::join &&
                               session.connection->received_bytes() > kMaxStrangerBytes;
-  if (session.connection->ended() || talks_too_much) drop(token, now);
+  const std::optional<Error>& ended = session.connection->ended();
+  if (ended && ended->code == ErrorCode::unauthorized)
+    warn_of_stranger(session, ended->message, now);
+  if (ended || talks_too_much) drop(token, now);
 }
 
 bool Coordinator::handle(uint64_t token, Session& session, const Message& message, TimePoint now) {
@@ -199,8 +206,8 @@ bool Coordinator::handle_join(uint64_t token, Session& session, const Message& m
   JoinMessage joining = *sent;
   // A rank knows its port for datagrams, and this one the address by which it is reached.
   if (std::string& address = joining.identity.address; !address.empty())
-    if (const auto peer = parse_host_port(session.peer); peer)
-      address = fmt::format("{}:{}", peer->host, address).substr(0, kMaxAddressBytes);
+    address = fmt::format("{}:{}", session.peer.substr(0, session.peer.rfind(':')), address)
+                  .substr(0, kMaxAddressBytes);
   const JoinMessage* const join = &joining;
   if (auto joined = membership_.join(*join, now); !joined) {
     const bool may_retry = joined.error().code == ErrorCode::queue_full;

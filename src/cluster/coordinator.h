@@ -2,8 +2,9 @@
 // keeps the store. With etcd it announces an epoch once the seat has taken it (elected_role.h);
 // until then its view says that the last epoch is over. A connection that has not joined is closed
 // after ClusterOptions::handshake. It is also closed if it sends more than 4 KiB before its proof.
-// If there are more than max_strangers of them, the oldest is closed: a rank joins within one round
-// trip, so a flood must be faster than that to keep it out. Thread: the control plane's.
+// If there are more than max_strangers of them, the oldest is closed: a rank joins within three
+// round trips, five with TLS, so a flood must be faster than that to keep it out. Thread: the
+// control plane's.
 #pragma once
 
 #include <algorithm>
@@ -27,6 +28,7 @@ class Coordinator final : public ControlRole {
     Fd listener;                         // accepts ranks
     std::optional<uint32_t> last_epoch;  // if set, no other epoch is announced before grant()
     bool began = false;                  // as ClusterView::began
+    int replicas = -1;                   // as ClusterView::replicas
   };
   Coordinator(const ClusterOptions& options, const Identity& self, Poller& poller, Shared& shared,
               Start start);

@@ -96,7 +96,11 @@ void ElectedRole::follow_seat(const Seat::State& seat, TimePoint now) {
   // mistake that the other side refuses.
   const bool fits = is_other(seat) && !seat.holder->boot_id.empty() &&
                     seat.holder->rank < self_.num_ranks && seat.holder->rank != self_.rank;
-  if (fits) follower_->follow(seat.holder->rank, seat.holder->address, now);
+  if (!fits) return;
+  // A port that refused in the last term may listen in this one.
+  if (std::exchange(followed_term_, seat.holder_term) != seat.holder_term)
+    follower_->forget_refusal();
+  follower_->follow(seat.holder->rank, seat.holder->address, now);
 }
 
 // Runs for the seat while nobody has it and this rank hears no coordinator.
@@ -106,7 +110,7 @@ void ElectedRole::run_for_seat(const Seat::State& seat, TimePoint now) {
     listener_ = {};
     // A coordinator listens before it has the seat, so its process has ended, and the seat need not
     // wait for the lease.
-    if (is_other(seat) && follower_->is_refused()) seat_->end_term_of(seat.holder->boot_id);
+    if (is_other(seat) && follower_->is_refused()) seat_->end_term(seat.holder_term);
     return;
   }
   const bool runs = seat.known && !seat.holder && follower_->is_lost();
@@ -143,12 +147,15 @@ void ElectedRole::take_role(const Seat::State& seat) {
   log::info("cluster: this rank coordinates at {}, from epoch {} on", to_text(seat.holder->address),
             last);
   const bool began = follower_->view().began;
+  const int replicas = follower_->view().replicas;
   follower_.reset();
   term_ = seat.term;
-  coordinator_ = std::make_unique<Coordinator>(
-      options_, self_, poller_, shared_,
-      Coordinator::Start{
-          .listener = std::exchange(listener_, Fd()), .last_epoch = last, .began = began});
+  coordinator_ =
+      std::make_unique<Coordinator>(options_, self_, poller_, shared_,
+                                    Coordinator::Start{.listener = std::exchange(listener_, Fd()),
+                                                       .last_epoch = last,
+                                                       .began = began,
+                                                       .replicas = replicas});
 }
 
 void ElectedRole::keep_role(const Seat::State& seat, TimePoint now) {

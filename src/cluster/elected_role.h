@@ -56,6 +56,7 @@ class ElectedRole final : public ControlRole {
   std::unique_ptr<Follower> follower_;  // exactly one of these two is there
   std::unique_ptr<Coordinator> coordinator_;
   int64_t term_ = 0;                  // the coordinator's
+  int64_t followed_term_ = 0;         // that of the holder whom the follower was told last
   Fd listener_;                       // while this rank runs for the seat
   TimePoint listen_at_{};             // not before; after a failure
   std::unique_ptr<SeatThread> seat_;  // last, so that its thread ends first

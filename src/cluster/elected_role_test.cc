@@ -155,6 +155,51 @@ TEST_F(ElectedRanks, ACoordinatorCutOffFromEtcdKeepsItsRanksUntilOneOfThemLeaves
   EXPECT_GT(plane(0).view().epoch, first);
 }
 
+// The test holds the seat for a rank 0 whose port refuses, and which is back at the same port in
+// another term. An entry of another model keeps rank 1 from the seat itself.
+TEST_F(ElectedRanks, ARefusalOfOneTermDoesNotEndTheNext) {
+  num_ranks_ = 2;
+  proxies_.resize(2);
+  start_etcd(1);
+  if (IsSkipped() || HasFatalFailure()) return;
+  const Fd listener(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  sockaddr_in loopback{};
+  loopback.sin_family = AF_INET;
+  loopback.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(bind(listener.get(), reinterpret_cast<const sockaddr*>(&loopback), sizeof loopback), 0);
+  const SocketAddress address = local_address(listener);  // it refuses until it listens
+  EtcdClient etcd({.servers = {{"127.0.0.1", servers_[0]->port()}}});
+  const std::string seat = "/hocket/hocket/coordinator", holder = "boot 0 " + address.text();
+  const auto entry = [&] {
+    const auto read = etcd.range(seat, 1);
+    EXPECT_TRUE(read);
+    return read && !read->entries.empty() ? std::optional(read->entries.front()) : std::nullopt;
+  };
+  ASSERT_TRUE(etcd.swap({.puts = {{.key = "/hocket/hocket/rank/0", .value = "boot other h0"}}}));
+  ASSERT_TRUE(etcd.swap({.puts = {{.key = seat, .value = holder}}}));
+  ClusterOptions given = by_etcd(1);
+  given.redial = seconds(3);  // so the port is not asked again before the next term
+  given.rank_wait = seconds(30);
+  auto joins = std::async(std::launch::async,
+                          [&] { return ControlPlane::join(given, identity(1)).has_value(); });
+  ASSERT_TRUE(eventually([&] { return !entry(); })) << "the port refused";
+  ASSERT_EQ(listen(listener.get(), 8), 0);
+  ASSERT_TRUE(etcd.swap({.puts = {{.key = seat, .value = holder}}}));
+  const int64_t term = entry().value_or(EtcdEntry()).create_revision;
+  ASSERT_GT(term, 0);
+  Fd dialled;
+  ASSERT_TRUE(eventually([&] {
+    dialled = Fd(accept(listener.get(), nullptr, nullptr));
+    return static_cast<bool>(dialled);
+  })) << "the port was not asked again";
+  std::string without_token;  // ends the wait of the rank
+  append_frame(without_token, HelloMessage{});
+  ASSERT_EQ(send(dialled.get(), without_token.data(), without_token.size(), MSG_NOSIGNAL),
+            std::ssize(without_token));
+  EXPECT_FALSE(joins.get());
+  EXPECT_EQ(entry().value_or(EtcdEntry()).create_revision, term) << "the term was ended";
+}
+
 TEST_F(ElectedRanks, OneOfThreeServersIsKilled) {
   start_ranks(2, 3);
   if (IsSkipped() || HasFatalFailure()) return;

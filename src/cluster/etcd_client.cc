@@ -16,7 +16,7 @@ constexpr size_t kMaxPlaceName = 64;
 Error bad_place(std::string_view text, std::string_view why) {
   return error(ErrorCode::bad_value, "--cluster-store {}: {}", text, why)
       .with_fix("for example etcd://h0:2379,h1:2379,h2:2379")
-      .with_param("--cluster-store");
+      .with_param("cluster-store");
 }
 
 bool fits_name(std::string_view name) {
@@ -68,7 +68,7 @@ EtcdClient::EtcdClient(Options options)
                  .limit = options_.attempt_limit,
                  .fix = "look at the name service of this host, or name the servers of "
                         "--cluster-store by address",
-                 .param = "--cluster-store"}) {}
+                 .param = "cluster-store"}) {}
 
 void EtcdClient::next_server() {
   connection_.reset();

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cluster/control_role.h"
@@ -45,6 +46,8 @@ class Follower final : public ControlRole {
   bool gave_up() const { return gave_up_; }
   // True if the last dial found that nothing listens at the coordinator's address.
   bool is_refused() const { return lost_ && refused_; }
+  // The coordinator has begun another term, about which a refusal before says nothing.
+  void forget_refusal() { refused_ = false; }
   const ClusterView& view() const { return view_; }
   // Stops for good: the process should end.
   void give_up(const Error& why);
@@ -69,6 +72,9 @@ class Follower final : public ControlRole {
   void handle_candidate(const Message& message, TimePoint now);
   void answer_hello(const HelloMessage& hello, TimePoint now);
   void check_welcome(const WelcomeMessage& welcome, TimePoint now);
+  void send_report() {
+    if (current_ && unsent_) current_->send(*std::exchange(unsent_, std::nullopt));
+  }
   void on_refused(const RefusedMessage& refused, TimePoint now);
   Error reason_of(const RefusedMessage& refused) const;
   void promote(const ClusterView& view, TimePoint now);
@@ -109,6 +115,7 @@ class Follower final : public ControlRole {
   TimePoint lost_since_, last_heard_{};
   TimePoint cut_at_ = TimePoint::max();
   TimePoint next_beat_{}, next_dial_{}, next_announcement_{};
+  std::optional<ReportMessage> unsent_;  // kept while the connection is renewed
   std::string last_problem_ = "nothing answered yet";
 };
 

@@ -69,12 +69,12 @@ class LaunchReader {
                 flags_.dist_init_addr)
               .with_fix("--cluster-listen HOST:PORT says where this rank listens while it "
                         "coordinates")
-              .with_param("--dist-init-addr"));
+              .with_param("dist-init-addr"));
     if (flags_.has_store && plan.num_ranks == 1)
       return fail(error(ErrorCode::usage,
                         "--cluster-store is given, and nothing says that there is another rank")
                       .with_fix("--nnodes N --node-rank R on each of N hosts")
-                      .with_param("--cluster-store"));
+                      .with_param("cluster-store"));
     if (plan.num_ranks == 1 && !flags_.dist_init_addr.empty() && !flags_.nnodes)
       return fail(
           error(ErrorCode::usage,
@@ -119,7 +119,7 @@ class LaunchReader {
       return fail(error(ErrorCode::bad_value, "--node-rank {} is none of --nnodes {}",
                         *flags_.node_rank, *flags_.nnodes)
                       .with_fix("node ranks count from 0")
-                      .with_param("--node-rank"));
+                      .with_param("node-rank"));
     return {};
   }
 
@@ -248,7 +248,7 @@ class LaunchReader {
       if (per_node * nodes.value != *flags_.ep_size)
         return fail(error(ErrorCode::bad_value, "--ep-size {} does not divide among {} hosts by {}",
                           *flags_.ep_size, nodes.value, nodes.source)
-                        .with_param("--ep-size"));
+                        .with_param("ep-size"));
     } else if (flags_.ep_size) {
       HOCKET_TRY_VOID(
           must_agree("number of ranks", {*flags_.ep_size, "--ep-size"},
@@ -280,7 +280,7 @@ class LaunchReader {
       return fail(error(ErrorCode::usage,
                         "--nnodes {} is given, and nothing says which node this is", num_nodes)
                       .with_fix("--node-rank 0 on the first host, 1 on the next")
-                      .with_param("--node-rank"));
+                      .with_param("node-rank"));
     if (pod->value >= num_nodes)
       return fail(ErrorCode::bad_value, "the pod {} is none of --nnodes {}", environment_.host_name,
                   num_nodes);
@@ -303,7 +303,7 @@ class LaunchReader {
     std::optional<HostPort> flag;
     if (!flags_.dist_init_addr.empty()) {
       auto read = parse_host_port(flags_.dist_init_addr);
-      if (!read) return fail(std::move(read).error().with_param("--dist-init-addr"));
+      if (!read) return fail(std::move(read).error().with_param("dist-init-addr"));
       flag = *std::move(read);
     }
     const bool all_here = plan.num_local == plan.num_ranks;
@@ -341,7 +341,7 @@ class LaunchReader {
                       "{} ranks are started by {}, and nothing says where rank 0 is",
                       plan.num_ranks, plan.source)
                     .with_fix("--dist-init-addr HOST:PORT, the same on all ranks")
-                    .with_param("--dist-init-addr"));
+                    .with_param("dist-init-addr"));
   }
 
   const LaunchFlags& flags_;

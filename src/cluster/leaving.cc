@@ -21,6 +21,10 @@ Result<void> may_leave(const ClusterView& view, const RankSet& leaving, Coordina
         fmt::format("{} ranks would be left; with --tolerate-ranks {} the service needs {}", left,
                     view.tolerate_ranks, least),
         "let fewer leave");
+  // Enough are there, but not in an epoch yet.
+  if (!view.serves())
+    return refuse(fmt::format("the ranks do not serve now: {}", missing(view)),
+                  "ask again when /readyz says that they do");
   if (coordinators != Coordinators::any && leaving.has(view.coordinator))
     return refuse(fmt::format("rank {} knows the members, so the others would pause without it",
                               view.coordinator),

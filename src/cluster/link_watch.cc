@@ -44,29 +44,64 @@ std::optional<Numbers> read_datagram(std::string_view bytes, std::string_view to
   return numbers;
 }
 
-// Returns the address in an identity; nullopt if it is not one of IPv4.
-std::optional<SocketAddress> address_of(const Identity& identity) {
-  const auto where = parse_host_port(identity.address);
-  sockaddr_in name{};
-  name.sin_family = AF_INET;
-  if (!where || inet_pton(AF_INET, where->host.c_str(), &name.sin_addr) != 1) return std::nullopt;
-  name.sin_port = htons(where->port);
+template <class Name>
+SocketAddress to_address(const Name& name) {
   SocketAddress address;
   std::memcpy(&address.storage, &name, sizeof name);
   address.length = sizeof name;
   return address;
 }
 
-// Opens a socket at a free port of every address.
-Fd open_datagrams() {
-  Fd fd(socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  sockaddr_in any{};
-  any.sin_family = AF_INET;
-  if (fd && bind(fd.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0) fd = Fd();
+Fd open_datagrams(const SocketAddress& at) {
+  Fd fd(socket(at.storage.ss_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  // The one socket is for both families; where the host forbids that, its own family is left.
+  const int no = 0;
+  if (fd && at.storage.ss_family == AF_INET6)
+    (void)setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
+  if (fd && bind(fd.get(), reinterpret_cast<const sockaddr*>(&at.storage), at.length) != 0)
+    fd = Fd();
   return fd;
 }
 
+// Opens a socket at a free port of every address, of IPv4 alone where the host has no IPv6.
+Fd open_datagrams() {
+  sockaddr_in6 any6{};
+  any6.sin6_family = AF_INET6;
+  if (Fd fd = open_datagrams(to_address(any6))) return fd;
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  return open_datagrams(to_address(any));
+}
+
 }  // namespace
+
+Result<SocketAddress> datagram_address(std::string_view address, int family) {
+  HOCKET_TRY(const HostPort where, parse_host_port(address));
+  constexpr std::string_view kMapped = "::ffff:";
+  if (family == AF_INET) {
+    const bool is_mapped = where.host.starts_with(kMapped);
+    const std::string host = where.host.substr(is_mapped ? kMapped.size() : 0);
+    sockaddr_in name{};
+    name.sin_family = AF_INET;
+    name.sin_port = htons(where.port);
+    if (inet_pton(AF_INET, host.c_str(), &name.sin_addr) == 1) return to_address(name);
+    return fail(error(ErrorCode::bad_value, "this host has sockets of IPv4 alone")
+                    .with_fix("let this host use IPv6, or give all ranks addresses of IPv4"));
+  }
+  const bool is_v6 = where.host.find(':') != std::string::npos;
+  const std::string host = fmt::format("{}{}", is_v6 ? "" : kMapped, where.host);
+  sockaddr_in6 name{};
+  name.sin6_family = AF_INET6;
+  name.sin6_port = htons(where.port);
+  if (inet_pton(AF_INET6, host.c_str(), &name.sin6_addr) != 1)
+    return fail(error(ErrorCode::bad_value, "it is no address of IPv4 or IPv6")
+                    .with_fix("run the same binary on all ranks"));
+  if (IN6_IS_ADDR_LINKLOCAL(&name.sin6_addr) != 0)
+    return fail(error(ErrorCode::bad_value,
+                      "a link-local address needs the name of a network device beside it")
+                    .with_fix("no link-local addresses for ranks"));
+  return to_address(name);
+}
 
 LinkWatch::LinkWatch(const ClusterOptions& options, int rank, int num_ranks)
     : options_(options), rank_(rank), peers_(static_cast<size_t>(num_ranks)) {
@@ -111,22 +146,34 @@ void LinkWatch::receive(TimePoint now) {
   last_flood_ = now;
 }
 
-// A process that was started again has another address. It is sent to at once, since a cut is
-// noticed only between ranks that have heard each other, and its first datagram may have come
-// before its identity.
+// A process that was started again has another address, and so has one that has stopped or begun to
+// coordinate. It is sent to at once, since a cut is noticed only between ranks that have heard each
+// other. The first datagram of a process may have come before its identity.
 void LinkWatch::follow(const ClusterView& view, TimePoint now) {
   for (size_t r = 0; r < peers_.size() && r < view.members.size(); ++r) {
     const Member& member = view.members[r];
     Peer& peer = peers_[r];
     // The coordinator hears every rank by its connection, and its own address has no host.
     if (rank_ == view.coordinator || static_cast<int>(r) == view.coordinator) peer.is_heard = false;
-    if (peer.boot_id == member.identity.boot_id) continue;
-    const bool is_heard = peer.is_heard && now - peer.last_heard < 2 * options_.limits.heartbeat;
-    peer = {.boot_id = member.identity.boot_id,
-            .address = address_of(member.identity),
+    const Identity& its = member.identity;
+    const bool same_process = peer.boot_id == its.boot_id;
+    if (same_process && peer.told == its.address) continue;
+    const bool is_heard =
+        peer.is_heard && (same_process || now - peer.last_heard < 2 * options_.limits.heartbeat);
+    const auto address = datagram_address(its.address, local_address(socket_).storage.ss_family);
+    peer = {.boot_id = its.boot_id,
+            .told = its.address,
+            .address = address ? std::optional(*address) : std::nullopt,
             .is_heard = is_heard,
             .last_heard = peer.last_heard};
     next_beat_ = now;
+    const bool is_known = address || its.address.empty();
+    if (is_known || static_cast<int>(r) == rank_ || static_cast<int>(r) == view.coordinator)
+      continue;
+    log::warning(
+        "cluster: no datagrams can be sent to {} at {}, so a cut of the link to it is noticed "
+        "late, by messages that do not come: {}. To mend it: {}",
+        name_of(its), its.address, address.error().message, address.error().fix);
   }
   if (!view.serves())
     serves_since_.reset();
@@ -145,6 +192,16 @@ void LinkWatch::send_to(int rank) {
   // One that is lost is followed by others.
   (void)!sendto(socket_.get(), made.data(), made.size(), MSG_DONTWAIT,
                 reinterpret_cast<const sockaddr*>(&peer.address->storage), peer.address->length);
+}
+
+RankSet LinkWatch::unheard(TimePoint now) const {
+  RankSet ranks;
+  for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
+    const Peer& peer = peers_[static_cast<size_t>(rank)];
+    const TimePoint since = std::max(peer.last_heard, last_flood_.value_or(peer.last_heard));
+    if (peer.is_heard && now - since >= options_.limits.suspect_after) ranks.add(rank);
+  }
+  return ranks;
 }
 
 // Ranks are judged from the return of the last on, so that they have the same time after each.

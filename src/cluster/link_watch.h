@@ -4,17 +4,19 @@
 //
 //   rank 1  -- "hocket link" | from | to | number | HMAC of these -->  rank 2      4 a second
 //
-// A rank is judged only after it was heard once, since a firewall may drop datagrams, and ranks
-// that reach each other by IPv6 alone send none; between such ranks a cut is noticed by the data
-// plane's own limit. Datagrams are signed with the cluster's token; one that was recorded can be
-// sent again, which hides a cut until that limit, too. So does a flood of strange ones: the kernel
-// drops true ones among them, so that a silence says nothing. The port of a rank is in its
-// identity, as `address` ("HOST:PORT"). Thread: the control plane's.
+// A rank is judged only after it was heard once, since a firewall may drop datagrams; between ranks
+// that hear none a cut is noticed by the data plane's own limit. Ranks that are out send datagrams
+// too. Each rank names those that it no longer hears (Beat::unheard), so none is taken back over a
+// cut link. Datagrams are signed with the cluster's token; one that was recorded can be sent again,
+// which hides a cut until that limit, too. So does a flood of strange ones: the kernel drops true
+// ones among them, so that a silence says nothing. The port of a rank is in its identity, as
+// `address`: "HOST:PORT", or "PORT" while it coordinates. Thread: the control plane's.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cluster/control_role.h"
@@ -23,10 +25,15 @@ namespace hocket {
 
 inline constexpr uint64_t kLinkToken = UINT64_MAX;  // the poller's token for its socket
 
+// Returns the address in an identity ("HOST:PORT"), for a socket of `family`. A socket of IPv6
+// reaches IPv4 by addresses as ::ffff:10.0.0.1. Errors: bad_value if such a socket does not reach
+// it, with the reason.
+Result<SocketAddress> datagram_address(std::string_view address, int family);
+
 class LinkWatch {
  public:
   static constexpr int kMaxRead = 256;  // datagrams of one receive()
-  // So many strange ones at once are a flood. Where fewer wait, the socket's buffer has room.
+  // This number of strange ones at once is a flood. Where fewer wait, the socket's buffer has room.
   static constexpr int kFlood = 32;
 
   // Takes a free port. Without one it watches nothing, which is logged.
@@ -44,12 +51,16 @@ class LinkWatch {
     Duration silence{};
   };
   std::optional<Silent> tick(const ClusterView& view, TimePoint now);
+  // Returns the ranks that were heard before and have been silent for
+  // LivenessLimits::suspect_after, members or not.
+  RankSet unheard(TimePoint now) const;
   TimePoint next_deadline() const { return next_beat_; }
 
  private:
   struct Peer {
     std::string boot_id;
-    std::optional<SocketAddress> address;
+    std::string told;                      // Identity::address
+    std::optional<SocketAddress> address;  // nullopt: it cannot be sent to
     bool is_heard = false;
     TimePoint last_heard{};
   };

@@ -28,7 +28,7 @@ class LinkWatchTest : public ::testing::Test {
         .identity = {.rank = rank, .num_ranks = 3, .boot_id = fmt::format("b{}", rank)}};
     if (rank > 0 || store_)
       view_.members[static_cast<size_t>(rank)].identity.address =
-          "127.0.0.1:" + watches_.back()->port();
+          host_ + ":" + watches_.back()->port();
   }
   LinkWatch& watch(int rank) { return *watches_[static_cast<size_t>(rank)]; }
   // Lets a heartbeat pass; the ranks in `hears` read what has come.
@@ -43,7 +43,13 @@ class LinkWatchTest : public ::testing::Test {
     return std::nullopt;
   }
 
+  // Heartbeats pass in which rank 1 does not hear rank 2.
+  void be_deaf(int num_beats) {
+    for (int i = 0; i < num_beats; ++i) ASSERT_FALSE(beat({2}).has_value()) << i;
+  }
+
   std::optional<EtcdAddress> store_;
+  std::string host_ = "127.0.0.1";
   std::vector<std::unique_ptr<LinkWatch>> watches_;
   ClusterView view_{.epoch = 1, .members = std::vector<Member>(3)};
   TimePoint now_{std::chrono::hours(1)};
@@ -59,6 +65,45 @@ TEST_F(LinkWatchTest, ARankThatIsHeardNoLongerIsNamedAfterThreeSeconds) {
   EXPECT_EQ(silent->silence, std::chrono::seconds(3));
 }
 
+TEST_F(LinkWatchTest, RanksThatReachEachOtherByIpv6AreHeard) {
+  const Fd probe(socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_in6 name{};
+  name.sin6_family = AF_INET6;
+  name.sin6_addr = in6addr_loopback;
+  if (bind(probe.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0)
+    GTEST_SKIP() << "this host has no IPv6";
+  host_ = "[::1]";
+  for (int rank = 0; rank < 3; ++rank) add();
+  for (int i = 0; i < 40; ++i) ASSERT_FALSE(beat().has_value());
+  be_deaf(11);
+  const auto silent = beat({2});
+  ASSERT_TRUE(silent.has_value());
+  EXPECT_EQ(silent->rank, 2);
+}
+
+// Where a link-local address lies is unknown, so nothing is sent, and nobody is judged.
+TEST_F(LinkWatchTest, LinkLocalAddressesAreNotSentTo) {
+  host_ = "[fe80::1]";
+  for (int rank = 0; rank < 3; ++rank) add();
+  for (int i = 0; i < 40; ++i) ASSERT_FALSE(beat().has_value());
+}
+
+TEST_F(LinkWatchTest, ASilentRankIsUnheardUntilItIsHeardAgain) {
+  for (int rank = 0; rank < 3; ++rank) add();
+  EXPECT_EQ(watch(1).unheard(now_).text(), "") << "it was never heard";
+  ASSERT_FALSE(beat().has_value());
+  be_deaf(3);
+  EXPECT_EQ(watch(1).unheard(now_).text(), "");
+  be_deaf(1);
+  EXPECT_EQ(watch(1).unheard(now_).text(), "2");
+  EXPECT_EQ(watch(2).unheard(now_).text(), "");
+  view_.members[2].presence = Presence::connected;
+  be_deaf(20);
+  EXPECT_EQ(watch(1).unheard(now_).text(), "2") << "members or not";
+  ASSERT_FALSE(beat().has_value());
+  EXPECT_EQ(watch(1).unheard(now_).text(), "");
+}
+
 TEST_F(LinkWatchTest, Rank0IsWatchedWhileAnotherRankCoordinates) {
   store_.emplace();
   view_.coordinator = 1;
@@ -68,6 +113,40 @@ TEST_F(LinkWatchTest, Rank0IsWatchedWhileAnotherRankCoordinates) {
   const auto silent = beat({2});
   ASSERT_TRUE(silent.has_value());
   EXPECT_EQ(silent->rank, 2);
+}
+
+// While rank 2 coordinates, its address has no host.
+TEST_F(LinkWatchTest, ARankThatCoordinatedIsSentTo) {
+  store_.emplace();
+  for (int rank = 0; rank < 3; ++rank) add();
+  const std::string address = view_.members[2].identity.address;
+  view_.members[2].identity.address = watch(2).port();
+  view_.coordinator = 2;
+  for (const int rank : {1, 2}) watch(rank).tick(view_, now_);
+  view_.members[2].identity.address = address;
+  view_.coordinator = 0;
+  for (int i = 0; i < 40; ++i) ASSERT_FALSE(beat().has_value());
+  for (int i = 0; i < 11; ++i) ASSERT_FALSE(beat({1}).has_value()) << i;
+  const auto silent = beat({1});
+  ASSERT_TRUE(silent.has_value()) << "rank 2 never heard rank 1";
+  EXPECT_EQ(silent->rank, 1);
+}
+
+TEST(DatagramAddress, SuitsTheSocket) {
+  const auto text = [](std::string_view address, int family) {
+    const auto found = datagram_address(address, family);
+    return found ? found->text() : found.error().message;
+  };
+  EXPECT_EQ(text("10.0.0.1:5000", AF_INET), "10.0.0.1:5000");
+  EXPECT_EQ(text("[::ffff:10.0.0.1]:5000", AF_INET), "10.0.0.1:5000");
+  EXPECT_EQ(text("10.0.0.1:5000", AF_INET6), "[::ffff:10.0.0.1]:5000");
+  EXPECT_EQ(text("[::ffff:10.0.0.1]:5000", AF_INET6), "[::ffff:10.0.0.1]:5000");
+  EXPECT_EQ(text("[2001:db8::1]:5000", AF_INET6), "[2001:db8::1]:5000");
+  EXPECT_EQ(text("[2001:db8::1]:5000", AF_INET), "this host has sockets of IPv4 alone");
+  EXPECT_EQ(text("[fe80::1]:5000", AF_INET6),
+            "a link-local address needs the name of a network device beside it");
+  EXPECT_EQ(text("h0:5000", AF_INET6), "it is no address of IPv4 or IPv6");
+  EXPECT_EQ(text("5000", AF_INET6), "'5000' is not host:port");
 }
 
 TEST_F(LinkWatchTest, ASilenceOfTwoSecondsIsSurvived) {

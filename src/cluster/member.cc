@@ -16,6 +16,23 @@ bool is_printable(std::string_view text) {
   return std::ranges::none_of(text, [](unsigned char c) { return c < 32 || c == 127; });
 }
 
+// Returns the parts of `terms` that `others` has not; "; " stands between parts.
+std::string parts_without(std::string_view terms, std::string_view others) {
+  constexpr std::string_view kBetween = "; ";
+  const auto enclosed = [&](std::string_view text) {
+    return fmt::format("{}{}{}", kBetween, text, kBetween);
+  };
+  const std::string all = enclosed(others);
+  std::string parts;
+  while (!terms.empty()) {
+    const std::string_view part = terms.substr(0, terms.find(kBetween));
+    terms.remove_prefix(std::min(part.size() + kBetween.size(), terms.size()));
+    if (all.find(enclosed(part)) == std::string::npos)
+      parts += fmt::format("{}{}", parts.empty() ? "" : kBetween, part);
+  }
+  return parts;
+}
+
 }  // namespace
 
 std::string name_of(const Identity& identity) {
@@ -105,11 +122,13 @@ std::optional<Error> disagreement(const Identity& own, const Identity& other) {
 
 Error other_terms(const Identity& member, std::string_view theirs, const Identity& other,
                   std::string_view its) {
-  return error(ErrorCode::lost_rank, "the ranks' messages differ in size: {} has {}, {} has {}",
-               name_of(member), theirs, name_of(other), its)
+  return error(ErrorCode::lost_rank, "the ranks' messages would differ: {} has {}, {} has {}",
+               name_of(member), parts_without(theirs, its), name_of(other),
+               parts_without(its, theirs))
       .with_fix(
-          "give all ranks the same --max-running-requests, --chunked-prefill-size and "
-          "--max-prefill-tokens; what is not given follows from a rank's memory");
+          "give all ranks the same numbers for --max-running-requests, --chunked-prefill-size, "
+          "--max-prefill-tokens and --ep-num-redundant-experts; what is not given, or is auto, "
+          "follows from each rank's memory");
 }
 
 // A rank that does not hear the coordinator marks it as absent, and is in no epoch then.

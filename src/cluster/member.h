@@ -24,6 +24,7 @@ inline constexpr uint32_t kMaxEpoch = uint32_t{1} << 30;
 // A rank that joins is refused if its epoch is further than this beyond the coordinator's, or if it
 // is within this of kMaxEpoch.
 inline constexpr uint32_t kMaxEpochLead = uint32_t{1} << 20;
+inline constexpr int kMaxReplicas = 1 << 20;  // limit of Beat::max_replicas
 
 // The facts that a rank publishes when it joins.
 struct Identity {
@@ -73,6 +74,10 @@ struct Beat {
   // loaded and would meet the others at once; empty before.
   std::string terms;
   bool leaves = false;  // it drains, and ends when it has done so
+  // With --ep-num-redundant-experts auto: for how many replicas of experts in each layer the rank
+  // has memory. -1: not known.
+  int max_replicas = -1;
+  RankSet unheard;  // ranks whose datagrams came before and come no longer (cluster/link_watch.h)
 
   bool ready() const { return !terms.empty(); }
   bool same_progress(const Beat& other) const {
@@ -104,8 +109,12 @@ struct ClusterView {
   std::vector<Member> members;  // indexed by rank
   int lost = -1;                // the last rank that was lost and is not back; -1 if none
   std::string why;  // the last loss, "rank 2 (h2) is silent for 3.0 s"; kept when the rank is back
-  int tolerate_ranks = 0;  // so many ranks may be missing in an epoch that serves
-  bool began = false;  // all ranks were ready once, so that some may be missing (--tolerate-ranks)
+  int tolerate_ranks = 0;  // number of ranks that may be missing in an epoch that serves
+  // All ranks were ready once, or enough of them for long, so that some may be missing
+  // (--tolerate-ranks).
+  bool began = false;
+  // The replicas of experts in each layer of each rank on which the ranks have agreed; -1: on none.
+  int replicas = -1;
 
   // True if epoch > 0, is not over, and every rank is in.
   bool whole() const { return serves() && present().size() == std::ssize(members); }

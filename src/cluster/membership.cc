@@ -22,13 +22,15 @@ Membership::Membership(Identity self, const LivenessLimits& limits, TimePoint no
     : own_(self.rank),
       tolerate_ranks_(start.tolerate_ranks),
       limits_(limits),
-      gather_until_(now + limits.gather),
+      started_(now),
+      begin_after_(start.begin_after),
       slots_(static_cast<size_t>(self.num_ranks)),
       why_lost_(slots_.size()) {
   HOCKET_CHECK(own_ >= 0 && own_ < num_ranks());
   HOCKET_CHECK(tolerate_ranks_ >= 0 && (tolerate_ranks_ == 0 || tolerate_ranks_ < num_ranks()));
   view_.epoch = start.last_epoch;
   view_.began = start.began;
+  view_.replicas = start.replicas;
   view_.coordinator = own_;
   view_.members.resize(slots_.size());
   for (int rank = 0; rank < num_ranks(); ++rank) member(rank).identity.rank = rank;
@@ -75,11 +77,15 @@ Result<void> Membership::join(const JoinMessage& join, TimePoint now) {
     if (m.presence == Presence::member) lose(identity.rank, "was started anew");
     m.presence = Presence::absent;
   }
-  if (!same_process) s = {};
+  if (!same_process) {
+    if (!m.identity.boot_id.empty()) forget_unheard(identity.rank);
+    s = {};
+  }
   if (m.presence == Presence::member && !join.resumes)
     lose(identity.rank, fmt::format("had lost rank {}", own_));
   last_epoch_ = std::max(last_epoch_, join.last_epoch);
   if (join.began) note_began();
+  if (view_.replicas < 0) view_.replicas = join.replicas;
   s.connected = true;
   s.cut_at = TimePoint::max();
   s.last_heard = s.last_moved = now;
@@ -104,6 +110,7 @@ Result<void> Membership::beat(int rank, const Beat& beat, TimePoint now) {
   if (std::exchange(member(rank).leaves, beat.leaves) != beat.leaves) ++version_;
   let_in(rank, now);
   note_begin();
+  settle_replicas(now);
   return {};
 }
 
@@ -123,28 +130,6 @@ void Membership::leave(int rank, std::string_view why) {
   if (member(rank).presence == Presence::member) lose(rank, fmt::format("leaves: {}", why));
   if (member(rank).presence != Presence::absent) ++version_;
   member(rank).presence = Presence::absent;
-}
-
-void Membership::report(const Report& report, TimePoint now) {
-  if (report.epoch != view_.epoch || view_.epoch == 0) return;  // all ranks know already
-  const std::string& by = name_of(member(report.by).identity);
-  if (report.rank < 0) {
-    next_epoch();
-    view_.why = with_reasons(fmt::format("{} gave up the step: {}", by, report.why));
-    log::warning("cluster: epoch={} {}", view_.epoch, view_.why);
-    return;
-  }
-  if (report.rank >= num_ranks() || member(report.rank).presence != Presence::member) return;
-  const Slot& reporter = slot(report.by);
-  const bool is_new = member(report.by).presence == Presence::member &&
-                      reporter.in_after > slot(report.rank).in_after &&
-                      since(reporter.in_since, now) < limits_.good_after;
-  pause(is_new ? report.by : report.rank, now);
-  if (is_new)
-    lose(report.by, fmt::format("misses {}, which was in before it: {}",
-                                name_of(member(report.rank).identity), report.why));
-  else
-    lose(report.rank, fmt::format("is missed by {}: {}", by, report.why));
 }
 
 Duration Membership::silence(const Slot& s, TimePoint now) const {
@@ -209,6 +194,8 @@ void Membership::tick(TimePoint now) {
   for (int rank = 0; rank < num_ranks(); ++rank)
     if (rank != own_) judge_silence(rank, now);
   judge_stuck(now);
+  begin_without_missing(now);
+  settle_replicas(now);
   for (int rank = 0; rank < num_ranks(); ++rank) {
     warn(rank, now);
     let_in(rank, now);
@@ -220,7 +207,7 @@ TimePoint Membership::next_deadline() const {
   const auto consider = [&](TimePoint then, Duration patience) {
     if (then != TimePoint::max()) next = std::min(next, then + patience);
   };
-  if (view_.tolerate_ranks != tolerate_ranks_) next = gather_until_;
+  if (view_.tolerate_ranks != tolerate_ranks_) next = started_ + limits_.gather;
   for (size_t i = 0; i < slots_.size(); ++i) {
     const Slot& s = slots_[i];
     const Presence presence = view_.members[i].presence;
@@ -298,7 +285,7 @@ void Membership::pause(int rank, TimePoint now) {
   Slot& s = slot(rank);
   const bool good = since(s.in_since, now) >= limits_.good_after;
   s.pause = good || s.pause == Duration::zero() ? limits_.pause
-                                                : std::min(s.pause * 2, limits_.pause_max);
+                                                : std::min(s.pause * 2, limits_.max_pause);
   s.pause_until = now + s.pause;
   log::warning("cluster: {} is taken back in {:g} s at the earliest",
                name_of(member(rank).identity), to_seconds(s.pause));
@@ -324,6 +311,7 @@ void Membership::let_in(int rank, TimePoint now) {
   const bool ready = m.presence == Presence::connected && s.connected && now >= s.pause_until &&
                      s.beat.state == EngineState::closed && !loads;
   if (!ready || why_out(m.identity, s.beat)) return;
+  if (stays_apart(rank, now)) return;
   m.presence = Presence::member;
   why_lost_[static_cast<size_t>(rank)].clear();
   s.in_since = now;
@@ -331,52 +319,18 @@ void Membership::let_in(int rank, TimePoint now) {
   ++version_;
   const bool all = std::ranges::all_of(
       view_.members, [](const Member& other) { return other.presence == Presence::member; });
-  if (view_.epoch == 0 && last_epoch_ == 0 && !all) return;
+  // The service may have begun though no epoch is known: a coordinator began without some ranks
+  // and lost the seat before etcd took its epoch.
+  if (view_.epoch == 0 && last_epoch_ == 0 && !all && !view_.began) return;
   next_epoch();
   if (view_.lost == rank) view_.lost = first_missing();
   if (std::string others = with_reasons(""); !others.empty()) view_.why = std::move(others);
   if (all) {
-    log::info("cluster: whole epoch={} ranks={}", view_.epoch, num_ranks());
+    log::info("cluster: all {} ranks are in epoch {}", num_ranks(), view_.epoch);
   } else {
     log::info("cluster: back epoch={} {}", view_.epoch, name_of(m.identity));
     if (view_.serves()) log_members();
   }
-}
-
-// Ranks that load are in from the start of a service, but not in one that others have begun.
-void Membership::note_began() {
-  if (view_.began) return;
-  view_.began = true;
-  ++version_;
-  if (tolerate_ranks_ == 0) return;
-  bool any = false;
-  for (int rank = 0; rank < num_ranks(); ++rank) {
-    if (member(rank).presence != Presence::member || slot(rank).beat.ready()) continue;
-    member(rank).presence = Presence::connected;
-    any = true;
-  }
-  if (any && view_.epoch > 0) next_epoch();
-}
-
-// Ranks may be missing only after all were ready once, so the start waits for all.
-void Membership::note_begin() {
-  if (tolerate_ranks_ == 0 || view_.began || !view_.whole()) return;
-  view_.began = std::ranges::all_of(slots_, [](const Slot& s) { return s.beat.ready(); });
-  if (view_.began) ++version_;
-}
-
-// Lets ranks be missing once the coordinator has waited long enough for all of them. The epoch
-// stays the same, because no rank has entered it yet, or it serves already.
-void Membership::end_gathering(TimePoint now) {
-  if (view_.tolerate_ranks == tolerate_ranks_ || now < gather_until_) return;
-  view_.tolerate_ranks = tolerate_ranks_;
-  ++version_;
-  if (view_.serves() && !view_.whole()) log_members();
-}
-
-void Membership::log_members() const {
-  log::warning("cluster: serving epoch={} with {} of {} ranks ({})", view_.epoch,
-               view_.present().size(), num_ranks(), view_.present().text());
 }
 
 }  // namespace hocket

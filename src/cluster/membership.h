@@ -7,7 +7,8 @@
 //     its connection ends, and no new one joins within 0.3 s ........  lost (its process died)
 //     another rank reports that the data plane waits in vain for it .  lost, or the reporter if it
 //                                                                      has just come in
-//   A lost rank is taken back when it is connected, agrees, and has no step open.
+//   A lost rank is taken back when it is connected, agrees, has no step open, and it and the
+//   members hear each other.
 //
 // Every loss and every return starts a new epoch; a step belongs to one epoch and is given up with
 // it.
@@ -19,11 +20,18 @@
 //   of the ranks that compute, only those furthest behind are lost.
 // - A rank that was lost though it is connected (stuck, or reported) may fail again soon: it waits
 //   1 s before it is taken back, and twice as long each time, up to 32 s.
+// - A link that was cut ends every epoch with both of its ranks, after a pause of the service. So
+//   the one that is out stays out while either says that it hears the other no longer
+//   (Beat::unheard), for at most 10 minutes, and twice as long each time, up to a day. A link that
+//   was never heard (a firewall) keeps nobody out.
+// - A rank that hears nobody misses one member after the other. So of two ranks whose link is cut
+//   the one with more cut links is lost.
 // - A rank is taken back only without an open step, because its engine may still be inside a step
 //   of the epoch that ended; engines leave such a step by the abort flag.
 //
 // With Start::tolerate_ranks the ranks that are left serve in the next epoch, if enough are left,
-// once all were ready. Then a rank is taken (back) when it has loaded, since the others serve
+// once all were ready, or enough were for Start::begin_after: then they begin without those that
+// have not come. From then on a rank is taken (back) when it has loaded, since the others serve
 // meanwhile, and only if its terms are theirs: it is refused before it could disturb them. A
 // coordinator that takes over a running service first waits LivenessLimits::gather for all, so that
 // no rank is left out that is only dialling. Thread: the control plane's. Time is passed in.
@@ -45,9 +53,12 @@ struct LivenessLimits {
   Duration reconnect = std::chrono::milliseconds(300);  // after a connection ended
   // Before a connected rank that was lost is in again; doubles.
   Duration pause = std::chrono::seconds(1);
-  Duration pause_max = std::chrono::seconds(32);
+  Duration max_pause = std::chrono::seconds(32);
   Duration good_after = std::chrono::seconds(60);  // a member for this long has its pause reset
   Duration gather = std::chrono::seconds(1);       // for all ranks, before some may be missing
+  // Before a rank that is kept out by a cut link is in again nevertheless; doubles.
+  Duration apart = std::chrono::minutes(10);
+  Duration max_apart = std::chrono::hours(24);
 };
 
 class Membership {
@@ -56,6 +67,8 @@ class Membership {
     uint32_t last_epoch = 0;  // epochs count on from it
     int tolerate_ranks = 0;   // ranks that may be missing in an epoch that serves
     bool began = false;       // as ClusterView::began
+    int replicas = -1;        // as ClusterView::replicas
+    Duration begin_after = std::chrono::seconds(60);
   };
   // `self` is the coordinator.
   Membership(Identity self, const LivenessLimits& limits, TimePoint now, const Start& start);
@@ -74,8 +87,9 @@ class Membership {
   // Records that `rank` said that it leaves.
   void leave(int rank, std::string_view why);
   // Rank `by` waited in vain for `rank`; -1 if it gives up the step and no rank is missing. A
-  // report of another epoch is ignored. The link between two ranks may fail at either: if `by` came
-  // in an epoch later than `rank`, and not long ago (LivenessLimits::good_after), `by` is lost.
+  // report of another epoch, or by a rank that is no member, is ignored. The link between two ranks
+  // may fail at either: the one with more cut links is lost. If both have the same number, `by` is
+  // if it came in an epoch later than `rank`, and not long ago (LivenessLimits::good_after).
   struct Report {
     int by = 0, rank = -1;
     uint32_t epoch = 0;
@@ -104,6 +118,9 @@ class Membership {
     TimePoint in_since{}, pause_until{};
     uint32_t in_after = 0;  // the last epoch without it
     Duration pause{};
+    std::optional<TimePoint> apart_since;  // it is kept out by a link; nullopt: it is not
+    Duration apart_limit{};                // the longest time for that, the last time
+    bool is_apart_logged = false;
   };
   Member& member(int rank) { return view_.members[static_cast<size_t>(rank)]; }
   const Member& member(int rank) const { return view_.members[static_cast<size_t>(rank)]; }
@@ -118,6 +135,12 @@ class Membership {
   void lose(int rank, const std::string& why);
   void pause(int rank, TimePoint now);
   void let_in(int rank, TimePoint now);
+  // Returns the members that do not hear `rank`, or that `rank` does not hear.
+  RankSet cut_links(int rank) const;
+  // Returns true while a cut link to a member keeps `rank` out.
+  bool stays_apart(int rank, TimePoint now);
+  // The process of `rank` is another, so nobody has missed its datagrams yet.
+  void forget_unheard(int rank);
   // Returns why the terms of a rank that is no member keep it out; nullopt if they do not.
   std::optional<Error> why_out(const Identity& identity, const Beat& beat) const;
   Result<void> check_epoch(const JoinMessage& join) const;
@@ -125,8 +148,13 @@ class Membership {
   void note_began();
   // Notes that the service has begun, and that ranks had time to join a new coordinator.
   void note_begin();
+  void begin_without_missing(TimePoint now);
+  // Settles on the replicas for which every rank has memory, once all have said it, or enough.
+  void settle_replicas(TimePoint now);
   void end_gathering(TimePoint now);
   void log_members() const;
+  // Sets why the service has not begun; empty if there is no such reason any more.
+  void set_begin_why(std::string why);
   void next_epoch();
   int first_missing() const;  // -1 if none is missing
   // Returns `why`, followed by why the other ranks are missing that are.
@@ -136,7 +164,10 @@ class Membership {
   const int tolerate_ranks_;
   uint32_t last_epoch_ = 0;  // the last one that any rank knows
   LivenessLimits limits_;
-  TimePoint gather_until_;
+  const TimePoint started_;
+  const Duration begin_after_;
+  std::optional<TimePoint> enough_since_;  // enough ranks are ready to begin; nullopt: not enough
+  std::string begin_why_;                  // the last one of set_begin_why()
   std::vector<Slot> slots_;
   std::vector<std::string> why_lost_;  // by rank, until it is in again; empty: never lost
   ClusterView view_;

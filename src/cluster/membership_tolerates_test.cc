@@ -9,7 +9,10 @@ namespace {
 class ToleratesTest : public MembershipTest {
  protected:
   explicit ToleratesTest(uint32_t last_epoch = 0, bool began = false)
-      : MembershipTest({.last_epoch = last_epoch, .tolerate_ranks = 1, .began = began}) {}
+      : MembershipTest({.last_epoch = last_epoch,
+                        .tolerate_ranks = 1,
+                        .began = began,
+                        .begin_after = std::chrono::seconds(20)}) {}
   Result<void> join_ready(int rank, int64_t ms, bool ready, const std::string& boot = "first") {
     return members_.join({.identity = identity(rank, boot), .beat = {.terms = ready ? "t" : ""}},
                          at(ms));
@@ -66,10 +69,128 @@ TEST_F(ToleratesTest, WhoComesBackLoadsFirst) {
   EXPECT_TRUE(members_.view().whole());
 }
 
+// Rank 3 does not come, and then does.
+TEST_F(ToleratesTest, EnoughRanksThatAreReadyForLongBeginWithoutTheOthers) {
+  EXPECT_TRUE(join(1, 10));
+  EXPECT_TRUE(join(2, 20));
+  live(20, 30'000);
+  EXPECT_EQ(members_.view().epoch, 0u) << "they load";
+  for (Beat& beat : beats_) beat.terms = "t";
+  live(30'000, 49'990);
+  EXPECT_FALSE(members_.view().serves());
+  EXPECT_EQ(missing(members_.view()),
+            "rank 3 is not there: 3 ranks are ready, and begin without the others after 20 s");
+  live(49'990, 50'500);
+  EXPECT_TRUE(members_.view().began);
+  EXPECT_EQ(members_.view().epoch, 1u);
+  EXPECT_TRUE(members_.view().serves());
+  EXPECT_EQ(members_.view().present().text(), "0,1,2");
+  EXPECT_EQ(missing(members_.view()),
+            "rank 3 is not there: 3 ranks had been ready for 20 s, and began without the others");
+  EXPECT_TRUE(join_ready(3, 50'600, false));
+  live(50'600, 52'000, 3);
+  EXPECT_EQ(members_.view().present().text(), "0,1,2") << "it loads while the others serve";
+  members_.beat(3, {.terms = "t"}, at(52'100));
+  EXPECT_TRUE(members_.view().whole());
+  EXPECT_EQ(members_.view().epoch, 2u);
+}
+
+// The time counts anew whenever too few are ready.
+TEST_F(ToleratesTest, RanksThatComeAndGoDoNotBegin) {
+  EXPECT_TRUE(join(1, 10));
+  EXPECT_TRUE(join(2, 20));
+  for (Beat& beat : beats_) beat.terms = "t";
+  live(20, 19'000);
+  end_of(2, 19'000);
+  EXPECT_TRUE(join_ready(2, 19'400, true, "second"));
+  live(19'400, 39'000);
+  EXPECT_FALSE(members_.view().began);
+  EXPECT_FALSE(members_.view().serves());
+  live(39'000, 40'000);
+  EXPECT_TRUE(members_.view().serves());
+}
+
+// One that is there but loads is not waited for either: it is taken in when it has loaded.
+TEST_F(ToleratesTest, OneThatLoadsForLongIsTakenInLater) {
+  all_join(0);
+  for (Beat& beat : beats_) beat.terms = "t";
+  beats_[3].terms.clear();
+  live(0, 20'000);
+  EXPECT_EQ(members_.view().epoch, 1u);
+  EXPECT_FALSE(members_.view().began);
+  live(20'000, 20'500);
+  EXPECT_TRUE(members_.view().serves());
+  EXPECT_EQ(members_.view().present().text(), "0,1,2");
+  EXPECT_EQ(presence(3), Presence::connected);
+  EXPECT_EQ(members_.view().epoch, 2u);
+  beats_[3].terms = "t";
+  live(20'500, 20'750);
+  EXPECT_TRUE(members_.view().whole());
+}
+
+class ToleratesTwoTest : public MembershipTest {
+ protected:
+  ToleratesTwoTest()
+      : MembershipTest({.tolerate_ranks = 2, .begin_after = std::chrono::seconds(20)}) {}
+};
+
+TEST_F(ToleratesTwoTest, TheReasonOfTheWaitCountsTheRanksThatAreReady) {
+  for (Beat& beat : beats_) beat.terms = "t";
+  EXPECT_TRUE(join(1, 10));
+  live(10, 1000);
+  EXPECT_THAT(members_.view().why, testing::StartsWith("2 ranks are ready, and begin without"));
+  EXPECT_TRUE(join(2, 1000));
+  uint64_t version = members_.version();
+  live(1000, 2000);
+  EXPECT_THAT(members_.view().why, testing::StartsWith("3 ranks are ready, and begin without"));
+  EXPECT_GT(members_.version(), version) << "the view is sent";
+  members_.leave(1, "x");
+  members_.leave(2, "y");
+  version = members_.version();
+  live(2000, 3000);
+  EXPECT_EQ(members_.view().why, "") << "rank 0 alone is ready";
+  EXPECT_GT(members_.version(), version);
+}
+
+TEST_F(MembershipTest, WithoutToleranceTheStartWaitsForAll) {
+  EXPECT_TRUE(join(1, 10));
+  EXPECT_TRUE(join(2, 20));
+  for (Beat& beat : beats_) beat.terms = "t";
+  live(20, 200'000);
+  EXPECT_EQ(members_.view().epoch, 0u);
+}
+
 class TakesOverTest : public ToleratesTest {
  protected:
   TakesOverTest() : ToleratesTest(7, true) {}
 };
+
+// It had begun without rank 3, but etcd took no epoch of its.
+class TakesOverBeforeTheFirstEpochTest : public ToleratesTest {
+ protected:
+  TakesOverBeforeTheFirstEpochTest() : ToleratesTest(0, true) {}
+};
+
+TEST_F(TakesOverBeforeTheFirstEpochTest, EnoughRanksServe) {
+  EXPECT_TRUE(join_ready(1, 10, true));
+  EXPECT_TRUE(join_ready(2, 20, true));
+  members_.beat(0, {.terms = "t"}, at(30));
+  members_.tick(at(1000));
+  EXPECT_TRUE(members_.view().serves());
+  EXPECT_EQ(members_.view().present().text(), "0,1,2");
+}
+
+// The rank that tells of the begin loads, and is not let in itself.
+TEST_F(ToleratesTest, EnoughRanksServeOnTheWordOfOneThatLoads) {
+  EXPECT_TRUE(join_ready(1, 10, true));
+  EXPECT_TRUE(join_ready(2, 20, true));
+  members_.beat(0, {.terms = "t"}, at(30));
+  EXPECT_EQ(members_.view().epoch, 0u);
+  EXPECT_TRUE(members_.join({.identity = identity(3), .began = true, .beat = {}}, at(40)));
+  members_.tick(at(1000));
+  EXPECT_TRUE(members_.view().serves());
+  EXPECT_EQ(members_.view().present().text(), "0,1,2");
+}
 
 // A new coordinator knows of no rank at first; all dial it within a moment.
 TEST_F(TakesOverTest, ACoordinatorGathersTheRanks) {
@@ -96,6 +217,14 @@ TEST_F(ToleratesTest, OneThatWasInTheServiceSaysThatItBegan) {
   EXPECT_TRUE(members_.view().serves()) << "rank 0 alone was started anew";
 }
 
+TEST(OtherTerms, NamesTheNumbersThatDiffer) {
+  const Error why = other_terms({.rank = 0}, "64 rows; 20 places; 4 orders", {.rank = 1},
+                                "64 rows; 120 places; 4 orders");
+  EXPECT_EQ(why.message,
+            "the ranks' messages would differ: rank 0 has 20 places, rank 1 has 120 places");
+  EXPECT_NE(why.fix.find("--ep-num-redundant-experts"), std::string::npos);
+}
+
 // One that was started with other flags is refused before it disturbs the others.
 TEST_F(ToleratesTest, WhoComesBackWithOtherTermsIsRefused) {
   begin(2000);
@@ -104,7 +233,7 @@ TEST_F(ToleratesTest, WhoComesBackWithOtherTermsIsRefused) {
   const auto taken = members_.beat(3, {.terms = "other"}, at(2500));
   EXPECT_EQ(taken.error().code, ErrorCode::lost_rank);
   EXPECT_EQ(taken.error().message,
-            "the ranks' messages differ in size: rank 0 (h0) has t, rank 3 (h3) has other");
+            "the ranks' messages would differ: rank 0 (h0) has t, rank 3 (h3) has other");
   members_.tick(at(2500));
   EXPECT_EQ(members_.view().epoch, 2u);
   EXPECT_EQ(presence(3), Presence::connected);
@@ -164,6 +293,19 @@ TEST_F(ToleratesTest, RanksThatLeaveDoNotCountAsStaying) {
   members_.leave(3, "it has drained");
   EXPECT_TRUE(join_ready(3, 2600, true, "second"));
   EXPECT_EQ(members_.view().staying().text(), "0,1,2,3") << "its next process stays";
+}
+
+TEST_F(ToleratesTest, NoRankLeavesWhileNoEpochServes) {
+  begin(2000);
+  ClusterView view = members_.view();
+  RankSet leaving;
+  leaving.add(3);
+  ASSERT_TRUE(may_leave(view, leaving, Coordinators::rank_0));
+  view.over = true;  // etcd has not taken the next one
+  const auto allowed = may_leave(view, leaving, Coordinators::rank_0);
+  ASSERT_FALSE(allowed);
+  EXPECT_EQ(allowed.error().message,
+            "the ranks do not serve now: epoch 1 is over, and etcd has not taken the next one yet");
 }
 
 }  // namespace

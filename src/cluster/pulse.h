@@ -1,6 +1,6 @@
 // Holds the state that the heartbeat sends: the progress of the thread that computes (a few relaxed
-// stores), the terms on which this rank would join an epoch, and whether it leaves. The last two
-// are set once.
+// stores), the terms on which this rank would join an epoch, whether it leaves, and the ranks that
+// it does not hear.
 //
 //   begin(step, expected)   a step is open: from here on, standing still is suspicious
 //   reached(stage)          the step moves
@@ -52,6 +52,16 @@ class Pulse {
     terms_ = terms;
   }
 
+  // Says for how many replicas of experts in each layer this rank has memory (Beat::max_replicas).
+  // Thread: any.
+  void has_memory_for(int replicas) { max_replicas_.store(replicas, std::memory_order_relaxed); }
+
+  // Says which ranks this one hears no longer (Beat::unheard). Thread: the control plane's.
+  void does_not_hear(const RankSet& ranks) {
+    MutexLock lock(mutex_);
+    unheard_ = ranks;
+  }
+
   // Says that this rank drains and then ends. Thread: any.
   void leave() { leaves_.store(true, std::memory_order_relaxed); }
 
@@ -65,7 +75,9 @@ class Pulse {
             .loaded = loaded_.load(kRelaxed),
             .to_load = to_load_.load(kRelaxed),
             .terms = terms_,
-            .leaves = leaves_.load(kRelaxed)};
+            .leaves = leaves_.load(kRelaxed),
+            .max_replicas = max_replicas_.load(kRelaxed),
+            .unheard = unheard_};
   }
 
  private:
@@ -74,8 +86,10 @@ class Pulse {
   std::atomic<EngineState> state_{EngineState::closed};
   std::atomic<uint64_t> loaded_{0}, to_load_{0};
   std::atomic<bool> leaves_{false};
+  std::atomic<int> max_replicas_{-1};
   mutable Mutex mutex_;
   std::string terms_ HOCKET_GUARDED_BY(mutex_);
+  RankSet unheard_ HOCKET_GUARDED_BY(mutex_);
 };
 
 }  // namespace hocket

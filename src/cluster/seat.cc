@@ -85,6 +85,7 @@ Seat::State Seat::state() const {
   const bool mine = has_seat() && clock_.now() < until_;
   return {.known = watching_,
           .holder = holder_,
+          .holder_term = holder_term_,
           .mine = mine,
           .until = until_,
           .term = term_,
@@ -95,7 +96,7 @@ Seat::State Seat::state() const {
 }
 
 void Seat::tick() {
-  if (rests()) return;
+  if (backs_off()) return;
   if (auto done = work(); !done) {
     const Error& why = done.error();
     if (why.code == ErrorCode::not_found) lose_lease();
@@ -119,7 +120,7 @@ Result<void> Seat::work() {
   if (!is_rank_) HOCKET_TRY_VOID(take_rank());
   if (!watching_) HOCKET_TRY_VOID(look());
   HOCKET_TRY_VOID(follow());
-  if (holder_ && !gone_.empty() && holder_->boot_id == gone_) HOCKET_TRY_VOID(empty_seat());
+  if (holder_ && holder_term_ == gone_term_) HOCKET_TRY_VOID(empty_seat());
   if (wanted_address_ && !holder_) HOCKET_TRY_VOID(take());
   if (is_self() && holder_term_ != term_) HOCKET_TRY_VOID(begin_term());
   if (has_seat() && wanted_address_ != holder_->address) HOCKET_TRY_VOID(empty_seat());
@@ -155,8 +156,8 @@ Result<void> Seat::take_rank() {
   if (process == self.boot_id) {  // by a lease that is over, or a try that had no answer
     swap.create_revision = entry.create_revision;
     HOCKET_TRY(is_rank_, etcd_.swap(swap));
-  } else if (told_of_ != process) {
-    told_of_ = process;
+  } else if (logged_holder_ != process) {
+    logged_holder_ = process;
     log::info(
         "cluster: etcd has process {} as rank {}; this one, {}, coordinates only once that entry "
         "has ended, {:g} s after its process at the latest",
@@ -299,7 +300,7 @@ Result<void> Seat::take_epoch() {
 }
 
 TimePoint Seat::next_deadline() const {
-  if (rests()) return retry_at_;
+  if (backs_off()) return retry_at_;
   if (lease_.id == 0 || !watching_) return clock_.now();
   return std::min(renew_at_, until_);
 }

@@ -55,6 +55,7 @@ class Seat {
   struct State {
     bool known = false;                // the key was read, and is watched
     std::optional<SeatHolder> holder;  // nullopt: nobody has the seat
+    int64_t holder_term = 0;           // the holder's
     bool mine = false;
     TimePoint until{};   // while mine: this rank may act so long
     int64_t term = 0;    // while mine
@@ -74,15 +75,16 @@ class Seat {
   // `ranks` is for people: "0,2".
   void want_epoch(uint32_t epoch, std::string ranks);
 
-  // The process with this boot id has ended: the seat is taken from it, if it has it. If it has not
-  // ended it finds the seat gone, and takes no epoch.
-  void end_term_of(std::string boot_id) { gone_ = std::move(boot_id); }
+  // The process that has the seat in this term has ended: the seat is taken from it. If it has not
+  // ended it finds the seat gone, and takes no epoch in this term. If it takes the seat again, that
+  // is another term, which this call does not end.
+  void end_term(int64_t term) { gone_term_ = term; }
 
   // Does what is due.
   void tick();
   TimePoint next_deadline() const;
   // True after an error, until the next try: tick() does nothing, and reads no watch.
-  bool rests() const { return clock_.now() < retry_at_; }
+  bool backs_off() const { return clock_.now() < retry_at_; }
   // Gives back the lease, and with it the seat.
   void resign();
 
@@ -113,19 +115,20 @@ class Seat {
   const Options options_;
   const std::string prefix_, agreed_;
   EtcdLease lease_;
-  bool is_rank_ = false;  // the entry of this rank names this process
-  std::string told_of_;   // the other process of this rank that the log has named
-  TimePoint until_{};     // this rank may act in its term so long
+  bool is_rank_ = false;       // the entry of this rank names this process
+  std::string logged_holder_;  // the other process of this rank that the log has named
+  TimePoint until_{};          // this rank may act in its term so long
   TimePoint renew_at_{}, retry_at_{}, looked_at_{};
   bool watching_ = false;
   std::optional<SeatHolder> holder_;
   int64_t holder_term_ = 0;
-  int64_t seen_ = 0;  // the seat is known as of this revision
-  int64_t term_ = 0;  // the last term that this rank took
+  int64_t seen_ = 0;       // the seat is known as of this revision
+  int64_t term_ = 0;       // the last term that this rank took
+  int64_t gone_term_ = 0;  // the last term whose process has ended; 0: none
   uint32_t floor_ = 0, taken_ = 0;
   std::optional<HostPort> wanted_address_;
   uint32_t wanted_epoch_ = 0;
-  std::string wanted_ranks_, gone_, problem_;
+  std::string wanted_ranks_, problem_;
 };
 
 }  // namespace hocket

@@ -226,15 +226,15 @@ TEST_F(SeatTest, AWatchThatAlwaysBreaksIsNotBegunInALoop) {
 TEST_F(SeatTest, RestsAfterAnErrorUntilTheNextTry) {
   Rank& a = add(0);
   a.tick();
-  EXPECT_FALSE(a.seat.rests());
+  EXPECT_FALSE(a.seat.backs_off());
   a.client.is_cut = true;
   EXPECT_NE(a.tick().problem, "");
-  EXPECT_TRUE(a.seat.rests());
+  EXPECT_TRUE(a.seat.backs_off());
   EXPECT_EQ(a.seat.next_deadline(), clock_.now() + milliseconds(250));
   a.client.is_cut = false;
   EXPECT_NE(a.tick().problem, "");
   pass(milliseconds(250));
-  EXPECT_FALSE(a.seat.rests());
+  EXPECT_FALSE(a.seat.backs_off());
   EXPECT_EQ(a.tick().problem, "");
 }
 
@@ -296,12 +296,10 @@ TEST_F(SeatTest, WhoNoLongerWantsItGivesItBack) {
 
 TEST_F(SeatTest, WhoseProcessHasEndedLosesTheSeatAtOnce) {
   Rank &a = add(0), &b = add(1);
-  a.run();
-  a.tick();
-  b.run();
-  b.seat.end_term_of("boot7");
-  EXPECT_EQ(b.tick().holder->rank, 0) << "another process was meant";
-  b.seat.end_term_of("boot0");
+  a.run(), a.tick(), b.run();
+  b.seat.end_term(b.tick().holder_term + 1);
+  EXPECT_EQ(b.tick().holder->rank, 0) << "another term was meant";
+  b.seat.end_term(b.tick().holder_term);
   EXPECT_TRUE(b.tick().mine);
   // It has not ended: it learns who has the seat.
   a.seat.want_epoch(1, "0");
@@ -309,6 +307,11 @@ TEST_F(SeatTest, WhoseProcessHasEndedLosesTheSeatAtOnce) {
   EXPECT_FALSE(state.mine);
   EXPECT_EQ(state.holder->rank, 1);
   EXPECT_FALSE(etcd_.find(kEpoch));
+  b.seat.want(std::nullopt);
+  b.tick();
+  EXPECT_TRUE(a.tick().mine);
+  EXPECT_TRUE(b.tick().holder) << "its next term is its own";
+  EXPECT_TRUE(a.tick().mine);
 }
 
 TEST_F(SeatTest, ATermThatFollowedStays) {
@@ -316,11 +319,11 @@ TEST_F(SeatTest, ATermThatFollowedStays) {
   a.run();
   a.tick(), b.tick();
   b.client.hides_changes = true;
+  b.seat.end_term(b.tick().holder_term);
   a.seat.resign();
   c.run();
   EXPECT_TRUE(c.tick().mine);
-  b.seat.end_term_of("boot0");  // its term is over already
-  EXPECT_EQ(b.tick().holder->rank, 2);
+  EXPECT_EQ(b.tick().holder->rank, 2) << "the term that b would end is over already";
   EXPECT_TRUE(c.tick().mine);
 }
 
@@ -373,7 +376,7 @@ TEST_F(SeatTest, NoEpochIsTakenTwice) {
           etcd.compact();
           break;
         case 5:
-          rank.seat.end_term_of(fmt::format("boot{}", random() % 3));
+          rank.seat.end_term(rank.seat.state().holder_term);
           break;
         default:
           clock.advance(milliseconds(random() % 700));

@@ -64,8 +64,8 @@ void SeatThread::want_epoch(uint32_t epoch, std::string ranks) {
   });
 }
 
-void SeatThread::end_term_of(std::string boot_id) {
-  change_wishes([&](Wishes& wishes) { wishes.gone = std::move(boot_id); });
+void SeatThread::end_term(int64_t term) {
+  change_wishes([&](Wishes& wishes) { wishes.gone_term = term; });
 }
 
 void SeatThread::run() {
@@ -75,7 +75,7 @@ void SeatThread::run() {
       if (stopping_) break;
       seat_.want(wishes_.address);
       seat_.want_epoch(wishes_.epoch, wishes_.ranks);
-      seat_.end_term_of(wishes_.gone);
+      seat_.end_term(wishes_.gone_term);
     }
     seat_.tick();
     Seat::State state = seat_.state();
@@ -94,9 +94,11 @@ void SeatThread::run() {
 void SeatThread::wait() const {
   const auto remaining =
       std::chrono::ceil<std::chrono::milliseconds>(seat_.next_deadline() - clock_.now());
-  // While the seat rests it reads no watch, so bytes that a watch has would end each wait at once.
-  pollfd ready[2] = {{.fd = wake_.get(), .events = POLLIN, .revents = 0},
-                     {.fd = seat_.rests() ? -1 : etcd_.watch_fd(), .events = POLLIN, .revents = 0}};
+  // While the seat backs off it reads no watch, so bytes that a watch has would end each wait at
+  // once.
+  pollfd ready[2] = {
+      {.fd = wake_.get(), .events = POLLIN, .revents = 0},
+      {.fd = seat_.backs_off() ? -1 : etcd_.watch_fd(), .events = POLLIN, .revents = 0}};
   if (::poll(ready, 2, static_cast<int>(std::clamp<int64_t>(remaining.count(), 0, 60'000))) <= 0)
     return;
   uint64_t count = 0;

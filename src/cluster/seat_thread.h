@@ -26,13 +26,14 @@ class SeatThread {
   // See Seat.
   void want(std::optional<HostPort> address);
   void want_epoch(uint32_t epoch, std::string ranks);
-  void end_term_of(std::string boot_id);
+  void end_term(int64_t term);
 
  private:
   struct Wishes {
     std::optional<HostPort> address;
     uint32_t epoch = 0;
-    std::string ranks, gone;
+    std::string ranks;
+    int64_t gone_term = 0;
 
     bool operator==(const Wishes&) const = default;
   };

@@ -68,8 +68,11 @@ std::string to_text(const HostPort& address) {
 bool SocketAddress::is_loopback() const {
   if (storage.ss_family == AF_INET)
     return ntohl(as<sockaddr_in>(storage).sin_addr.s_addr) >> 24 == 127;
-  return storage.ss_family == AF_INET6 &&
-         IN6_IS_ADDR_LOOPBACK(&as<sockaddr_in6>(storage).sin6_addr) != 0;
+  if (storage.ss_family != AF_INET6) return false;
+  const in6_addr& v6 = as<sockaddr_in6>(storage).sin6_addr;
+  // A socket that also takes IPv4 writes 127.0.0.1 as ::ffff:127.0.0.1.
+  return IN6_IS_ADDR_LOOPBACK(&v6) != 0 ||
+         (IN6_IS_ADDR_V4MAPPED(&v6) != 0 && v6.s6_addr[12] == 127);
 }
 
 bool SocketAddress::is_any() const {

@@ -32,12 +32,12 @@ class TestProxy {
 
   uint16_t port() const { return local_address(*listener_).port(); }
   void set(Link link) { link_ = link; }
-  // Once so many bytes have come from the target, the link is `then`; negative: never.
+  // Once num_bytes have come from the target, the link is `then`; negative: never.
   void set_after(int64_t num_bytes, Link then) {
     then_ = then;
     left_ = num_bytes;
   }
-  // Flips a bit of a byte that comes from the target behind so many others.
+  // Flips a bit of the byte that comes from the target behind num_bytes others.
   void damage_after(int64_t num_bytes) { until_damage_ = num_bytes; }
   static SocketAddress loopback(uint16_t port) {
     return resolve({.host = "127.0.0.1", .port = port})->front();

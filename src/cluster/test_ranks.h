@@ -36,7 +36,8 @@ class Ranks : public testing::Test {
  protected:
   ClusterOptions options(uint16_t port) const {
     return {.init_addr = {"127.0.0.1", port},
-            .token = "a token of sixteen",
+            .token = kToken,
+            .tls = tls_ ? TlsContext::create(kToken).value() : nullptr,
             .tolerate_ranks = tolerate_ranks_,
             .limits = {.heartbeat = milliseconds(50),
                        .suspect_after = milliseconds(200),
@@ -98,7 +99,9 @@ class Ranks : public testing::Test {
     return testing::AssertionSuccess();
   }
 
+  static constexpr const char* kToken = "a token of sixteen";
   int num_ranks_ = 2, tolerate_ranks_ = 0;
+  bool tls_ = false;
   uint16_t port_ = 0;
   // Declared before planes_, so that it outlives their connections.
   std::unique_ptr<TestProxy> proxy_;

@@ -1,10 +1,11 @@
 // Simulates views that come late, twice or not at all, while ranks are lost, leave on request, join
-// again and the seat of the coordinator moves: no two epochs ever serve at once, though ranks may
-// be missing, a leave that is allowed pauses nobody, and all serve again once nothing fails any
-// more.
+// again, come late or lose the link between them, and the seat of the coordinator moves: no two
+// epochs ever serve at once, though ranks may be missing, a leave that is allowed pauses nobody,
+// a cut link ends one epoch, and all serve again once nothing fails any more.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <deque>
 #include <map>
@@ -23,6 +24,8 @@ using std::chrono::milliseconds;
 
 constexpr int kRanks = 5, kTolerateRanks = 2, kTickMs = 20;
 constexpr int kTicks = 1500, kCalmTicks = 2500;
+constexpr std::array kCut = {2, 3};  // the ranks whose link is cut
+constexpr Duration kBeginAfter = std::chrono::seconds(2);
 constexpr Duration kLossIsKnown = milliseconds(400);  // after a connection ended
 
 // Returns the number after --seeds of `./hocket test simulation --seeds N`.
@@ -36,12 +39,18 @@ class Service {
   explicit Service(unsigned seed) : random_(seed) {
     for (int rank = 0; rank < kRanks; ++rank) ranks_.push_back(std::make_unique<Rank>(rank));
     take_seat(0);
-    for (int rank = 1; rank < kRanks; ++rank) join(rank);
+    for (int rank = 1; rank < kRanks; ++rank) {
+      if (chance(4))  // it comes late
+        ranks_[static_cast<size_t>(rank)]->away_until = now_ + some_time(8000);
+      else
+        join(rank);
+    }
   }
 
   void tick() {
     now_ += milliseconds(kTickMs);
     if (fails(300)) take_seat((static_cast<int>(holder_) + 1) % 2);
+    change_link();
     for (int rank = 0; rank < kRanks; ++rank) live(rank);
     for (auto& coordinator : coordinators_) {
       if (!coordinator) continue;
@@ -51,6 +60,7 @@ class Service {
         last_taken_ = coordinator->granted = coordinator->members.view().epoch;
       send(*coordinator);
     }
+    check_link();
     for (auto& rank : ranks_) receive(*rank);
     for (auto& rank : ranks_)
       if (rank->shared->abort != 0 && rank->is_ready && chance(5)) enter(*rank);
@@ -68,6 +78,8 @@ class Service {
 
   int num_whole = 0, num_smaller = 0;  // ticks in which all ranks served, and some of them
   int num_left = 0;                    // leaves on request, with no fault meanwhile
+  int num_begun = 0;                   // ticks in which some served before all were there once
+  int num_apart = 0;                   // ticks in which a cut link kept a rank out
 
  private:
   struct Rank {
@@ -81,7 +93,10 @@ class Service {
     std::optional<TimePoint> leaves_at;  // it drains until then
     TimePoint asked_at{};                // when it was allowed to leave
     TimePoint away_until{};              // it has left
-    Beat beat() const { return {.terms = is_ready ? "t" : "", .leaves = leaves_at.has_value()}; }
+    RankSet unheard;                     // behind a cut link
+    Beat beat() const {
+      return {.terms = is_ready ? "t" : "", .leaves = leaves_at.has_value(), .unheard = unheard};
+    }
     struct Late {
       TimePoint due;
       ClusterView view;
@@ -107,6 +122,37 @@ class Service {
             .version = "1"};
   }
 
+  // Now and then the link between two ranks is cut for a while, neither of which ever coordinates.
+  // Both notice it, and report it while both are in their epoch.
+  void change_link() {
+    Rank& one = *ranks_.at(kCut[0]);
+    Rank& other = *ranks_.at(kCut[1]);
+    if (cut_until_ && (is_calm_ || now_ >= *cut_until_)) {
+      one.unheard = other.unheard = {};
+      cut_until_.reset();
+    }
+    if (cut_until_ || !fails(200)) return;
+    cut_at_ = now_;
+    cut_until_ = now_ + some_time(8000);
+    one.unheard.add(other.number);
+    other.unheard.add(one.number);
+  }
+  bool reports_cut(const Rank& rank) const {
+    const RankSet present = rank.shared->view().present();
+    return rank.entered != 0 && rank.unheard.size() > 0 && present.has(rank.number) &&
+           present.has(rank.unheard.first());
+  }
+  // While the link is cut, neither of the two is taken in beside the other.
+  void check_link() {
+    const RankSet present = coordinators_[holder_]->members.view().present();
+    const int num_there = (present.has(kCut[0]) ? 1 : 0) + (present.has(kCut[1]) ? 1 : 0);
+    if (cut_until_ && now_ >= cut_at_ + kLossIsKnown) {
+      ASSERT_FALSE(num_there == 2 && !were_together_);
+      num_apart += num_there == 1 ? 1 : 0;
+    }
+    were_together_ = num_there == 2;
+  }
+
   // A process that has never met the others does not know that the service has begun.
   void take_seat(int rank) {
     last_fault_ = now_;
@@ -118,12 +164,14 @@ class Service {
     own.mail.clear();
     const uint32_t last = std::max(last_taken_, own.shared->view().epoch);
     holder_ = static_cast<size_t>(rank);
-    coordinators_[holder_] = std::make_unique<Coordinator>(Coordinator{
-        .members =
-            Membership(identity(own), {}, now_,
-                       {.last_epoch = last, .tolerate_ranks = kTolerateRanks, .began = began}),
-        .granted = last,
-        .announced = last});
+    coordinators_[holder_] = std::make_unique<Coordinator>(
+        Coordinator{.members = Membership(identity(own), {}, now_,
+                                          {.last_epoch = last,
+                                           .tolerate_ranks = kTolerateRanks,
+                                           .began = began,
+                                           .begin_after = kBeginAfter}),
+                    .granted = last,
+                    .announced = last});
   }
   // This rank hears its coordinator no longer.
   void leave(Rank& rank) {
@@ -210,6 +258,14 @@ class Service {
       rank.asked_at = now_;
       rank.leaves_at = now_ + some_time(1000);
       beat();
+    } else if (reports_cut(rank)) {
+      last_fault_ = now_;
+      beat();
+      members.report({.by = number,
+                      .rank = rank.unheard.first(),
+                      .epoch = rank.entered,
+                      .why = "the link is cut"},
+                     now_);
     } else if (fails(300)) {  // it waits in vain for another
       last_fault_ = now_;
       members.report({.by = number,
@@ -273,12 +329,16 @@ class Service {
       if (ranks != found->second) continue;
       ++num_serving;
       ++(ranks.size() == kRanks ? num_whole : num_smaller);
+      num_begun += num_whole == 0 ? 1 : 0;
     }
     ASSERT_LE(num_serving, 1);
   }
 
   std::mt19937 random_;
   TimePoint last_fault_{};
+  std::optional<TimePoint> cut_until_;  // nullopt: all links are whole
+  TimePoint cut_at_{};
+  bool were_together_ = false;  // both ranks of kCut were in the epoch a tick ago
   bool is_calm_ = false;
   TimePoint now_ = TimePoint(std::chrono::seconds(1000));
   std::vector<std::unique_ptr<Rank>> ranks_;
@@ -295,7 +355,7 @@ class ToleranceSimulation : public testing::Test {
 };
 
 TEST_F(ToleranceSimulation, NoTwoEpochsServeAtOnceAndAllServeInTheEnd) {
-  int num_whole = 0, num_smaller = 0, num_left = 0;
+  int num_whole = 0, num_smaller = 0, num_left = 0, num_begun = 0, num_apart = 0;
   const unsigned seeds = num_seeds();
   for (unsigned seed = 0; seed < seeds; ++seed) {
     Service service(seed);
@@ -306,6 +366,8 @@ TEST_F(ToleranceSimulation, NoTwoEpochsServeAtOnceAndAllServeInTheEnd) {
     num_whole += service.num_whole;
     num_smaller += service.num_smaller;
     num_left += service.num_left;
+    num_begun += service.num_begun;
+    num_apart += service.num_apart;
     service.calm_down();
     for (int i = 0; i < kCalmTicks && !service.all_serve(); ++i) {
       service.tick();
@@ -316,6 +378,8 @@ TEST_F(ToleranceSimulation, NoTwoEpochsServeAtOnceAndAllServeInTheEnd) {
   EXPECT_GT(num_whole, static_cast<int>(seeds));
   EXPECT_GT(num_smaller, static_cast<int>(seeds));
   EXPECT_GT(num_left, static_cast<int>(seeds / 8));
+  EXPECT_GT(num_begun, static_cast<int>(seeds / 8));
+  EXPECT_GT(num_apart, static_cast<int>(seeds));
 }
 
 }  // namespace

@@ -106,6 +106,27 @@ void rank(Io& io, T& value) {
 }
 
 template <class Io, class T>
+void replicas(Io& io, T& value) {
+  auto word = static_cast<int32_t>(value);
+  io.number(word);
+  io.expect(word >= -1 && word <= kMaxReplicas, "a count of replicas is out of range");
+  if constexpr (Io::kReads) value = word;
+}
+
+// Reads or writes a bit for every rank that there may be.
+template <class Io, class T>
+void ranks(Io& io, T& value) {
+  std::array<uint64_t, kMaxRanks / 64> words{};
+  for (int rank = 0; rank < kMaxRanks; ++rank)
+    if (value.has(rank)) words.at(static_cast<size_t>(rank / 64)) |= uint64_t{1} << rank % 64;
+  for (uint64_t& word : words) io.number(word);
+  if constexpr (Io::kReads) {
+    for (int rank = 0; rank < kMaxRanks; ++rank)
+      if ((words.at(static_cast<size_t>(rank / 64)) >> rank % 64 & 1) != 0) value.add(rank);
+  }
+}
+
+template <class Io, class T>
 void name(Io& io, T& value) {
   io.template text<uint16_t>(value, kMaxNameBytes);
 }
@@ -148,6 +169,8 @@ void fields(Io& io, M& m) {
   io.number(m.to_load);
   name(io, m.terms);
   small(io, m.leaves, 1);
+  replicas(io, m.max_replicas);
+  ranks(io, m.unheard);
 }
 
 template <class Io, Is<ClusterView> M>
@@ -173,12 +196,14 @@ void fields(Io& io, M& m) {
     fields(io, member.identity);
     small(io, member.leaves, 1);
   }
+  replicas(io, m.replicas);
 }
 
 template <class Io, Is<HelloMessage> M>
 void fields(Io& io, M& m) {
   magic(io);
   small(io, m.needs_token, 1);
+  small(io, m.tls, 1);
   io.bytes(m.nonce);
 }
 template <class Io, Is<ProofMessage> M>
@@ -199,6 +224,7 @@ void fields(Io& io, M& m) {
   small(io, m.resumes, 1);
   small(io, m.began, 1);
   fields(io, m.beat);
+  replicas(io, m.replicas);
 }
 template <class Io, Is<RefusedMessage> M>
 void fields(Io& io, M& m) {

@@ -19,7 +19,7 @@
 
 namespace hocket {
 
-inline constexpr uint8_t kClusterProtocol = 5;
+inline constexpr uint8_t kClusterProtocol = 7;
 inline constexpr size_t kMaxFrameBytes = size_t{1} << 20;
 inline constexpr size_t kMaxStrangerFrameBytes = 1024;
 inline constexpr size_t kMaxStoreKeyBytes = 256;
@@ -31,6 +31,7 @@ using Proof = std::array<uint8_t, 32>;
 // The messages of the handshake, in this order; auth.h says what it proves.
 struct HelloMessage {  // sent first, by rank 0
   bool needs_token = false;
+  bool tls = false;  // all that follows is inside TLS
   Nonce nonce{};
   bool operator==(const HelloMessage&) const = default;
 };
@@ -45,14 +46,15 @@ struct WelcomeMessage {
 };
 
 // last_epoch is the epoch of the rank's last view, so that a restarted rank 0 counts on from there.
-// resumes: the rank still works in that epoch, and only its connection is new. began: as in that
-// view.
+// resumes: the rank still works in that epoch, and only its connection is new. began, replicas: as
+// in that view.
 struct JoinMessage {
   Identity identity;
   uint32_t last_epoch = 0;
   bool resumes = false;
   bool began = false;
   Beat beat;
+  int replicas = -1;
   bool operator==(const JoinMessage&) const = default;
 };
 // may_retry: the reason may go away by itself.

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -28,6 +29,12 @@ Identity some_identity() {
           .address = std::string("\0\xff opaque", 9)};
 }
 
+RankSet some_ranks() {
+  RankSet set;
+  for (const int rank : {0, 63, 64, 127}) set.add(rank);
+  return set;
+}
+
 // One message of every type, with no field at its default.
 std::vector<Message> one_of_each() {
   Nonce nonce{};
@@ -41,18 +48,21 @@ std::vector<Message> one_of_each() {
                   .loaded = 3,
                   .to_load = 5,
                   .terms = "8 rows",
-                  .leaves = true};
+                  .leaves = true,
+                  .max_replicas = 6,
+                  .unheard = some_ranks()};
   const ClusterView view{
       .epoch = 6,
       .members = {{Presence::member, some_identity(), true}, {Presence::absent, Identity{}, false}},
       .lost = 1,
       .why = "rank 1 is silent for 3.0 s",
       .tolerate_ranks = 1,
-      .began = true};
-  return {HelloMessage{true, nonce},
+      .began = true,
+      .replicas = 4};
+  return {HelloMessage{true, true, nonce},
           ProofMessage{nonce, proof},
           WelcomeMessage{proof},
-          JoinMessage{some_identity(), 5, true, true, beat},
+          JoinMessage{some_identity(), 5, true, true, beat, 4},
           RefusedMessage{true, 50, "text", "fix"},
           ViewMessage{view},
           BeatMessage{beat},
@@ -108,6 +118,12 @@ TEST(ClusterWire, ValuesThatDoNotExistAreRefused) {
   std::string beat = frame_of(BeatMessage{}).substr(4);
   beat[2 + 8 + 4] = 3;  // an engine state
   EXPECT_THAT(parse_frame(beat).error().message, HasSubstr("does not exist"));
+
+  std::string replicas = frame_of(BeatMessage{}).substr(4);
+  for (const int number : {-2, kMaxReplicas + 1}) {
+    std::memcpy(replicas.data() + replicas.size() - 16 - sizeof number, &number, sizeof number);
+    EXPECT_THAT(parse_frame(replicas).error().message, HasSubstr("replicas is out of range"));
+  }
 
   std::string hello = frame_of(HelloMessage{}).substr(4);
   hello[2] ^= 1;

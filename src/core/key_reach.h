@@ -13,7 +13,7 @@ struct KeyReach {
 
   constexpr bool bounded() const { return window > 0 || chunk > 0; }
   // Returns how many keys a query sees at most; 0: no bound.
-  constexpr int most_keys() const {
+  constexpr int max_keys() const {
     return window > 0 && chunk > 0 ? std::min(window, chunk) : std::max(window, chunk);
   }
   // Returns the first key; a later position never has an earlier one.

@@ -35,7 +35,7 @@ inline constexpr std::string_view kRetryAfter = "try again after the time in Ret
 
 // server/http
 inline constexpr WithNumber kConnections{"all {} connections are in use", ""};
-// server/generation/text_pool.h
+// server/generation/task_pool.h
 inline constexpr WithNumber kUnreadOfClient{"{} requests of this client wait to be read",
                                             kRetryAfter};
 inline constexpr WithNumber kUnread{"{} requests wait to be read", kRetryAfter};
@@ -67,6 +67,9 @@ inline constexpr WithNumber kDisplaced{
 // engine, sessions by name
 inline constexpr WithNumber kSavedSessions{"{} sessions are saved already",
                                            "delete one: POST /sessions/NAME/delete"};
+inline constexpr WithNumbers kSavedSessionBytes{
+    "the lists of saved sessions take {} bytes already, of at most {}",
+    "delete one: POST /sessions/NAME/delete"};
 inline constexpr Plain kPageReads{"too many prompts wait for their pages",
                                   "ask again when they are read"};
 inline constexpr WithNumber kPrefills{"{} prompts are computed for others already",

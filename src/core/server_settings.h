@@ -180,14 +180,15 @@ struct ParallelSettings {
 
   // These settings are for ranks in processes of their own (cluster/launch.h). 0 and -1: not given.
   int nnodes = 0, node_rank = -1, ranks_per_node = 0;
-  std::string dist_init_addr;      // address of rank 0, "h0:5000"
-  std::string cluster_store;       // "etcd://h0:2379,h1:2379/name": any rank coordinates
-  std::string cluster_listen;      // where this rank listens then, "h0:5000"; empty: chosen
-  std::string cluster_token_file;  // a process may join if it knows the content of this file
-  bool insecure_cluster = false;   // processes may join without a token
+  std::string dist_init_addr;        // address of rank 0, "h0:5000"
+  std::string cluster_store;         // "etcd://h0:2379,h1:2379/name": any rank coordinates
+  std::string cluster_listen;        // where this rank listens then, "h0:5000"; empty: chosen
+  std::string cluster_token_file;    // a process may join if it knows the content of this file
+  std::string cluster_tls = "auto";  // connections between ranks are encrypted: on, off
+  bool insecure_cluster = false;     // processes may join without a token
   double rank_wait_s = 60;  // wait for rank 0, or a coordinator, that is not there; then exit 5
   double lost_rank_wait_s = 60;  // running requests wait for lost ranks; 0: they end
-  int tolerate_ranks = 0;        // so many ranks may be missing while the others serve
+  int tolerate_ranks = 0;        // number of ranks that may be missing while the others serve
   std::string ucx_tls;           // as UCX_TLS; empty: chosen by the server
   std::string ucx_net_devices;   // as UCX_NET_DEVICES; empty: all
 

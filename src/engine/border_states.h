@@ -36,7 +36,7 @@ class BorderStates {
   // Returns the size of a record; 0 if there is none.
   int64_t bytes() const;
   // Returns how many pages lie between two windows that are kept inside a prompt. A prompt that
-  // branches off this one computes at most so many of the shared pages again.
+  // branches off this one computes at most that number of shared pages again.
   size_t interval_pages() const;
 
   void save(std::span<const int> places, std::span<std::byte> to) const;

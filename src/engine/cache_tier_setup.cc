@@ -155,14 +155,20 @@ Result<void> list_folder(PageFiles& files, double given_gb) {
     return listed;
   }
   // One that cannot be listed is bounded all the same, by what is known of it.
+  const PageFiles::Figures held = files.figures();
   HOCKET_TRY(const int64_t max_bytes,
-             choose_bytes(given_gb, files.folder(), files.figures().bytes));
+             choose_bytes(given_gb, files.folder(), held.bytes + held.other_bytes));
   files.limit(max_bytes);
   if (!listed) return listed;
   const PageFiles::Figures now = files.figures();
-  log::info("prefixes in files: {} files, {:.2f} GB of at most {:.2f} GB, in {}", now.files,
+  const std::string others =
+      now.other_bytes > 0
+          ? fmt::format(", beside {:.2f} GB of models or forms that nobody uses now",
+                        static_cast<double>(now.other_bytes) * 1e-9)
+          : "";
+  log::info("prefixes in files: {} files, {:.2f} GB of at most {:.2f} GB, in {}{}", now.files,
             static_cast<double>(now.bytes) * 1e-9, static_cast<double>(max_bytes) * 1e-9,
-            files.folder().string());
+            files.folder().string(), others);
   if (now.evicted_total > 0)
     log::warning(
         "{} files of prefixes were deleted, the longest unused first, because they "
@@ -227,8 +233,8 @@ Result<std::shared_ptr<PageStore>> open_store(const ServerSettings& settings, co
   if (found)
     log::info("prefixes in a store: {}, keys {}*", *found, store->prefix());
   else
-    store->report(found.error(),
-                  fmt::format("it is tried again every {:.0f} s", to_seconds(PageStore::kRest)));
+    store->report(found.error(), fmt::format("it is tried again every {:.0f} s",
+                                             to_seconds(PageStore::kRetryInterval)));
   return store;
 }
 
@@ -275,7 +281,7 @@ Result<void> check_cache_flags(const ServerSettings& settings) {
 BorderStates border_states_of(Runner& runner) {
   const EngineInfo& info = runner.info();
   return {runner.states(), runner.windows(),
-          std::min(info.model.window().most_keys(), info.context_length), info.page_tokens};
+          std::min(info.model.window().max_keys(), info.context_length), info.page_tokens};
 }
 
 Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings& settings,
@@ -287,10 +293,13 @@ Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings
              parse_storage_prefetch(memory.hicache_storage_prefetch_policy));
   HOCKET_TRY(const StorageWrites writes, parse_storage_writes(memory.hicache_write_policy));
   HOCKET_TRY(const std::string form, describe_pages(settings, runner));
-  CacheTier::Options tier{.form = hash_text(form),
-                          .page_tokens = runner.info().page_tokens,
-                          .prefetch = prefetch,
-                          .writes = writes};
+  CacheTier::Options tier{
+      .form = hash_text(form),
+      .page_tokens = runner.info().page_tokens,
+      .prefetch = prefetch,
+      .writes = writes,
+      .chunk_pages = chunk_pages(runner.plan().chunk_tokens, runner.plan().max_prefill_tokens,
+                                 runner.info().page_tokens)};
   if (!memory.kv_cache_dir.empty()) {
     HOCKET_TRY(tier.files, open_files(memory, tier.form));
     tier.row_seconds = tier.files
@@ -308,12 +317,14 @@ Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings
     const bool prefill = !settings.peers.disaggregation_prefill_url.empty();
     HOCKET_TRY(std::vector<HostPort> peers, parse_peers(asked.list, asked.flag));
     HOCKET_TRY(std::string token, token_of(settings.parallel));
+    HOCKET_TRY(PageTls tls, read_page_tls(settings.parallel.cluster_tls, token));
     log::info("peers: {} {}", prefill ? "prompts can be computed by" : "pages are asked of",
               asked.list);
     tier.peers = std::make_shared<PeerSource>(
         PeerSource::Options{.peers = std::move(peers),
                             .use = prefill ? PeerUse::prefill : PeerUse::cache,
                             .token = std::move(token),
+                            .tls = std::move(tls),
                             .form = tier.form});
   }
   tier.role = std::make_shared<PrefillRole>(role_of(settings.peers));
@@ -346,15 +357,21 @@ Result<std::unique_ptr<PageServer>> offer_pages(const ServerSettings& settings, 
                                   "that know a token",
                                   to_text(*address)),
                       "--cluster-token-file FILE, on both sides"));
-  const auto submit = [&engine, prefills = tier.prefills](
-                          const CacheNamespace& name_space,
-                          std::vector<TokenId> tokens) -> Result<RequestId> {
+  HOCKET_TRY(PageTls tls, read_page_tls(settings.parallel.cluster_tls, token));
+  const EngineInfo& info = runner.info();
+  const auto submit =
+      [&engine, prefills = tier.prefills, num_tokens = num_prefill_tokens(info.model),
+       most = std::min<int64_t>(info.context_length, info.max_total_tokens)](
+          const CacheNamespace& name_space, std::vector<TokenId> tokens) -> Result<RequestId> {
     RequestInput input{.id = Engine::next_request_id(),
                        .prompt = std::move(tokens),
                        .cache_namespace = name_space,
                        .arrived = RealClock().now()};
     input.sampling.temperature = 0;
-    input.sampling.max_new_tokens = 1;  // sampled and dropped
+    // A prompt that fills context or memory has room for one token.
+    const bool has_room = std::ssize(input.prompt) + num_tokens <= most;
+    input.sampling.max_new_tokens = has_room ? num_tokens : 1;  // sampled and dropped
+    input.sampling.ignore_eos = true;
     const RequestId id = input.id;
     if (!prefills->begin(id)) return fail(queue_full(queue_limits::kPrefills, PrefillWatch::kMax));
     if (auto taken = engine.submit(std::move(input)); !taken) {
@@ -366,6 +383,7 @@ Result<std::unique_ptr<PageServer>> offer_pages(const ServerSettings& settings, 
   HOCKET_TRY(auto server,
              PageServer::create({.address = found->front(),
                                  .token = std::move(token),
+                                 .tls = std::move(tls),
                                  .form = tier.form,
                                  .page_bytes = runner.pages().page_bytes(),
                                  .state_bytes = border_states_of(runner).bytes(),

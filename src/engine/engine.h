@@ -130,7 +130,7 @@ class Engine {
   virtual void abort_all() = 0;
   // Ends a request whose answer is whole (a stop string was found) with `stop`; its pages stay
   // cached. Thread: any.
-  virtual void complete(RequestId id) = 0;
+  virtual void finish_whole(RequestId id) = 0;
   // Empties the prefix caches, and waits until they are empty. Returns false while requests run or
   // wait on any rank. Thread: any.
   virtual bool flush_cache() = 0;

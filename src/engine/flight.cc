@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "engine/module_drafter.h"
 #include "engine/plan/latent_form.h"
 
 namespace hocket {
@@ -43,8 +44,9 @@ void sample_block(Flight& flight, View<const float> logits, SampleRange range,
   for (size_t i = range.begin; i < range.end; ++i) {
     const SampleRow& row = flight.samples[i];
     const SampledToken& drawn = flight.sampled[i];
-    const bool goes_on = value(drawn.token) >= 0 && drawn.grammar == GrammarVerdict::goes_on;
-    if (row.grammar != nullptr && goes_on && !draft_holds(row, drawn))
+    const bool may_continue =
+        value(drawn.token) >= 0 && drawn.grammar == GrammarVerdict::may_continue;
+    if (row.grammar != nullptr && may_continue && !draft_holds(row, drawn))
       tools.grammars->compute_ahead(*row.grammar);
   }
 }
@@ -63,7 +65,21 @@ void Flight::reserve(const WorkLimits& work, const Limits& limits) {
   packer.reserve(limits.requests);
 }
 
+Result<Drafting> play(ModulePasses& passes, std::span<const SampledToken> before,
+                      const StepTools& tools) {
+  const Ledger::OtherWork other(tools.ledger, "draft");
+  const TimePoint begin = tools.clock.now();
+  HOCKET_TRY_VOID(tools.module->play(passes, before));
+  return Drafting{.took = tools.clock.now() - begin, .followed = passes.followed};
+}
+
 void forward(Flight& flight, std::span<const SampledToken> before, const StepTools& tools) {
+  flight.lost.reset();
+  if (flight.module != nullptr) {
+    const Result<Drafting> played = play(*flight.module, before, tools);
+    if (!played) return void(flight.lost = played.error());
+    flight.drafting = *played;
+  }
   flight.begin = tools.clock.now();
   fill_in(flight, before);
   if (flight.move != nullptr) tools.runner.place(*flight.move);
@@ -84,7 +100,7 @@ void forward(Flight& flight, std::span<const SampledToken> before, const StepToo
                        .ledger = tools.ledger,
                        .probe = flight.wants_routed ? &flight.routed : nullptr,
                        .expert_counts = expert_counts});
-  flight.lost = done ? std::nullopt : std::optional(std::move(done).error());
+  if (!done) flight.lost = std::move(done).error();
 }
 
 void sample(Flight& flight, const StepTools& tools) {
@@ -96,7 +112,9 @@ void sample(Flight& flight, const StepTools& tools) {
   const int block = tools.runner.plan().work.max_logits_rows;
   auto prompt_rows = std::span(flight.prompt_rows);
   size_t next = 0;  // next of the samples
+  uint32_t stage = kSampleStage;
   for (int begin = 0; begin < num_outputs; begin += block) {
+    if (tools.pulse != nullptr) tools.pulse->reached(++stage);
     const int count = std::min(block, num_outputs - begin);
     const View<float> logits = tools.runner.logits(begin, count);
     for (; !prompt_rows.empty() && prompt_rows.front().output < begin + count;

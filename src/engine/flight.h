@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "cluster/pulse.h"
 #include "compute/forward/forward_batch.h"
 #include "compute/overlap/ledger.h"
 #include "engine/grammar/rank_grammars.h"
@@ -25,6 +26,7 @@
 #include "engine/watch/expert_stats.h"
 #include "engine/watch/routed_rows.h"
 #include "policy/scheduler/batch.h"
+#include "policy/speculation/drafter.h"
 
 namespace hocket {
 
@@ -49,13 +51,25 @@ struct AgreedStep {
   PassSpec pass;
   Plan plan;
   bool is_trial = false;
+  int rows = 0;           // Lockstep::rows()
   Duration hung_after{};  // it may take so long before the rank counts as hung
 };
 
+// The work for drafts before a step.
+struct Drafting {
+  Duration took{};
+  FollowedRows followed = FollowedRows::none;
+};
+
+class ModuleDrafter;
+struct ModulePasses;
+
 struct Flight {
   AgreedStep agreed;
-  bool after_rest = false;    // nothing ran just before it
+  bool after_idle = false;    // nothing ran just before it
   LayerMove* move = nullptr;  // experts that move before its pass; null: none
+  // Passes of the model's own module that are played before its own; null: none.
+  ModulePasses* module = nullptr;
   // prepare() sets these.
   const Batch* batch = nullptr;
   ForwardBatch forward;
@@ -72,7 +86,7 @@ struct Flight {
   // One for each of `samples`; null if not asked for.
   std::vector<std::unique_ptr<PositionLogprobs>> logprobs;
   TimePoint begin{}, end{};  // times when computing began and ended
-  Duration drafting{};       // time that its drafts took before it, if they were computed
+  Drafting drafting;         // also while its drafts were made, before it was
   Duration exchange_wait{};  // waits for other ranks in the pass
   StepAccount account;       // the ledger's, with the time since the pass before
   ExpertPass experts;        // counted if expert statistics are recorded
@@ -80,7 +94,7 @@ struct Flight {
   // Set if a rank was lost while computing: then no result of the flight may be used.
   std::optional<Error> lost;
 
-  Duration took() const { return end - begin + drafting; }
+  Duration took() const { return end - begin + drafting.took; }
   // The most of each that a step may have.
   struct Limits {
     int requests = 0, samples = 0, pages = 0;
@@ -98,13 +112,20 @@ struct StepTools {
   Ledger* ledger = nullptr;              // books the times of the open step
   const ExpertStats* experts = nullptr;  // null for a dense model
   RankGrammars* grammars = nullptr;      // matchers of the rows that follow a grammar
+  ModuleDrafter* module = nullptr;       // plays the passes of the model's own module
+  Pulse* pulse = nullptr;                // null on the only rank
 };
 
-// The verb forward: fills in the tokens that the step before sampled (`before`; empty if there are
-// no futures), and runs the model.
+// Plays passes of the model's own module behind a step that sampled `before`
+// (ModuleDrafter::play()). Errors: lost_rank.
+Result<Drafting> play(ModulePasses& passes, std::span<const SampledToken> before,
+                      const StepTools& tools);
+// The verb forward: plays the passes of the model's own module that the flight has, fills in the
+// tokens that the step before sampled (`before`; empty if neither needs them), and runs the model.
 void forward(Flight& flight, std::span<const SampledToken> before, const StepTools& tools);
 // The verb sample, after forward(): makes logits and uses them block by block, which bounds a
-// step's memory for them.
+// step's memory for them. The pulse reaches kSampleStage plus 1, 2, .. before each block.
+inline constexpr uint32_t kSampleStage = uint32_t{1} << 31;  // beyond those of the pass
 void sample(Flight& flight, const StepTools& tools);
 
 }  // namespace hocket

@@ -27,20 +27,26 @@ class ForwardThread {
 
   // Hands over a prepared step, which belongs to the thread until wait() returns it. At most
   // kMaxSteps may be under way.
-  void launch(Flight& flight);
+  void launch(Flight& flight) { hand_over(&flight); }
   // Waits until the oldest step under way is done. Precondition: there is one.
-  Flight& wait();
+  Flight& wait() { return *take_back(); }
+  // Runs a job on the thread, which is no step, and waits for it. Precondition: no step is under
+  // way.
+  void run(const std::function<void()>& job);
   // Returns the number of steps that were launched and not waited for.
   int num_under_way() const { return static_cast<int>(num_launched_.load() - num_waited_); }
 
   static constexpr uint32_t kMaxSteps = 2;
 
  private:
-  void run();
+  void serve();
+  void hand_over(Flight* flight);
+  Flight* take_back();
 
   const std::function<void()> adopt_;
   const Compute compute_;
-  std::array<Flight*, kMaxSteps> ring_{};
+  std::array<Flight*, kMaxSteps> ring_{};  // null: job_
+  const std::function<void()>* job_ = nullptr;
   uint32_t num_waited_ = 0;  // touched by the caller only
   // Both counts only rise. If num_launched_ rises after stopping_ is set, no step follows and the
   // thread ends.
@@ -54,7 +60,8 @@ class ForwardThread {
 class FlightRing {
  public:
   std::span<Flight> all() { return flights_; }
-  // Returns the flight that was taken kMaxSteps steps ago.
+  // Returns the flight that was taken longest ago. Those of the steps under way stay, and the one
+  // before them, whose rows the model's own module may still read.
   Flight& take() {
     newest_ = (newest_ + 1) % flights_.size();
     return flights_[newest_];
@@ -63,7 +70,7 @@ class FlightRing {
   const Flight& newest() const { return flights_[newest_]; }
 
  private:
-  std::array<Flight, ForwardThread::kMaxSteps> flights_;
+  std::array<Flight, ForwardThread::kMaxSteps + 1> flights_;
   size_t newest_ = 0;
 };
 

@@ -113,7 +113,7 @@ Result<void> check_input(const RequestInput& input, const EngineInfo& info) {
 Result<void> check_queue(const RequestInput& input, int num_queued, int max_queued,
                          bool priorities) {
   const int share = std::max(1, max_queued / 2);
-  if (input.place_in_request > 0 && input.place_in_request >= share)
+  if (input.index_in_request > 0 && input.index_in_request >= share)
     return fail(error(ErrorCode::invalid_request,
                       "the request has more than {} texts (prompts times n), half of the {} that "
                       "may wait",
@@ -122,7 +122,7 @@ Result<void> check_queue(const RequestInput& input, int num_queued, int max_queu
                     .with_fix(fmt::format("send at most {} in a request, or start the server with "
                                           "a larger --max-queued-requests",
                                           share)));
-  if (input.place_in_request > 0 && num_queued >= share)
+  if (input.index_in_request > 0 && num_queued >= share)
     return fail(queue_full(queue_limits::kLaterTexts, num_queued, share));
   if (num_queued >= max_queued && !priorities)
     return fail(queue_full(queue_limits::kRequests, num_queued, max_queued));

@@ -93,7 +93,7 @@ Result<void> LocalEngine::start_grammars(const Options& options) {
     why_no_grammar_ = "it was started with --grammar-backend none";
   if (!why_no_grammar_.empty()) return {};
   HOCKET_TRY(const ModelConfig model, read_hf_config(options.settings.model.model_path));
-  why_no_grammar_ = tell_tokenizer_misfit(options.tokenizer_size, model.vocab_size);
+  why_no_grammar_ = tokenizer_misfit(options.tokenizer_size, model.vocab_size);
   if (!why_no_grammar_.empty()) return {};
   std::vector<TokenId> ends = model.eos_ids;
   if (options.tokenizer_eos && std::ranges::find(ends, *options.tokenizer_eos) == ends.end())
@@ -144,12 +144,7 @@ Result<void> LocalEngine::load_one_of_cluster(Options& options) {
   HOCKET_TRY(Identity self, make_identity(options.settings, cluster.plan));
   HOCKET_TRY(control_, ControlPlane::join(cluster.control, std::move(self)));
   if (cluster.joined) HOCKET_TRY_VOID(cluster.joined(*control_));
-  HOCKET_TRY(Machine machine, machine_for(options.settings.compute));
-  machine.memory_bytes /= cluster.plan.ranks_per_node;
-  machine.memory_available_bytes /= cluster.plan.ranks_per_node;
-  const RankConfig seat{.rank = cluster.plan.rank,
-                        .num_ranks = cluster.plan.num_ranks,
-                        .machine = std::move(machine)};
+  HOCKET_TRY(const RankConfig seat, meet_before_loading(*control_, options.settings));
   const auto tell = [&](const LoadProgress& now) {
     control_->pulse().progress(static_cast<uint64_t>(now.bytes_done),
                                static_cast<uint64_t>(now.bytes_total));
@@ -271,15 +266,17 @@ std::vector<RankLoad> LocalEngine::loads() const {
   return all;
 }
 
-// Returns an error also if a rank is about to leave, and the others will not serve without it.
 std::optional<Error> LocalEngine::lost() const {
-  const RankLoop& rank = *ranks_.front();
-  if (auto lost = rank.lost()) return lost;
-  const int stopping_peer = rank.stopping_peer();
+  return ranks_.front()->lost().or_else([this] { return stopping(); });
+}
+
+std::optional<Error> LocalEngine::stopping() const {
+  const int stopping_peer = ranks_.front()->stopping_peer();
   if (stopping_peer < 0 || !control_) return std::nullopt;
   const ClusterView view = control_->view();
-  if (view.began && view.present().size() > std::ssize(view.members) - view.tolerate_ranks)
-    return std::nullopt;
+  const RankSet present = view.present();  // it may have gone since the last agreement
+  const int left = present.size() - int{present.has(stopping_peer)} + view.tolerate_ranks;
+  if (view.began && left >= std::ssize(view.members)) return std::nullopt;
   return error(ErrorCode::lost_rank, "{} is shutting down",
                name_of(view.members[static_cast<size_t>(stopping_peer)].identity));
 }
@@ -326,7 +323,8 @@ Result<void> LocalEngine::submit(RequestInput input) {
                     .with_fix("ask another server, or again when this one is back"));
   };
   if (!accepting_ && !input.taken_over) return shutting_down();
-  if (auto why = lost(); why && !input.taken_over) return fail(*std::move(why));
+  if (auto why = ranks_.front()->serves_soon() ? stopping() : lost(); why && !input.taken_over)
+    return fail(*std::move(why));
   HOCKET_TRY_VOID(check_input(input, info()));
   int queued = 0;
   for (const auto& rank : ranks_) queued += rank->num_queued();
@@ -346,7 +344,7 @@ void LocalEngine::abort(RequestId id) {
   });
 }
 
-void LocalEngine::complete(RequestId id) {
+void LocalEngine::finish_whole(RequestId id) {
   send_to_all([&] { return AbortRequest{.id = id, .reason = FinishReason::stop, .why = {}}; });
 }
 

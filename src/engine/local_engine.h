@@ -31,7 +31,7 @@ class LocalEngine final : public Engine {
   Result<void> submit(RequestInput input) override;
   void abort(RequestId id) override;
   void abort_all() override;
-  void complete(RequestId id) override;
+  void finish_whole(RequestId id) override;
   bool flush_cache() override;
   Result<SessionResult> change_session(const SessionRequest& ask) override {
     return sessions_->change(ask);
@@ -57,6 +57,8 @@ class LocalEngine final : public Engine {
   Result<void> add_rank(std::unique_ptr<Runner> runner, const Options& options,
                         std::unique_ptr<RankNetwork> network = nullptr);
   std::optional<Error> lost() const;
+  // Returns an error if a rank is about to leave, and the others will not serve without it.
+  std::optional<Error> stopping() const;
   Result<int> choose_rank(const CacheNamespace& name_space, std::span<const TokenId> prompt);
   std::string missing_ranks() const;  // as EngineStats::missing_ranks
   // A rank that does not hold the request ignores the command.

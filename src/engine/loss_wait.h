@@ -20,18 +20,20 @@ class LossWait {
   bool is_over(TimePoint now) const { return until_ && now >= *until_; }
   // Begins to wait, unless that is under way.
   void begin(TimePoint now) {
-    if (until_) return;
-    until_ = now + limit_;
+    if (!until_) until_ = now + limit_ + loading_;
+  }
+  void end() {
+    until_.reset();
     loading_ = {};
   }
-  void end() { until_.reset(); }
-  // Waits longer while experts are loaded for an epoch. Only the longest time since the loss
-  // counts, so that epochs that follow each other prolong no wait for ever. Returns true if it
-  // does.
+  // Waits longer while experts are loaded for an epoch, also if the wait begins later. Only the
+  // longest time until end() counts, so that epochs that follow each other prolong no wait for
+  // ever. Returns true if a wait that is under way gets longer.
   bool prolong(Duration loading) {
-    if (!until_ || loading <= loading_) return false;
-    *until_ += loading - std::exchange(loading_, loading);
-    return true;
+    if (loading <= loading_) return false;
+    const Duration more = loading - std::exchange(loading_, loading);
+    if (until_) *until_ += more;
+    return until_.has_value();
   }
 
  private:

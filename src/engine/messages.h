@@ -2,6 +2,7 @@
 // (policy/scheduler/request.h RequestInput), outputs out.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -67,5 +68,10 @@ struct RequestOutput {
 };
 
 using Outbox = Mailbox<RequestOutput>;
+// Returns the number of outputs for which an outbox has room.
+inline size_t outbox_size(int max_running_requests) {
+  constexpr size_t kMinOutbox = 16384, kOutputsOfARequest = 64;
+  return std::max(kMinOutbox, kOutputsOfARequest * static_cast<size_t>(max_running_requests));
+}
 
 }  // namespace hocket

@@ -29,7 +29,10 @@ void OverlapTiming::note_commit(const Flight& flight, bool of_answers, bool over
   if (!of_answers || overlapped != trials_->overlaps() || flight.batch->num_drafts > 0) return;
   last_answers_ = now;
   if (!before) return;
-  trials_->note(std::max(1, flight.batch->num_rows), now - *before);
+  const Duration between = now - *before, drafting = flight.drafting.took;
+  // Behind a late commit the passes of the module may have ended before it.
+  const Duration took = between > drafting ? between - drafting : between;
+  trials_->note(std::max(1, flight.batch->num_rows), took);
   if (!log::enabled(log::Level::info)) return;  // a line allocates
   if (const auto line = trials_->take_log_line()) log::info("{}", *line);
 }

@@ -1,6 +1,6 @@
 // The times of one rank's steps of answers: whether steps shall overlap (--overlap-schedule auto),
 // and how long the engine's thread may sleep while an overlapped step computes.
-// Owner: RankStep. Thread: engine.
+// Owner: OverlappedSteps. Thread: engine.
 #pragma once
 
 #include <optional>
@@ -23,7 +23,7 @@ class OverlapTiming {
   // that overlap pays.
   double overlapped_share() const { return trials_ ? trials_->overlapped_share() : 1; }
   // Notes a step that was committed at `now`. Only steps of answers alone, without drafts, that
-  // follow each other count.
+  // follow each other count, less the time in which the model's own module followed them.
   void note_commit(const Flight& flight, bool of_answers, bool overlapped, TimePoint now);
   // Notes that nothing is left to run.
   void note_idle() { last_answers_.reset(); }

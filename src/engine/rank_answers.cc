@@ -6,18 +6,6 @@
 #include <utility>
 
 namespace hocket {
-namespace {
-
-// Pages that came back may have been evicted again, so no more of them count than were cached.
-ByTier<int> at_most(ByTier<int> fetched, int cached) {
-  for (int& tokens : fetched) {
-    tokens = std::min(tokens, cached);
-    cached -= tokens;
-  }
-  return fetched;
-}
-
-}  // namespace
 
 bool RankAnswers::add(const RequestInput& input) {
   const int from = input.sampling.prompt_logprobs_from;
@@ -119,8 +107,7 @@ std::unique_ptr<RequestSummary> RankAnswers::summarise(Request& request) {
   summary->error = std::move(request.error);
   summary->prompt_tokens = request.prompt_len;
   summary->cached_tokens = request.cached_len;
-  if (tier_ != nullptr)
-    summary->fetched_tokens = at_most(tier_->fetched(request.id), request.cached_len);
+  if (tier_ != nullptr) summary->fetched_tokens = tier_->fetched(request.id);
   summary->recomputed_tokens = request.recomputed_len;
   summary->generated_tokens = request.generated();
   summary->num_retractions = request.num_retractions;

@@ -1,8 +1,9 @@
 #include "engine/rank_drafts.h"
 
+#include <array>
 #include <utility>
 
-#include "engine/step.h"
+#include "engine/rank_parts.h"
 
 namespace hocket {
 namespace {
@@ -15,13 +16,15 @@ std::unique_ptr<Speculation> make_speculation(const RankParts& parts, int rank, 
   const int num_seats = parts.scheduler.max_running_requests;
   std::unique_ptr<Drafter> drafter, free;
   const auto of_text = [&] {
-    return std::make_unique<NgramDrafter>(num_seats, std::move(sources.of_text));
+    return std::make_unique<NgramDrafter>(num_seats, runner.info().context_length,
+                                          std::move(sources.of_text));
   };
   if (parts.drafter) {
     drafter = parts.drafter(rank, num_seats);
   } else if (choice.by_module) {
     // A module that joins rows of the model only has none of its own to go on from.
-    const int most = runner.info().model.local_mtp ? 1 : choice.max_drafts;
+    const ModelConfig& model = runner.info().model;
+    const int most = model.local_mtp ? model.num_mtp_loaded : choice.max_drafts;
     auto own = std::make_unique<ModuleDrafter>(runner, num_seats, most);
     by_module = own.get();
     drafter = std::move(own);
@@ -40,10 +43,31 @@ std::unique_ptr<Speculation> make_speculation(const RankParts& parts, int rank, 
 }  // namespace
 
 RankDrafts::RankDrafts(const RankParts& parts, int rank, Runner& runner, DraftSources sources)
-    : gate_(make_speculation(parts, rank, runner, std::move(sources), module_)) {}
+    : has_others_(runner.exchanges()),
+      gate_(make_speculation(parts, rank, runner, std::move(sources), module_)) {
+  ended_.reserve(static_cast<size_t>(parts.scheduler.max_running_requests));
+}
 
 void RankDrafts::note_scheduled(const Batch& batch) {
   if (batch.num_answers() > 0) num_drafts_ = batch.num_drafts;
+}
+
+ModulePasses* RankDrafts::begin_passes(std::optional<std::span<const PassSpec>> agreed) {
+  if (module_ == nullptr) return nullptr;
+  const std::array<PassSpec, kMaxDrafts> alone{};
+  const auto own = std::span(alone).first(static_cast<size_t>(num_passes()));
+  ModulePasses& passes = module_->begin(agreed.value_or(own));
+  // The first pass is for rows of the step before, in which another rank may have had prompts.
+  if (agreed && !agreed->empty() && agreed->front().phase == Phase::prefill)
+    passes.followed = FollowedRows::prompts;
+  gate_->note_followed(passes.followed);
+  return passes.num_passes > 0 ? &passes : nullptr;
+}
+
+ModulePasses* RankDrafts::begin_passes_behind(const Flight& flight,
+                                              std::optional<std::span<const PassSpec>> agreed) {
+  if (module_ != nullptr) module_->settle_ahead(flight, *gate_);
+  return begin_passes(agreed);
 }
 
 void RankDrafts::plan(const Batch& batch) {
@@ -52,21 +76,29 @@ void RankDrafts::plan(const Batch& batch) {
 
 void RankDrafts::commit(const Flight& flight, TimePoint now,
                         std::optional<double> overlapped_share) {
+  ended_.clear();
   if (gate_ == nullptr) return;
   gate_->note(*flight.batch, now,
-              {.rows = module_ != nullptr ? module_->computed() : FollowedRows{},
-               .making = flight.drafting,
+              {.rows = flight.drafting.followed,
+               .others_have_prompts = has_others_ && flight.agreed.pass.phase == Phase::prefill,
+               .making = flight.drafting.took,
                .overlapped_share = overlapped_share});
   if (module_ != nullptr) module_->settle(flight, *gate_);
 }
 
 void RankDrafts::note_idle() {
   if (gate_ != nullptr) gate_->note_idle();
+  drop_passes();
+  ended_.clear();
+}
+
+void RankDrafts::drop_passes() {
   if (module_ != nullptr) module_->drop();
 }
 
-void RankDrafts::forget(RequestId id) {
-  if (gate_ != nullptr) gate_->forget(id);
+void RankDrafts::end(std::unique_ptr<Request> request) {
+  if (gate_ != nullptr) gate_->forget(request->id);
+  if (module_ != nullptr) ended_.push_back(std::move(request));
 }
 
 }  // namespace hocket

@@ -2,14 +2,15 @@
 // the model's own module where that makes drafts (module_drafter.h). All does nothing without
 // --speculative-algorithm.
 //
-//   compute()  before schedule     note_scheduled()     plan()  after forward     commit()
+//   before schedule: the module's passes     note_scheduled()     plan()     commit()     end()
 //
-// Owner: RankStep. Thread: engine, except Speculation::state().
+// Owner: RankRequests. Thread: engine, except Speculation::state().
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "engine/flight.h"
 #include "engine/grammar/rank_grammars.h"
@@ -34,33 +35,51 @@ class RankDrafts {
 
   // Returns the gate; null if there are no drafts.
   Speculation* speculation() const { return gate_.get(); }
-  // True if the model's own module makes drafts.
-  bool has_module() const { return module_ != nullptr; }
+  // Returns the drafter of the model's own module; null if that makes no drafts.
+  ModuleDrafter* module() const { return module_; }
   // Returns how many passes of the module this rank needs before the next step.
   int num_passes() const { return module_ != nullptr ? module_->num_passes() : 0; }
   // Returns the drafts of the last step with answers: as many are expected in the next.
   int num_expected() const { return num_drafts_; }
 
-  // As ModuleDrafter::compute(). Precondition: has_module().
-  Result<void> compute(std::span<const PassSpec> passes) { return module_->compute(passes); }
   // Notes a page that came back to memory.
   void note_restored(PageId page) {
     if (module_ != nullptr) module_->note_restored(page);
   }
   void note_scheduled(const Batch& batch);
-  // Plans the passes of the module behind a step that has computed.
+  // As ModuleDrafter::begin(), but returns null if there is no module, or no pass. agreed: the
+  // passes that the ranks agreed on; null on the only rank.
+  ModulePasses* begin_passes(std::optional<std::span<const PassSpec>> agreed);
+  // The same behind a step that is under way, as ModuleDrafter::settle_ahead().
+  ModulePasses* begin_passes_behind(const Flight& flight,
+                                    std::optional<std::span<const PassSpec>> agreed);
+  // Plans the passes of the module behind a step that was scheduled.
   void plan(const Batch& batch);
   // Learns from a step that was committed at `now`; its requests are still there. overlapped_share:
   // as DraftOverlap::factor_of().
   void commit(const Flight& flight, TimePoint now, std::optional<double> overlapped_share);
   // Notes that there is nothing to run.
   void note_idle();
-  void forget(RequestId id);
+  // Waits for passes that may write rows of cached pages anew, as those of several modules do.
+  void await_rewritten_rows() const {
+    if (module_ != nullptr && module_->has_several_modules()) module_->await_passes();
+  }
+  // As ModuleDrafter::take_back_failed().
+  void take_back_failed() {
+    if (module_ != nullptr) module_->take_back_failed();
+  }
+  // Notes that no step follows the last one at once.
+  void drop_passes();
+  // Takes a request that has ended. Where steps overlap, passes of the module that are under way
+  // may read it until the next step is committed.
+  void end(std::unique_ptr<Request> request);
 
  private:
+  const bool has_others_;            // there are other ranks
   ModuleDrafter* module_ = nullptr;  // gate_ owns it
   const std::unique_ptr<Speculation> gate_;
   int num_drafts_ = 0;
+  std::vector<std::unique_ptr<Request>> ended_;  // those that the module's passes may read
 };
 
 }  // namespace hocket

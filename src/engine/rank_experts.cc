@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "engine/step.h"
+#include "engine/rank_parts.h"
 
 namespace hocket {
 namespace {

@@ -6,30 +6,33 @@
 
 #include "engine/cache_tier.h"
 #include "engine/grammar/rank_grammars.h"
+#include "engine/module_drafter.h"
+#include "engine/ranks/lockstep.h"
 #include "engine/speculation.h"
 #include "policy/scheduler/scheduler_hooks.h"
 
 namespace hocket {
 
-// When the second tier gets the pages of a request that goes on: at once, or once the model's own
-// module has computed its rows of them, so that pages that come back have these.
-enum class PageWrites : uint8_t { at_commit, after_module };
-
 class RankHooks final : public SchedulerHooks {
  public:
   // All arguments outlive it. `speculation` is null if there are no drafts, `others` on the only
   // rank.
-  RankHooks(RankGrammars& grammars, Speculation* speculation, SchedulerHooks* others)
+  RankHooks(RankGrammars& grammars, Speculation* speculation, Lockstep* others)
       : grammars_(grammars), speculation_(speculation), others_(others) {}
 
-  // The scheduler's prefix cache has a second tier from here on; both outlive this.
-  void attach(CacheTier& tier, const Scheduler& scheduler, PageWrites writes) {
+  // The scheduler's prefix cache has a second tier from here on; both outlive this. It gets the
+  // pages of a request at once, or, if the model's own module makes drafts, once that has computed
+  // its rows of them, so that pages that come back have these. module: null if it does not.
+  void attach(CacheTier& tier, const Scheduler& scheduler, const ModuleDrafter* module) {
     tier_ = &tier;
     scheduler_ = &scheduler;
-    writes_ = writes;
+    module_ = module;
   }
-  // Hands over the pages that waited for the module; call it before the next schedule().
+  // Hands over the pages that waited for the module; call it behind the module's passes. Those of
+  // the next step may play already, and write rows of these pages anew if there are several
+  // modules.
   void write_pages() {
+    if (!waiting_.empty() && module_ != nullptr) module_->await_passes();
     for (const Request* request : waiting_) tier_->on_pages_cached(*request, *scheduler_);
     waiting_.clear();
   }
@@ -41,15 +44,22 @@ class RankHooks final : public SchedulerHooks {
     return has_grammar && *has_grammar ? has_pages : has_grammar;
   }
   bool may_begin() override { return others_ == nullptr || others_->may_begin(); }
-  void offer_drafts(std::span<AnswerDrafts> answers, int max_rows) override {
-    if (speculation_ != nullptr) speculation_->offer(answers, max_rows);
+  void offer_drafts(std::span<AnswerDrafts> answers, const DraftedStep& step) override {
+    if (speculation_ == nullptr) return;
+    DraftedStep shared = step;
+    if (others_ != nullptr) {
+      shared.num_other_answers = others_->num_other_answers();
+      shared.has_prompts |= others_->pass().phase == Phase::prefill;
+    }
+    speculation_->offer(answers, shared);
   }
   void on_pages_cached(const Request& request) override {
     if (tier_ == nullptr) return;
-    if (writes_ == PageWrites::at_commit || request.finish != FinishReason::none)
-      tier_->on_pages_cached(request, *scheduler_);
-    else
-      waiting_.push_back(&request);
+    if (module_ != nullptr && request.finish == FinishReason::none)
+      return waiting_.push_back(&request);
+    // Where steps overlap, passes may be under way that write to the last page.
+    if (module_ != nullptr) module_->await_passes();
+    tier_->on_pages_cached(request, *scheduler_);
   }
   void on_state_cached(const Request& request, int len, int slot) override {
     if (tier_ != nullptr) tier_->on_state_cached(request, len, slot);
@@ -61,10 +71,10 @@ class RankHooks final : public SchedulerHooks {
  private:
   RankGrammars& grammars_;
   Speculation* const speculation_;
-  SchedulerHooks* const others_;
+  Lockstep* const others_;
   CacheTier* tier_ = nullptr;  // null: the prefix cache is in memory alone
   const Scheduler* scheduler_ = nullptr;
-  PageWrites writes_ = PageWrites::at_commit;
+  const ModuleDrafter* module_ = nullptr;
   std::vector<const Request*> waiting_;  // for write_pages()
 };
 

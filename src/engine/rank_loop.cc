@@ -28,7 +28,7 @@ size_t command_room(const SchedulerOptions& scheduler, const RankNetwork* networ
   const auto running = static_cast<size_t>(scheduler.max_running_requests);
   const auto others = static_cast<size_t>(network == nullptr ? 0 : network->num_ranks() - 1);
   const size_t taken_over_room =
-      network != nullptr && network->meets_again() ? queued + 2 * running : 0;
+      network != nullptr && network->can_rejoin() ? queued + 2 * running : 0;
   return queued + kControlCommands + others * (2 * running + taken_over_room);
 }
 
@@ -59,10 +59,10 @@ void RankLoop::start(Outbox& outbox) {
 
 void RankLoop::run(Outbox& outbox) {
   step_.adopt_thread();
-  step_.send_to(outbox);
+  step_.requests().answers().send_to(outbox);
   if (network_) join_epoch();  // returns at once if all ranks are in this process
   while (!should_exit()) {
-    if (network_ && !step_.joined()) {
+    if (network_ && !step_.epochs().joined()) {
       join_epoch();
       continue;
     }
@@ -73,21 +73,22 @@ void RankLoop::run(Outbox& outbox) {
   }
   step_.end_all(error(ErrorCode::shutting_down, "the server is shutting down"));
   if (!network_) return;
-  if (step_.connected() && !step_.lockstep()->all_end()) network_->retire();
-  step_.leave_epoch();
+  if (step_.epochs().connected() && !step_.epochs().lockstep()->all_end()) network_->announce_end();
+  step_.epochs().leave();
 }
 
 bool RankLoop::step(Outbox& outbox) {
-  step_.send_to(outbox);
+  step_.requests().answers().send_to(outbox);
   return step_.run();
 }
 
 // Several ranks stop together, after the step that they agreed to be the last. Exceptions: they
 // cannot agree any more, or this rank may leave the others and `drain_time` is over.
 bool RankLoop::should_exit() const {
-  if (!step_.connected()) return stopping_;
-  return step_.lockstep()->ends() || (stopping_ && network_->may_leave_others() &&
-                                      clock_.now().time_since_epoch().count() > stop_by_ns_.load());
+  if (!step_.epochs().connected()) return stopping_;
+  return step_.epochs().lockstep()->ends() ||
+         (stopping_ && network_->others_serve_without_it() &&
+          clock_.now().time_since_epoch().count() > stop_by_ns_.load());
 }
 
 // Looks for the other ranks. Requests that were running wait meanwhile.
@@ -106,7 +107,7 @@ void RankLoop::join_epoch() {
     return network_->leave();
   }
   const int num_there = (*link)->ranks.size();
-  if (step_.connected())
+  if (step_.epochs().connected())
     log::info("rank {}: {} ranks in epoch {} over {}", rank(),
               num_there == network_->num_ranks()
                   ? std::to_string(num_there)
@@ -117,16 +118,16 @@ void RankLoop::join_epoch() {
 // A single rank may always try a step. With several ranks a step costs an agreement, so there must
 // be a reason: work here, or work on another rank.
 bool RankLoop::has_work() {
-  if (!step_.connected()) return true;
+  if (!step_.epochs().connected()) return true;
   const Ledger::OtherWork other(step_.ledger(), "look for work");
-  if (stopping_) step_.lockstep()->ask_to_end();
+  if (stopping_) step_.epochs().lockstep()->ask_to_end();
   return stopping_ || step_.has_work();
 }
 
 void RankLoop::wait_for_work() {
-  if (step_.connected()) {
+  if (step_.epochs().connected()) {
     // A request that came while this rank waited for an agreement has used up its wake-up already.
-    if (commands_.size() == 0) step_.lockstep()->wait(kIdleWait);
+    if (commands_.size() == 0) step_.epochs().lockstep()->wait(kIdleWait);
     report_.note_alive();
     return;
   }
@@ -200,18 +201,23 @@ std::optional<Error> RankLoop::lost() const {
   return not_loaded ? not_loaded : lost;
 }
 
+bool RankLoop::serves_soon() const {
+  if (!network_ || !network_->serves_soon()) return false;
+  return step_.mover() == nullptr || !step_.mover()->last_load_error();
+}
+
 // The loss of a rank of this process is final anyway, and ends the requests alone.
 std::optional<Error> RankLoop::failure() const {
   if (!network_) return std::nullopt;
   if (auto failure = network_->failure()) return failure;
-  if (!network_->meets_again() || step_.mover() == nullptr) return std::nullopt;
+  if (!network_->can_rejoin() || step_.mover() == nullptr) return std::nullopt;
   return step_.mover()->final_load_error();
 }
 
 RankStats RankLoop::stats() const {
   RankStats stats = report_.stats();
   stats.overlap = step_.overlap().stats();
-  if (step_.tier() != nullptr) stats.tier = step_.tier()->stats();
+  if (step_.requests().tier() != nullptr) stats.tier = step_.requests().tier()->stats();
   if (step_.mover() != nullptr) stats.moves = step_.mover()->stats();
   return stats;
 }
@@ -219,7 +225,7 @@ RankStats RankLoop::stats() const {
 std::vector<RankLoad> RankLoop::agreed_loads() const {
   std::vector<RankLoad> all;
   for (int rank = 0; network_ && rank < network_->num_ranks(); ++rank)
-    all.push_back(step_.lockstep()->load_of(rank));
+    all.push_back(step_.epochs().lockstep()->load_of(rank));
   return all;
 }
 

@@ -46,15 +46,17 @@ class RankLoop {
   // Returns why no step can run, naming the missing rank; nullopt while connected, and for the only
   // rank.
   std::optional<Error> lost() const;
+  // True if requests may come though no step can run now: this rank meets those that serve.
+  bool serves_soon() const;
   // Returns why no step can ever run again.
   std::optional<Error> failure() const;
   // Returns another rank that asks to stop, so that no request should begin; -1: none.
   int stopping_peer() const {
-    return step_.lockstep() != nullptr ? step_.lockstep()->stopping_peer() : -1;
+    return step_.epochs().lockstep() != nullptr ? step_.epochs().lockstep()->stopping_peer() : -1;
   }
   RankOverlap& overlap() { return step_.overlap(); }  // its functions say which thread may call
-  const Speculation* speculation() const { return step_.speculation(); }
-  KvEventChannel* kv_events() const { return step_.kv_events(); }
+  const Speculation* speculation() const { return step_.requests().drafts().speculation(); }
+  KvEventChannel* kv_events() const { return step_.requests().kv_events(); }
 
  private:
   void run(Outbox& outbox);

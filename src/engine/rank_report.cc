@@ -37,7 +37,7 @@ StepPosition RankReport::position() const {
   StepPosition position{.verb = verb_.load(std::memory_order_relaxed)};
   const Verb ahead = ahead_.load(std::memory_order_relaxed);
   const bool is_waiting = position.verb == Verb::forward || position.verb == Verb::agree;
-  if (is_waiting && ahead != Verb::rest) position.verb = ahead;
+  if (is_waiting && ahead != Verb::idle) position.verb = ahead;
   if (pulse_ == nullptr) return position;
   const Beat beat = pulse_->beat();
   const bool open = beat.state != EngineState::closed;
@@ -104,6 +104,7 @@ void RankReport::publish(const Flight& flight, const Scheduler& scheduler, TimeP
   last_alive_ns_ = now.time_since_epoch().count();
   MutexLock lock(mutex_);
   stats_.scheduler = counts;
+  stats_.fetched_tokens_total = fetched_tokens_;
   stats_.steps = step_log_.counts();
   const bool idle = flight.batch->slices.empty();
   stats_.gen_throughput = idle ? 0 : step_log_.gen_throughput();
@@ -121,6 +122,7 @@ void RankReport::publish_idle(const Scheduler& scheduler) {
   note_alive();
   MutexLock lock(mutex_);
   stats_.scheduler = now;
+  stats_.fetched_tokens_total = fetched_tokens_;
   stats_.gen_throughput = stats_.input_throughput = 0;
 }
 

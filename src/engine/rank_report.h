@@ -47,7 +47,7 @@ class RankReport {
   void count_intake(int64_t num_tokens);
   // Notes the verb that begins, for the watchdog.
   void begin_verb(Verb next) { verb_.store(next, std::memory_order_relaxed); }
-  // Notes the verb that the forward thread begins, where steps overlap; Verb::rest: it waits for a
+  // Notes the verb that the forward thread begins, where steps overlap; Verb::idle: it waits for a
   // step. Thread: forward.
   void begin_ahead(Verb next) { ahead_.store(next, std::memory_order_relaxed); }
   // Says whether the rank has work. Returns the answer before.
@@ -57,6 +57,11 @@ class RankReport {
   // Adds waits for other ranks, in steps in which any rank has rows.
   void add_agreement_wait(Duration waited) { agreement_waited_ += waited; }
   void add_exchange_wait(Duration waited) { exchange_waited_ += waited; }
+  // Adds tokens of requests that began, which came back from stores or peers.
+  void count_fetched(const ByTier<int>& tokens) {
+    for (size_t i = 0; i < tokens.size(); ++i)
+      fetched_tokens_[i] += static_cast<uint64_t>(tokens[i]);
+  }
   void count_end(FinishReason finish);
   // Publishes a step after its commit. transfers: set if there are several ranks.
   void publish(const Flight& flight, const Scheduler& scheduler, TimePoint now,
@@ -75,6 +80,7 @@ class RankReport {
   StepLog step_log_;
   RequestBoard board_;
   Duration exchange_waited_{}, agreement_waited_{};
+  ByTier<uint64_t> fetched_tokens_{};
   // Requests and prompt tokens: taken in since the last publish_load(), and published by it.
   int new_requests_ = 0, published_requests_ = 0;
   int64_t new_tokens_ = 0, published_tokens_ = 0;
@@ -85,8 +91,8 @@ class RankReport {
   std::atomic<int64_t> load_tokens_{0};  // RankLoad::num_tokens of these
   std::atomic<int64_t> last_alive_ns_;   // end of the last step, or of the last note_alive()
   std::atomic<bool> busy_{false};
-  std::atomic<Verb> verb_{Verb::rest};
-  std::atomic<Verb> ahead_{Verb::rest};  // verb of the thread that computes, where steps overlap
+  std::atomic<Verb> verb_{Verb::idle};
+  std::atomic<Verb> ahead_{Verb::idle};  // verb of the thread that computes, where steps overlap
   mutable Mutex mutex_;
   RankStats stats_ HOCKET_GUARDED_BY(mutex_);
 };

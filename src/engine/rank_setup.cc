@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/log.h"
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "cluster/member.h"
@@ -123,6 +124,32 @@ std::vector<Machine> share_machine(const Machine& machine, int num_ranks) {
     share.memory_available_bytes /= num_ranks;
   }
   return shares;
+}
+
+Result<RankConfig> meet_before_loading(ControlPlane& control, const ServerSettings& settings) {
+  constexpr Duration kLogEvery = std::chrono::seconds(5);
+  const Identity& self = control.self();
+  HOCKET_TRY(Machine machine, machine_for(settings.compute));
+  machine.memory_bytes /= self.ranks_per_node;
+  machine.memory_available_bytes /= self.ranks_per_node;
+  RankConfig config{.rank = self.rank, .num_ranks = self.num_ranks, .machine = std::move(machine)};
+  HOCKET_TRY_VOID(check_places(settings.parallel));
+  HOCKET_TRY(const ModelChoice choice, choose_model_form(settings));
+  HOCKET_TRY(const std::optional<int> own, auto_replicas(settings.parallel, choice, self.num_ranks,
+                                                         config.machine.memory_available_bytes));
+  if (!own) return config;
+  control.pulse().has_memory_for(*own);
+  for (;;) {
+    const auto agreed = control.wait_replicas(kLogEvery);
+    if (agreed) {
+      config.replicas = *agreed;
+      return config;
+    }
+    if (agreed.error().code != ErrorCode::timed_out) return fail(agreed.error());
+    const std::string why = missing(control.view());
+    log::info("loading waits until all ranks have said for how many experts they have memory{}{}",
+              why.empty() ? "" : ": ", why);
+  }
 }
 
 Result<std::vector<std::unique_ptr<Runner>>> load_ranks(const RankLoading& loading) {

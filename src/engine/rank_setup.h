@@ -11,6 +11,7 @@
 
 #include "base/machine.h"
 #include "base/result.h"
+#include "cluster/control_plane.h"
 #include "compute/comm/loopback.h"
 #include "compute/weights/loader.h"
 #include "core/server_settings.h"
@@ -34,6 +35,12 @@ std::string network_name(const ParallelSettings& settings);
 // Divides the machine: equal parts of the memory; cores without overlap if there are enough, in
 // whole NUMA nodes where the numbers allow.
 std::vector<Machine> share_machine(const Machine& machine, int num_ranks);
+
+// Returns the place of this process among ranks of other processes, and its part of the machine.
+// With --ep-num-redundant-experts auto it tells the others for how many replicas it has memory, and
+// waits for the number on which all agree, however long that takes: nothing can be loaded before.
+// Errors: those of machine_for(), auto_replicas() and ControlPlane::failure().
+Result<RankConfig> meet_before_loading(ControlPlane& control, const ServerSettings& settings);
 
 struct RankLoading {
   const ServerSettings& settings;

@@ -236,7 +236,7 @@ PositionLogprobs make_logprobs(std::span<const float> logits, float logsumexp, T
 
 bool draft_holds(const SampleRow& row, const SampledToken& drawn) {
   return value(row.draft) >= 0 && drawn.token == row.draft && !drawn.failed &&
-         drawn.grammar == GrammarVerdict::goes_on;
+         drawn.grammar == GrammarVerdict::may_continue;
 }
 
 double uniform_at(uint64_t seed, uint64_t position) {
@@ -285,7 +285,8 @@ void Sampler::sample(Backend& backend, View<const float> logits, std::span<const
     }
     const int token = choose(backend, {row, allowed}, facts.argmax, untouched_logits,
                              *state_->workspaces[worker]);
-    if (token == kNotFinite) out[i].grammar = GrammarVerdict::goes_on;  // the grammar did not fail
+    if (token == kNotFinite)
+      out[i].grammar = GrammarVerdict::may_continue;  // the grammar did not fail
     if (token < 0) return;
     out[i] = {.token = TokenId{token}, .failed = false};
     if (row.grammar != nullptr) {

@@ -52,7 +52,7 @@ std::unexpected<Error> not_all_written(const RankSession& answer) {
           .with_fix(fmt::format(
               "the server's log says why pages are not written, such as a full disk; "
               "--kv-cache-dir-gb must hold the session. Save again {:.0f} s after that is mended",
-              to_seconds(PageStore::kRest))));
+              to_seconds(PageStore::kRetryInterval))));
 }
 
 SavedName name_of(const SessionRequest& ask) {
@@ -61,13 +61,15 @@ SavedName name_of(const SessionRequest& ask) {
 
 }  // namespace
 
-// Calls `call` with the files of sessions; it owns all else that it uses. Errors: timed_out.
+// Calls `call` with the files of sessions, of which it reads or writes `num_bytes`; it owns all
+// else that it uses. Errors: timed_out.
 template <class T>
-Result<T> SessionCalls::with_files(
-    std::move_only_function<Result<T>(const SessionFiles&)> call) const {
+Result<T> SessionCalls::with_files(std::move_only_function<Result<T>(const SessionFiles&)> call,
+                                   size_t num_bytes) const {
   const FileStore& store = *options_.files;
   return options_.files->run<T>([files = SessionFiles(store.folder() / "sessions", options_.form),
-                                 call = std::move(call)]() mutable { return call(files); });
+                                 call = std::move(call)]() mutable { return call(files); },
+                                num_bytes);
 }
 
 Result<SessionResult> SessionCalls::change(const SessionRequest& ask) {
@@ -101,11 +103,10 @@ Result<SessionResult> SessionCalls::save(const SessionRequest& ask) {
   if (!longest->whole) return not_all_written(*longest);
   if (longest->saved_len == 0) return nothing_left();
   longest->kept.tokens.resize(static_cast<size_t>(longest->saved_len));
-  HOCKET_TRY(
-      const int64_t bytes,
-      with_files<int64_t>([name = name_of(ask), kept = longest->kept](const SessionFiles& files) {
-        return files.write(name, kept);
-      }));
+  HOCKET_TRY(const int64_t bytes,
+             with_files<int64_t>([name = name_of(ask), kept = longest->kept](
+                                     const SessionFiles& files) { return files.write(name, kept); },
+                                 longest->kept.tokens.size() * sizeof(TokenId)));
   return SessionResult{.tokens = longest->saved_len, .bytes = bytes};
 }
 

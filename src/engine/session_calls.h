@@ -38,7 +38,8 @@ class SessionCalls {
   Result<SessionResult> end(const SessionRequest& ask);
   Result<std::vector<std::optional<RankSession>>> ask_ranks(const SessionRequest& ask);
   template <class T>
-  Result<T> with_files(std::move_only_function<Result<T>(const SessionFiles&)> call) const;
+  Result<T> with_files(std::move_only_function<Result<T>(const SessionFiles&)> call,
+                       size_t num_bytes = 0) const;
 
   const Options options_;
   const std::vector<std::unique_ptr<RankLoop>>& ranks_;

@@ -45,19 +45,27 @@ std::unexpected<Error> write_failed(const fs::path& path, int problem) {
                     "--kv-cache-dir; its log names the file"));
 }
 
-// Counts the files of a folder, and deletes abandoned ones.
-int count_files(const fs::path& folder) {
-  int num_files = 0;
+struct HeldFiles {
+  int num = 0;
+  int64_t bytes = 0;
+};
+
+// Counts the files of a folder beside `path`, and deletes abandoned ones.
+HeldFiles count_files(const fs::path& folder, const fs::path& path) {
+  HeldFiles held;
   std::error_code problem;
   fs::directory_iterator files(folder, problem);
   for (; !problem && files != fs::directory_iterator(); files.increment(problem)) {
     std::error_code gone;
-    if (!files->path().filename().string().starts_with(kUnfinishedFile))
-      ++num_files;
-    else if (is_abandoned_file(files->path()))
-      fs::remove(files->path(), gone);
+    if (files->path().filename().string().starts_with(kUnfinishedFile)) {
+      if (is_abandoned_file(files->path())) fs::remove(files->path(), gone);
+    } else if (files->path() != path) {
+      ++held.num;
+      const uintmax_t bytes = files->file_size(gone);
+      held.bytes += gone ? 0 : static_cast<int64_t>(bytes);
+    }
   }
-  return num_files;
+  return held;
 }
 
 // Reads a whole file of at most that size; nullopt if there is none.
@@ -113,10 +121,11 @@ Result<int64_t> SessionFiles::write(const SavedName& name, const SessionTokens& 
   const fs::path folder = folder_of(name), path = path_of(name);
   for (const fs::path& made : {folder_, folder})
     if (mkdir(made.c_str(), 0700) != 0 && errno != EEXIST) return write_failed(made, errno);
-  std::error_code absent;
-  if (count_files(folder) >= kMax && !fs::exists(path, absent))
-    return fail(queue_full(queue_limits::kSavedSessions, kMax));
+  const HeldFiles held = count_files(folder, path);
+  if (held.num >= kMax) return fail(queue_full(queue_limits::kSavedSessions, kMax));
   const std::string text = text_of(name, session);
+  if (held.bytes + std::ssize(text) > kMaxBytes)
+    return fail(queue_full(queue_limits::kSavedSessionBytes, held.bytes, kMaxBytes));
   const int problem = write_whole_file(path, {std::as_bytes(std::span(text))});
   if (problem != 0) return write_failed(path, problem);
   return std::ssize(text);

@@ -24,7 +24,9 @@ struct SavedName {
 
 class SessionFiles {
  public:
-  static constexpr int kMax = 4096;  // files of an owner
+  // Files of an owner, and their bytes. They stay until they are deleted by name.
+  static constexpr int kMax = 4096;
+  static constexpr int64_t kMaxBytes = int64_t{1} << 30;
   static constexpr size_t kMaxTokens = 1 << 24;
 
   // `form`: a hash of all that the pages depend on, beside their tokens.
@@ -32,7 +34,8 @@ class SessionFiles {
       : folder_(std::move(folder)), form_(form) {}
 
   // Returns the size of the file. On an error an older file stays as it was. Errors: io, whose path
-  // is in the log alone; queue_full beyond kMax files; request_too_big beyond kMaxTokens.
+  // is in the log alone; queue_full beyond kMax files or kMaxBytes; request_too_big beyond
+  // kMaxTokens.
   Result<int64_t> write(const SavedName& name, const SessionTokens& session) const;
   std::optional<SessionTokens> read(const SavedName& name) const;
   // Returns false if there was none.

@@ -10,6 +10,7 @@ namespace hocket {
 
 Speculation::Speculation(Options options)
     : grammars_(options.grammars),
+      is_ahead_(options.drafter->is_ahead()),
       gate_({.drafter = std::move(options.drafter),
              .free = std::move(options.free),
              .num_seats = options.num_seats,
@@ -26,14 +27,19 @@ int Speculation::seat_of(RequestId id) const {
   return found == seats_.end() ? -1 : found->second;
 }
 
-// A request that was sent back to the queue keeps its seat. So seats may be short for a while; who
-// finds none has no drafts.
+// A request that was sent back to the queue keeps its seat. So seats may be short for a while; a
+// request that finds none has no drafts until one is free.
 void Speculation::seat(const Request& request) {
   if (free_seats_.empty() || seats_.contains(request.id)) return;
   const int seat = free_seats_.back();
   free_seats_.pop_back();
   seats_.emplace(request.id, seat);
   gate_.begin(seat, request.prompt_len + request.sampling.max_new_tokens);
+}
+
+void Speculation::take_seat(const Request& request) {
+  const MutexLock lock(mutex_);
+  seat(request);
 }
 
 void Speculation::forget(RequestId id) {
@@ -45,20 +51,33 @@ void Speculation::forget(RequestId id) {
   seats_.erase(found);
 }
 
-void Speculation::offer(std::span<AnswerDrafts> answers, int max_rows) {
+void Speculation::offer(std::span<AnswerDrafts> answers, const DraftedStep& drafted) {
   const MutexLock lock(mutex_);
   gate_answers_.clear();
-  int64_t total_keys = 0;
+  // note() finds the step pure under the same conditions.
+  SpeculationGate::Offer step{.max_rows = drafted.max_rows,
+                              .num_other_answers = drafted.num_other_answers,
+                              .is_pure = !drafted.has_prompts && last_end_.has_value() &&
+                                         followed_ != FollowedRows::prompts};
   for (const AnswerDrafts& answer : answers) {
     const Request& request = *answer.request;
-    total_keys += request.len();
+    step.total_keys += request.len();
+    step.is_pure &= answer.rows == 1;
     const int seat = seat_of(request.id);
     if (seat >= 0) seated_[static_cast<size_t>(seat)] = &request;
-    gate_answers_.push_back(
-        {.seat = seat, .tokens = request.tokens, .most = overlap_.may_draft() ? answer.most : 0});
+    gate_answers_.push_back({.seat = seat,
+                             .tokens = request.tokens,
+                             .max_drafts = overlap_.may_draft() ? answer.max_drafts : 0});
   }
   if (grammars_ != nullptr) grammars_->begin_checks();
-  gate_.offer(total_keys, gate_answers_, max_rows);
+  const auto is_ending = [](const AnswerDrafts& answer) {
+    return answer.request->remaining_new_tokens() <= 1;
+  };
+  const bool ends = is_ahead_ && std::ranges::all_of(answers, is_ending);
+  if (ends)
+    gate_.offer_nothing();
+  else
+    gate_.offer(step, gate_answers_);
   size_t num_drafts = 0;
   // A draft that its grammar forbids fails for sure. Only those to be verified are worth the check.
   for (size_t i = 0; i < answers.size(); ++i) {
@@ -69,7 +88,8 @@ void Speculation::offer(std::span<AnswerDrafts> answers, int max_rows) {
     answers[i].are_predicted = gate_answers_[i].kind == NgramDrafter::kPredicted;
     num_drafts += drafts.size();
   }
-  overlap_.note_offer(static_cast<int>(num_drafts));
+  // If all answers end, the choice is an old one, which no draft follows while others do the same.
+  overlap_.note_offer(static_cast<int>(num_drafts), !ends && gate_.chose_ahead());
 }
 
 void Speculation::note(const Batch& batch, TimePoint now, const StepCosts& costs) {
@@ -82,17 +102,16 @@ void Speculation::note(const Batch& batch, TimePoint now, const StepCosts& costs
   for (size_t i = 0; i < batch.slices.size(); ++i) {
     const Slice& slice = batch.slices[i];
     const Request& request = *slice.request;
-    const bool goes_on = request.finish == FinishReason::none;
-    if (i < num_prompts) {
-      if (goes_on) seat(request);
-      continue;
-    }
+    const bool is_running = request.finish == FinishReason::none;
+    if (is_running) seat(request);
+    if (i < num_prompts) continue;
     step.num_tokens += slice.num_taken + slice.num_forced;
     step.total_keys += slice.begin + slice.len - slice.num_drafts;
-    if (slice.num_drafts > 0 && goes_on)
+    if (slice.num_drafts > 0 && is_running)
       gate_.note_answer(seat_of(request.id), slice.num_drafts, slice.num_held());
   }
-  step.is_pure = num_prompts == 0 && costs.rows != FollowedRows::prompts && last_end_.has_value() &&
+  step.is_pure = num_prompts == 0 && !costs.others_have_prompts &&
+                 costs.rows != FollowedRows::prompts && last_end_.has_value() &&
                  batch.num_rows == step.num_answers + step.num_drafts;
   step.us = last_end_ ? to_us(now - *last_end_) : 0;
   step.us *= overlap_.factor_of(step, batch.overlapped, costs.overlapped_share);

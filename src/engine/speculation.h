@@ -8,7 +8,8 @@
 // that overlap would have saved is a part of the cost of drafts
 // (policy/speculation/draft_overlap.h).
 //
-// Owner: the rank. Thread: engine, except state(). Allocates in steps with prompts only.
+// Owner: the rank. Thread: engine, except state(). Allocates where a request gets its seat only: in
+// steps with prompts, or behind them if seats were short.
 #pragma once
 
 #include <functional>
@@ -45,15 +46,12 @@ struct SpeculationView {
   std::vector<OfRank> ranks;  // those of this process
 };
 
-// The rows that a drafter computed to follow requests, before a step.
-enum class FollowedRows : uint8_t { none, answers, prompts };
-
 class Speculation {
  public:
   struct Options {
     int num_seats = 0;         // requests that may run
     int max_drafts = 0;        // an answer in a step
-    std::optional<int> fixed;  // every answer gets so many if it has room; else they are chosen
+    std::optional<int> fixed;  // drafts of every answer that has room; null: they are chosen
     std::unique_ptr<Drafter> drafter, free;  // as SpeculationGate::Options
     RankGrammars* grammars = nullptr;        // outlives it; null: no answer has a grammar
   };
@@ -63,10 +61,13 @@ class Speculation {
   bool wants_tokens() { return overlap_.wants_tokens(); }
   bool plays_drafts() const { return overlap_.plays_drafts(); }
   // Answers SchedulerHooks::offer_drafts().
-  void offer(std::span<AnswerDrafts> answers, int max_rows);
+  void offer(std::span<AnswerDrafts> answers, const DraftedStep& drafted);
+  // Notes before offer() which rows the drafter has computed since the step before.
+  void note_followed(FollowedRows rows) { followed_ = rows; }
   // The costs of a step beside its rows.
   struct StepCosts {
     FollowedRows rows = FollowedRows::none;  // rows that the drafter computed since the step before
+    bool others_have_prompts = false;        // another rank computed rows of prompts in the step
     Duration making{};                       // time that it took to make drafts and these rows
     std::optional<double> overlapped_share = 1;  // as DraftOverlap::factor_of()
   };
@@ -74,6 +75,8 @@ class Speculation {
   void note(const Batch& batch, TimePoint now, const StepCosts& costs);
   // Says what a drafter that is_ahead() makes for the step after the one that was offered last.
   SpeculationGate::Ahead ahead() const;
+  // Gives a request a seat before its rows are committed, if one is free and it has none.
+  void take_seat(const Request& request);
   // Notes that there is nothing to run, so the next step will not begin where the last one ended.
   void note_idle() { last_end_.reset(); }
   void forget(RequestId id);
@@ -88,6 +91,7 @@ class Speculation {
   void seat(const Request& request) HOCKET_REQUIRES(mutex_);
 
   RankGrammars* const grammars_;
+  const bool is_ahead_;  // the drafter makes drafts before it is asked
   mutable Mutex mutex_;
   SpeculationGate gate_ HOCKET_GUARDED_BY(mutex_);
   std::unordered_map<RequestId, int> seats_;
@@ -96,6 +100,7 @@ class Speculation {
   std::vector<GateAnswer> gate_answers_;
   std::vector<const Request*> seated_;
   std::optional<TimePoint> last_end_;
+  FollowedRows followed_ = FollowedRows::none;
   DraftOverlap overlap_;
 };
 

@@ -1,21 +1,11 @@
 #include "engine/step.h"
 
-#include <pthread.h>
-
 #include <algorithm>
+#include <array>
 
 #include "base/log.h"
 
 namespace hocket {
-namespace {
-
-SchedulerOptions with(SchedulerOptions options, KvEventChannel* events, SchedulerHooks* hooks) {
-  options.kv_events = events;
-  options.hooks = hooks;
-  return options;
-}
-
-}  // namespace
 
 // One step: intake, schedule, prepare, forward, sample, commit, reply, always in this order.
 // Several ranks agree on the step before schedule(), and exchange that agreement while the step
@@ -25,20 +15,19 @@ SchedulerOptions with(SchedulerOptions options, KvEventChannel* events, Schedule
 //   rank 1   intake finish_agreement schedule prepare forward  intake begin_agreement  sample ...
 bool RankStep::run() {
   if (!follow_choice()) return false;
-  if (overlapped_.active) return run_overlapped();
+  if (overlapped_.active()) return run_overlapped();
   overlap_.begin();
   Flight* const flight = compute_next();
   if (flight == nullptr) return false;
   const Ledger::OtherWork other(ledger(), "sample, answer");
   flight->account = overlap_.end();
   overlap_.take(flight->account);
-  drafts_.plan(*flight->batch);
-  if (lockstep_) {
+  if (Lockstep* const lockstep = epochs_.lockstep()) {
     intake();  // requests that just came count in the next step
-    lockstep_->begin_agreement(propose());
+    lockstep->begin_agreement(propose());
   }
   report_.begin_verb(Verb::sample);
-  sample(*flight, tools());
+  sample(*flight, tools_);
   commit(*flight);
   reply(*flight);
   return true;
@@ -47,67 +36,90 @@ bool RankStep::run() {
 // Runs intake to forward. Returns null if there was nothing to compute, or ranks were lost.
 Flight* RankStep::compute_next() {
   const Ledger::OtherWork other(ledger(), "schedule");
+  Lockstep* const lockstep = epochs_.lockstep();
   intake();
   if (!restore_pages()) return nullptr;
   report_.begin_verb(Verb::agree);
-  if (lockstep_ && !lockstep_->finish_agreement(propose())) return abort_step({}), nullptr;
-  if (lockstep_) overlap_.note_reports(*lockstep_);
-  auto drafting = compute_drafts();
-  if (!drafting) {
-    lockstep_->fail_with(std::move(drafting).error());
-    return abort_step({}), nullptr;
-  }
-  hooks_.write_pages();
+  if (lockstep != nullptr && !lockstep->finish_agreement(propose())) return abort_step({}), nullptr;
+  if (lockstep != nullptr) overlap_.note_reports(*lockstep);
+  const std::optional<Drafting> drafting = compute_drafts();
+  if (!drafting) return nullptr;
+  requests_.write_pages();
   report_.begin_verb(Verb::schedule);
-  const Batch& batch = scheduler_.schedule(clock_.now());
+  const Batch& batch = requests_.scheduler().schedule(clock_.now());
   report_.set_busy(!batch.empty());
   if (batch.empty()) return publish_idle(), nullptr;
-  pending_prompt_rows_ = batch.pending_tokens;
-  drafts_.note_scheduled(batch);
-  Flight& flight = flights_.take();
-  flight.agreed = agreed();
-  flight.move = experts_.take_move();
-  flight.drafting = *drafting;
-  report_.begin_verb(Verb::prepare);
-  prepare(batch, prepare_options(), flight);
-  report_.add_agreement_wait(watch_.take_waited());
+  Flight& flight = prepare_next(batch, *drafting);
+  report_.add_agreement_wait(epochs_.watch().take_waited());
   report_.begin_verb(Verb::forward);
-  forward(flight, {}, tools());
-  report_.add_exchange_wait(watch_.take_waited());
+  forward(flight, {}, tools_);
+  report_.add_exchange_wait(epochs_.watch().take_waited());
   if (!flight.lost) return &flight;
-  lockstep_->fail_with(*flight.lost);
+  lockstep->fail_with(*flight.lost);
   const Batch* const lost = &batch;
   return abort_step({&lost, 1}), nullptr;
 }
 
-// Computes the drafts of the next step by the model's own module, together with the other ranks:
-// they are part of the step that was agreed on. Returns the time that this took. Errors: lost_rank.
-Result<Duration> RankStep::compute_drafts() {
-  if (!drafts_.has_module()) return Duration{};
-  const std::array<PassSpec, kMaxDrafts> alone{};
-  const auto passes =
-      lockstep_ ? lockstep_->module_passes() : std::span(alone).first(drafts_.num_passes());
-  if (passes.empty()) {
-    HOCKET_TRY_VOID(drafts_.compute({}));
-    return Duration{};
-  }
-  report_.add_agreement_wait(watch_.take_waited());
-  report_.begin_verb(Verb::forward);
-  const Ledger::OtherWork other(ledger(), "draft");
-  const TimePoint begin = clock_.now();
-  const auto done = drafts_.compute(passes);
-  const Duration took = clock_.now() - begin;
-  report_.add_exchange_wait(watch_.take_waited());
-  HOCKET_TRY_VOID(done);
-  return took;
+// The verb prepare. drafting: what was computed for the drafts of the step. While a step is under
+// way its tokens are not known here, and the next one gets no drafts: the thread that computes
+// plays the module's passes between the two.
+Flight& RankStep::prepare_next(const Batch& batch, const Drafting& drafting) {
+  requests_.note_begun(batch);
+  RankDrafts& drafts = requests_.drafts();
+  ModulePasses* const module =
+      overlapped_.num_under_way() > 0
+          ? drafts.begin_passes_behind(flights_.newest(), epochs_.module_passes())
+          : nullptr;
+  drafts.plan(batch);
+  Flight& flight = flights_.take();
+  flight.module = module;
+  flight.agreed = epochs_.agreed();
+  flight.move = experts_.take_move();
+  flight.drafting = drafting;
+  report_.begin_verb(Verb::prepare);
+  prepare(batch, prepare_options(), flight);
+  return flight;
 }
 
-// Takes in pages that were read, and writes late ones. A step in flight may still read the pages of
-// memory that they get, so it is finished first. Returns false if ranks were lost in it.
+// Computes the drafts of the next step by the model's own module, together with the other ranks:
+// they are part of the step that was agreed on. Returns nothing if ranks were lost. Precondition:
+// no step is under way.
+std::optional<Drafting> RankStep::compute_drafts() {
+  ModulePasses* const passes = requests_.drafts().begin_passes(epochs_.module_passes());
+  if (passes == nullptr) return Drafting{};
+  report_.add_agreement_wait(epochs_.watch().take_waited());
+  report_.begin_verb(Verb::forward);
+  Result<Drafting> done = Drafting{};
+  overlapped_.run_between([&] { done = play(*passes, {}, tools_); });
+  report_.add_exchange_wait(epochs_.watch().take_waited());
+  if (done) return *done;
+  epochs_.lockstep()->fail_with(std::move(done).error());
+  return abort_step({}), std::nullopt;
+}
+
+// Other ranks need this one for their steps, so an idle rank copies until one waits for it. Where
+// steps overlap, the ranks have agreed on the next step already.
+void RankStep::copy_delayed_pages() {
+  Scheduler& scheduler = requests_.scheduler();
+  CacheTier& tier = *requests_.tier();
+  requests_.drafts().await_rewritten_rows();
+  const bool steps_run =
+      overlapped_.active() && (!epochs_.alone() || overlapped_.num_under_way() > 0);
+  if (steps_run || !scheduler.idle()) return tier.copy_delayed(scheduler);
+  tier.copy_delayed(scheduler, [this] {
+    return commands_.size() > 0 || (!epochs_.alone() && epochs_.lockstep()->peer_waiting());
+  });
+}
+
+// Takes in pages that were read, and copies delayed ones. A step in flight may still read the pages
+// of memory that the former get, so it is finished first. Returns false if ranks were lost in it.
 bool RankStep::restore_pages() {
-  if (tier_ == nullptr || !tier_->has_pending_io()) return true;
+  CacheTier* const tier = requests_.tier();
+  if (tier == nullptr) return true;
+  if (tier->has_delayed_pages()) copy_delayed_pages();
+  if (!tier->has_read_pages()) return true;
   if (!finish_all()) return false;
-  tier_->process_io(scheduler_);
+  tier->take_read_pages(requests_.scheduler());
   return true;
 }
 
@@ -118,260 +130,268 @@ void RankStep::intake() {
 
 void RankStep::commit(Flight& flight) {
   report_.begin_verb(Verb::commit);
-  loss_wait_.end();
-  answers_.keep(flight);
-  const Batch& batch = *flight.batch;
-  scheduler_.note_duration(batch, flight.took());
   const TimePoint now = clock_.now();
-  scheduler_.commit(batch, flight.sampled, now);
-  if (tier_ != nullptr) tier_->note_step(batch, flight.took());
   const bool by_flag = runner_->info().overlap_schedule == OverlapSchedule::on;
-  drafts_.commit(flight, now,
-                 by_flag ? std::nullopt : std::optional(overlapped_.timing.overlapped_share()));
+  requests_.commit(flight, now,
+                   by_flag ? std::nullopt : std::optional(overlapped_.timing().overlapped_share()));
   experts_.note(flight);
   std::optional<StepTransfers> transfers;
-  if (lockstep_) {
+  if (!epochs_.alone()) {
     const StepAccount& a = flight.account;
     transfers = {a.hidden, a.exposed, a.hidden_is_bound};
   }
-  overlapped_.timing.note_commit(flight, is_of_answers(flight), overlapped_.active, now);
-  report_.publish(flight, scheduler_, now, transfers);  // reads requests, which end with reply()
+  overlapped_.note_commit(flight, now);
+  // Reads requests, which end with reply().
+  report_.publish(flight, requests_.scheduler(), now, transfers);
 }
 
 void RankStep::reply(Flight& flight) {
   report_.begin_verb(Verb::reply);
-  answers_.send_tokens(flight);
-  send_finished();
+  requests_.reply(flight);
+}
+
+// A step with drafts is made behind the commit of the one before, and committed before the next.
+bool RankStep::run_overlapped() {
+  Lockstep* const lockstep = epochs_.lockstep();
+  intake();
+  if (lockstep != nullptr && !agree_overlapped()) return false;
+  if (!restore_pages()) return false;
+  if (drafts_may_come() && !finish_all()) return false;
+  const bool one_computes = overlapped_.num_under_way() > 0;
+  const auto drafting = one_computes ? Drafting{} : compute_drafts();
+  if (!drafting) return false;
+  // If that step has no rows here, requests may lose their pages while it is computed.
+  if (!one_computes || flights_.newest().batch->num_rows == 0) requests_.write_pages();
+  report_.begin_verb(Verb::schedule);
+  const Batch& batch = requests_.scheduler().schedule(clock_.now());
+  const bool is_one = !batch.empty();
+  report_.set_busy(one_computes || is_one);
+  if (!one_computes && !is_one) return epochs_.end_steps(), publish_idle(), false;
+  if (is_one) overlapped_.launch(prepare_next(batch, *drafting));
+  report_.begin_verb(Verb::forward);  // the forward thread samples, too
+  if (one_computes) {
+    Flight& finished = overlapped_.wait();
+    if (!finish(finished)) return false;
+    if (is_one) overlapped_.await_more_requests(finished, flights_.newest());
+  }
+  overlapped_.timing().begin_turn(clock_.now());
+  if (lockstep == nullptr) return true;
+  if (!is_one) return requests_.drafts().drop_passes(), epochs_.end_steps(), true;
+  intake();  // requests that just came count in the next step
+  lockstep->begin_agreement(propose());
+  return true;
+}
+
+// The verb agree. Returns false if ranks were lost.
+bool RankStep::agree_overlapped() {
+  if (!epochs_.joined()) return false;  // the intake has seen that ranks were lost
+  Lockstep& lockstep = *epochs_.lockstep();
+  report_.begin_verb(Verb::agree);
+  if (!lockstep.finish_agreement(propose())) return abort_overlapped_steps(nullptr), false;
+  // Waits beside a pass cost nothing.
+  if (lockstep.carrier().is_here()) report_.add_agreement_wait(epochs_.watch().take_waited());
+  overlap_.note_reports(lockstep);
+  return true;
+}
+
+bool RankStep::drafts_may_come() {
+  Speculation* const drafts = requests_.drafts().speculation();
+  if (drafts == nullptr || overlapped_.num_under_way() == 0) return false;
+  if (flights_.newest().batch->num_drafts > 0) return true;
+  return requests_.scheduler().forecast_next_step().num_decoding > 0 && drafts->wants_tokens();
+}
+
+// Commits and answers a step that was computed. Returns false if ranks were lost in it.
+bool RankStep::finish(Flight& flight) {
+  if (flight.lost) {
+    epochs_.lockstep()->fail_with(*flight.lost);
+    return abort_overlapped_steps(&flight), false;
+  }
+  report_.add_exchange_wait(flight.exchange_wait);
+  overlap_.take(flight.account);
+  if (Lockstep* const lockstep = epochs_.lockstep())
+    lockstep->note_took(flight.agreed.pass.phase, flight.agreed.rows, flight.took());
+  requests_.write_pages();  // its thread has played the module's passes behind the step before it
+  commit(flight);
+  reply(flight);
+  return true;
+}
+
+bool RankStep::finish_all() {
+  while (overlapped_.num_under_way() > 0)
+    if (!finish(overlapped_.wait())) return false;
+  return true;
+}
+
+// Gives up all steps under way, because ranks were lost; `failed` is one that was waited for. The
+// passes end by themselves: the first error of the exchange ends all its waits. A step that was
+// computed to its end before that counts, since grammars have taken its tokens.
+void RankStep::abort_overlapped_steps(const Flight* failed) {
+  std::array<const Batch*, ForwardThread::kMaxSteps> open{};
+  size_t num_open = 0;
+  if (failed != nullptr) open.at(num_open++) = failed->batch;
+  while (overlapped_.num_under_way() > 0) {
+    Flight& flight = overlapped_.wait();
+    if (num_open == 0 && !flight.lost) {
+      overlap_.take(flight.account);
+      commit(flight);
+      reply(flight);
+    } else {
+      open.at(num_open++) = flight.batch;
+    }
+  }
+  abort_step(std::span(open).first(num_open));
+}
+
+// Lets steps overlap, or not, as the trials say; with several ranks as all agreed on. Which thread
+// computes changes between two steps, with nothing under way. Returns false if ranks were lost.
+bool RankStep::follow_choice() {
+  if (runner_->info().overlap_schedule != OverlapSchedule::measured) return true;
+  const Lockstep* const lockstep = epochs_.lockstep();
+  const bool overlap = lockstep != nullptr
+                           ? lockstep->steps_overlap()
+                           : overlapped_.timing().wants_overlap() && !requests_.vetoes_overlap();
+  if (overlap == overlapped_.active()) return true;
+  if (!finish_all()) return false;
+  overlapped_.set_active(overlap);
+  return true;
+}
+
+// Ranks were lost, so the steps under way are given up.
+void RankStep::abort_step(std::span<const Batch* const> uncommitted) {
+  epochs_.report_loss();
+  requests_.lose_ranks(uncommitted);
+  report_.set_busy(false);
+  publish_idle();
+  epochs_.leave();
+  requests_.prolong_wait(epochs_.begin_loading_next());
+}
+
+Result<void> RankStep::join_epoch(const RankNetwork::Link& link) {
+  HOCKET_TRY_VOID(epochs_.join(link));
+  overlapped_.rebind();
+  overlap_.rebind(link.transport->caps().exact_arrival, epochs_.leads());
+  epochs_.watch().book_in(ledger());
+  // The first messages between two ranks open their connection: better here than in the first
+  // request.
+  if (!epochs_.lockstep()->finish_agreement({})) return abort_step({}), Result<void>();
+  requests_.end_idle_wait();
+  epochs_.end_steps();
+  return {};
+}
+
+bool RankStep::load_experts(const RankSet& ranks) {
+  ExpertMover* const mover = experts_.mover();
+  if (mover == nullptr) return true;
+  requests_.prolong_wait(mover->load_for_epoch(ranks));
+  mover->check_progress();
+  return mover->has_loaded(ranks);
+}
+
+void RankStep::wait_for_ranks() {
+  intake();
+  requests_.wait_for_ranks([this] { return commands_.size() > 0; });
+  report_.note_alive();
 }
 
 RankStep::RankStep(RankParts parts, const Context& around)
     : clock_(around.clock),
-      network_(around.network),
       commands_(around.commands),
       report_(around.report),
-      watch_(network_ != nullptr ? &network_->pulse() : nullptr),
-      stall_timeout_(parts.stall_timeout),
       runner_(std::move(parts.runner)),
-      kv_events_(std::move(parts.kv_events)),
-      experts_(parts, *runner_, rank_index(), clock_, around.wake),
-      loss_wait_(parts.lost_rank_wait),
-      tolerate_ranks_(parts.tolerate_ranks),
-      lockstep_(network_ != nullptr
-                    ? std::make_optional<Lockstep>(
-                          network_->num_ranks(),
-                          Lockstep::Options{.pulse = &network_->pulse(),
-                                            .max_delayed_passes = parts.max_delayed_passes,
-                                            .orders = runner_->overlap().orders.get(),
-                                            .may_leave_others = network_->may_leave_others(),
-                                            .waits_for_others = network_->is_indispensable(),
-                                            .balance_voter = experts_.rebalance()})
-                    : std::nullopt),
-      overlap_({.rank = rank_index(),
-                .num_ranks = network_ != nullptr ? network_->num_ranks() : 1,
-                .tolerate_ranks = tolerate_ranks_,
+      experts_(parts, *runner_, around.network != nullptr ? around.network->rank() : 0, clock_,
+               around.wake),
+      epochs_(parts, around.network, *runner_, experts_),
+      overlap_({.rank = epochs_.rank(),
+                .num_ranks = epochs_.num_ranks(),
+                .tolerate_ranks = parts.tolerate_ranks,
                 .layers = parts.layers,
                 .settings = &runner_->overlap(),
                 .prior = std::move(parts.prior),
                 .row_tile = runner_->row_tile(),
-                .clock = network_ != nullptr ? &real_clock_ : &clock_,
+                .clock = epochs_.alone() ? &clock_ : &real_clock_,
                 .profiler = parts.profiler,
                 .recent = parts.recent}),
-      grammars_(parts.grammars, around.wake,
-                static_cast<size_t>(parts.scheduler.max_running_requests)),
-      drafts_(parts, rank_index(), *runner_, {grammars_, draft_sources()}),
-      hooks_(grammars_, drafts_.speculation(), lockstep()),
-      mixes_(parts.scheduler.prefill_policy != PrefillPolicy::prefill_first),
-      scheduler_(with(parts.scheduler, kv_events_.get(), &hooks_)),
-      tier_(std::move(parts.tier)),
-      sessions_(scheduler_, tier_.get(), runner_->info().page_tokens, clock_),
+      requests_(parts, {.clock = clock_,
+                        .runner = *runner_,
+                        .epochs = epochs_,
+                        .report = report_,
+                        .wake = around.wake,
+                        .steps_overlap = [this] { return overlapped_.active(); }}),
       sampler_(runner_->info().model.vocab_size, runner_->plan().work.max_logits_rows),
-      answers_(runner_->info().model, rank_index(), report_) {
-  if (tier_ != nullptr) {
-    tier_->start(clock_, around.wake, [this](PageId page) { drafts_.note_restored(page); });
-    hooks_.attach(*tier_, scheduler_,
-                  drafts_.has_module() ? PageWrites::after_module : PageWrites::at_commit);
-    answers_.attach(*tier_);
-  }
+      tools_({.runner = *runner_,
+              .sampler = sampler_,
+              .clock = clock_,
+              .ledger = &overlap_.ledger(),
+              .experts = experts_.stats(),
+              .grammars = &requests_.grammars(),
+              .module = requests_.drafts().module(),
+              .pulse = around.network != nullptr ? &around.network->pulse() : nullptr}),
+      overlapped_({.tools = tools_, .overlap = overlap_, .epochs = epochs_, .report = report_}) {
   const int max_requests = parts.scheduler.max_running_requests + 1;
   for (Flight& flight : flights_.all()) {
     flight.reserve(runner_->plan().work, {.requests = max_requests,
                                           .samples = max_requests + parts.scheduler.max_answer_rows,
                                           .pages = parts.scheduler.num_pages *
                                                    (parts.scheduler.window.bounded() ? 2 : 1)});
-    flight.experts.rank = rank_index();
+    flight.experts.rank = epochs_.rank();
     flight.experts.counts.resize(experts_.num_counts());
   }
-  if (const OverlapSchedule schedule = runner_->info().overlap_schedule;
-      schedule != OverlapSchedule::off)
-    begin_overlapping(schedule);
-  if (forward_thread_ && drafts_.speculation() != nullptr)
+  if (runner_->info().overlap_schedule != OverlapSchedule::off &&
+      requests_.drafts().speculation() != nullptr)
     log::info("steps overlap only while answers have no drafts, which need the tokens before them");
 }
 
-// A grammar's forced tokens are drafts only where they are not taken without one.
-NgramDrafter::Sources RankStep::draft_sources() {
-  return {.forced = [this](int seat, std::span<TokenId> out) -> size_t {
-            const Request& request = drafts_.speculation()->at(seat);
-            if (may_force(request.sampling) && !overlapped_.active) return 0;
-            return grammars_.forced(request, out);
-          },
-          .continued =
-              [this](int seat, std::span<TokenId> out) {
-                return scheduler_.continuation(drafts_.speculation()->at(seat), out);
-              },
-          .predicted =
-              [this](int seat) {
-                const auto& prediction = drafts_.speculation()->at(seat).prediction;
-                return prediction ? std::span<const TokenId>(*prediction)
-                                  : std::span<const TokenId>();
-              }};
-}
-
 void RankStep::adopt_thread() {
-  answers_.wait_if_full();
-  if (cpu_set_t cpus; pthread_getaffinity_np(pthread_self(), sizeof cpus, &cpus) == 0)
-    overlapped_.own_cpus = cpus;
-  if (!overlapped_.active) runner_->workers().adopt_caller();
+  requests_.answers().wait_if_full();
+  overlapped_.adopt_thread();
 }
 
 bool RankStep::has_work() {
-  return !scheduler_.idle() || commands_.size() > 0 ||
-         (tier_ != nullptr && tier_->has_pending_io()) || (lockstep_ && lockstep_->peer_waiting());
+  return requests_.has_work() || commands_.size() > 0 ||
+         (!epochs_.alone() && epochs_.lockstep()->peer_waiting());
 }
 
-// Handles a step with nothing to run: aborts may have ended the last requests. An idle rank also
-// checks invariants, because that is cheap then.
 void RankStep::publish_idle() {
-  report_.begin_verb(Verb::rest);
-  drafts_.note_idle();
-  if (!overlapped_.active) overlap_.drop();
-  overlapped_.after_rest = true;
-  overlapped_.timing.note_idle();
-  send_finished();
-  report_.publish_idle(scheduler_);
-  if (connected() && scheduler_.idle()) loss_wait_.end();
-  if (scheduler_.idle() && std::exchange(integrity_unchecked_, false)) scheduler_.check_integrity();
+  report_.begin_verb(Verb::idle);
+  overlapped_.note_idle();
+  requests_.note_idle();
 }
 
 void RankStep::end_all(const Error& why) {
   static_cast<void>(finish_all());
-  hooks_.write_pages();
+  requests_.write_pages();
   intake();
-  abort_all(why);
-  send_finished();
+  requests_.end_all(why);
 }
 
-// Proposes this rank's part of the next step. It asks for as many prompt rows as wait or are left
-// of cut prompts, up to the size of a step, and expects as many drafts as in the last one.
+// Proposes this rank's part of the next step to the other ranks.
 StepProposal RankStep::propose() {
-  StepProposal proposal{.work = scheduler_.forecast_next_step(), .load = report_.load()};
-  if (!lockstep_) return proposal;
-  proposal.overlaps = overlapped_.timing.decides() ? wants_overlap() : overlapped_.active;
-  proposal.module_passes = drafts_.num_passes();
-  NextStepForecast& work = proposal.work;
-  if (work.num_decoding > 0) work.num_decoding += drafts_.num_expected();
-  int64_t rows = work.num_decoding;
-  if (work.begins || work.continues) {
-    if (!mixes_) rows = 0;
-    rows += std::max(scheduler_.stats().num_waiting_tokens, pending_prompt_rows_);
-  }
-  proposal.prompt_step_rows =
-      static_cast<int>(std::min<int64_t>(rows, runner_->plan().work.max_rows));
-  overlap_.fill(*lockstep_, proposal);
+  StepProposal proposal = requests_.propose(runner_->plan().work.max_rows);
+  const OverlapTiming& timing = overlapped_.timing();
+  proposal.overlaps = timing.decides() ? timing.wants_overlap() : overlapped_.active();
+  overlap_.fill(*epochs_.lockstep(), proposal);
   return proposal;
 }
 
-StepTools RankStep::tools() {
-  return {.runner = *runner_,
-          .sampler = sampler_,
-          .clock = clock_,
-          .ledger = &overlap_.ledger(),
-          .experts = experts_.stats(),
-          .grammars = &grammars_};
-}
-
-AgreedStep RankStep::agreed() const {
-  if (!lockstep_) return {};
-  return {.pass = lockstep_->pass(),
-          .plan = lockstep_->plan(),
-          .is_trial = lockstep_->is_trial(),
-          .hung_after = lockstep_->hung_after()};
-}
-
-PrepareOptions RankStep::prepare_options() const {
+PrepareOptions RankStep::prepare_options() {
   const EngineInfo& info = runner_->info();
+  const Lockstep* const lockstep = epochs_.lockstep();
   return {.page_tokens = info.page_tokens,
           .unseen_page = runner_->unseen_page(),
           .prompt_form = info.prompt_form,
           .eos_ids = info.model.eos_ids,
-          .packing = lockstep_ ? overlap_.packing(lockstep_->plan()) : std::nullopt,
-          .grammars = &grammars_,
-          .max_forced = overlapped_.active ? 0 : kMaxForcedTokens};
+          .packing = lockstep != nullptr ? overlap_.packing(lockstep->plan()) : std::nullopt,
+          .grammars = &requests_.grammars(),
+          .max_forced = overlapped_.active() ? 0 : kMaxForcedTokens};
 }
 
-void RankStep::handle(Command& command) {
-  std::visit([this](auto& one) { take_in(one); }, command);
-}
-
-void RankStep::take_in(RequestInput& input) {
-  report_.count_intake(std::ssize(input.prompt));
-  const RequestId id = input.id;
-  const auto refuse = [&](Error why) {
-    if (tier_ != nullptr) tier_->forget(id);
-    answers_.refuse(id, std::move(why));
-  };
-  if (network_ != nullptr && !joined_ && !loss_wait_.under_way()) return refuse(why_lost());
-  integrity_unchecked_ = true;
-  if (!answers_.add(input))
-    return refuse(error(ErrorCode::out_of_memory, "no memory is left to take the request in")
-                      .with_fix("ask again later, or for fewer log-probabilities"));
-  const std::vector<TokenId> known = input.answer;
-  if (auto added = scheduler_.add(std::move(input)); !added) {
-    answers_.forget(id);
-    grammars_.forget(id);
-    return refuse(std::move(added.error()));
-  }
-  answers_.send_known(id, known);
-}
-
-void RankStep::take_in(AbortRequest& abort) {
-  scheduler_.abort(abort.id, abort.reason, std::move(abort.why));
-}
-
-void RankStep::take_in(AbortAll& abort) {
-  abort_all(abort.why);
-}
-
-// If no request is live, only rows of ended requests can be under way: they are finished before the
+// If no request is live, only rows of ended requests can be under way: they are finished before a
 // flush.
-void RankStep::take_in(FlushCache& flush) {
-  const bool idle = answers_.live().empty();
-  if (idle) static_cast<void>(finish_all());
-  const bool flushed = scheduler_.flush_cache();
-  if (idle) report_.publish_idle(scheduler_);  // whoever has the answer finds it in the metrics
-  flush.answer.set_value(flushed);
-}
-
-// Requests that wait for lost ranks end with the error of these, not with half an answer.
-void RankStep::abort_all(const Error& why) {
-  if (loss_wait_.under_way()) return abort_live(FinishReason::error, why_lost());
-  abort_live(FinishReason::abort, why);
-}
-
-void RankStep::abort_live(FinishReason reason, const Error& why) {
-  for (const RequestId id : answers_.live()) scheduler_.abort(id, reason, why);
-}
-
-// Answers requests that ended without a token of this step: aborted, failed, or out of memory.
-void RankStep::send_finished() {
-  if (!scheduler_.has_finished()) return;
-  for (const std::unique_ptr<Request>& request : scheduler_.take_finished()) {
-    answers_.send_end(*request);
-    grammars_.forget(request->id);  // its last row is done
-    drafts_.forget(request->id);
-    hooks_.forget(*request);
-    if (tier_ != nullptr) tier_->forget(request->id);
-  }
+void RankStep::handle(Command& command) {
+  if (std::holds_alternative<FlushCache>(command) && requests_.answers().live().empty())
+    static_cast<void>(finish_all());
+  requests_.handle(command);
 }
 
 }  // namespace hocket

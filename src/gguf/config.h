@@ -10,7 +10,7 @@
 namespace hocket {
 
 // Errors: unsupported_model (an architecture, or a value that changes the arithmetic, by name),
-// kBadGguf (a missing value).
+// ErrorCode::bad_gguf (a missing value).
 Result<std::string> gguf_config_json(const GgufFile& file);
 
 // The sampling defaults that the metadata hold, as a generation_config.json.

@@ -47,8 +47,8 @@ std::vector<double> GgufConfigReader::for_layers(std::string_view key, int64_t l
   if (const auto one = file_.metadata().number(full(key)))
     list.assign(static_cast<size_t>(layers), *one);
   if (std::ssize(list) < layers)
-    refuse(error(kBadGguf, "the metadata hold {} numbers {} for {} layers", list.size(), full(key),
-                 layers)
+    refuse(error(ErrorCode::bad_gguf, "the metadata hold {} numbers {} for {} layers", list.size(),
+                 full(key), layers)
                .with_fix("convert the model again with a newer llama.cpp"));
   list.resize(static_cast<size_t>(layers));
   for (double& x : list) x = gguf_decimal(x);
@@ -57,7 +57,8 @@ std::vector<double> GgufConfigReader::for_layers(std::string_view key, int64_t l
 
 int64_t GgufConfigReader::required(std::string_view key) {
   if (const auto value = integer(key)) return *value;
-  refuse(error(kBadGguf, "the metadata hold no whole number {}, or one for each layer", full(key))
+  refuse(error(ErrorCode::bad_gguf, "the metadata hold no whole number {}, or one for each layer",
+               full(key))
              .with_fix("convert the model again with a newer llama.cpp"));
   return 0;
 }
@@ -103,12 +104,13 @@ std::vector<double> gguf_divisors(GgufConfigReader& reader, size_t max_divisors)
   std::vector<double> divisors;
   if (found.tensor == nullptr) return divisors;
   if (found.tensor->shape.size() != 1 || found.tensor->type->id != GgufTypeId::f32) {
-    reader.refuse(error(kBadGguf, "rope_freqs.weight is not a list of F32"));
+    reader.refuse(error(ErrorCode::bad_gguf, "rope_freqs.weight is not a list of F32"));
     return divisors;
   }
   constexpr int64_t kMaxPairs = 1 << 15;
   if (found.tensor->shape[0] > kMaxPairs) {
-    reader.refuse(error(kBadGguf, "rope_freqs.weight holds {} numbers; at most {} are allowed",
+    reader.refuse(error(ErrorCode::bad_gguf,
+                        "rope_freqs.weight holds {} numbers; at most {} are allowed",
                         found.tensor->shape[0], kMaxPairs));
     return divisors;
   }
@@ -118,7 +120,8 @@ std::vector<double> gguf_divisors(GgufConfigReader& reader, size_t max_divisors)
     float divisor;
     std::memcpy(&divisor, found.data + i * 4, 4);
     if (!(divisor > 0) || !std::isfinite(divisor)) {
-      reader.refuse(error(kBadGguf, "rope_freqs.weight holds {}, not a number above 0", divisor));
+      reader.refuse(
+          error(ErrorCode::bad_gguf, "rope_freqs.weight holds {}, not a number above 0", divisor));
       return divisors;
     }
     divisors.push_back(gguf_decimal(divisor));

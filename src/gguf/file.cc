@@ -43,7 +43,7 @@ std::optional<PartName> part_name(std::string_view file) {
 }
 
 std::unexpected<Error> misfit(const std::filesystem::path& path, const std::string& what) {
-  return fail(error(kBadGguf, "{}: {}", path.string(), what)
+  return fail(error(ErrorCode::bad_gguf, "{}: {}", path.string(), what)
                   .with_fix("download all parts of the model again, and keep their names"));
 }
 
@@ -62,7 +62,7 @@ Result<void> GgufFile::add(const std::filesystem::path& path, GgufExtent extent)
   }
   if (!S_ISREG(info.st_mode)) {
     close(fd);
-    return fail(error(kBadGguf, "{} is not a file", path.string())
+    return fail(error(ErrorCode::bad_gguf, "{} is not a file", path.string())
                     .with_fix("--model-path must name a GGUF file or a model folder"));
   }
   const auto bytes = static_cast<size_t>(info.st_size);

@@ -18,8 +18,8 @@ namespace hocket {
 class GgufFile {
  public:
   // `path` names the file, or any part. Errors: model_not_found, io, those of parse_gguf_header
-  // (with the path); kBadGguf if the parts do not belong together. With GgufExtent::header,
-  // the data of tensors may be absent.
+  // (with the path); ErrorCode::bad_gguf if the parts do not belong together. With
+  // GgufExtent::header, the data of tensors may be absent.
   static Result<std::unique_ptr<const GgufFile>> open(const std::filesystem::path& path,
                                                       GgufExtent extent = GgufExtent::whole);
   ~GgufFile();

@@ -168,6 +168,30 @@ TEST_F(GgufFileTest, ATokenizerThatContradictsItselfIsRefused) {
   EXPECT_THAT(open({"a", long_token}, {1, 1}), HasSubstr("larger than 1048576 tokens of 16384"));
 }
 
+TEST_F(GgufFileTest, TokenizersWithoutMergesNeedScoresOrAnOrder) {
+  const auto json_of = [&](std::string_view model, std::string_view pre,
+                           const std::vector<int32_t>& scores) {
+    GgufText text;
+    text.counts(0, 4)
+        .text_value("tokenizer.ggml.model", model)
+        .text_value("tokenizer.ggml.pre", pre)
+        .texts_value("tokenizer.ggml.tokens", {"a", "b", "ab"})
+        .i32s_value("tokenizer.ggml.scores", scores);
+    return gguf_tokenizer_json(**GgufFile::open(write("m.gguf", text)));
+  };
+  const auto merges_of = [](const Result<std::string>& json) {
+    return nlohmann::json::parse(json.value())["model"]["merges"].dump();
+  };
+  EXPECT_EQ(merges_of(json_of("llama", "default", {0, 0, -1})), R"([["a","b"]])");
+  EXPECT_EQ(merges_of(json_of("gpt2", "kimi-k2", {})), R"([["a","b"]])");
+  EXPECT_THAT(json_of("llama", "default", {0, 0}).error().message,
+              HasSubstr("no list of a score for each token"));
+  for (const auto& [model, pre] : {std::pair("gpt2", "qwen2"), std::pair("gemma4", "gemma4")})
+    EXPECT_THAT(json_of(model, pre, {0, 0, -1}).error().message, HasSubstr("no list of merges"));
+  EXPECT_THAT(json_of("t5", "default", {}).error().message,
+              HasSubstr("of the kind \"t5\"; supported are \"gpt2\", \"llama\" and \"gemma4\""));
+}
+
 TEST_F(GgufFileTest, Llama3AndTekkenBeginTextsWithBos) {
   const auto processor = [&](std::string_view pre, std::initializer_list<bool> asked) {
     GgufText text;

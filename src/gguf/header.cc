@@ -62,7 +62,7 @@ double scalar(uint32_t type, const std::byte* from) {
 
 template <class... Args>
 std::unexpected<Error> broken(fmt::format_string<Args...> text, Args&&... args) {
-  return fail(error(kBadGguf, text, std::forward<Args>(args)...)
+  return fail(error(ErrorCode::bad_gguf, text, std::forward<Args>(args)...)
                   .with_fix("the file is damaged or was cut short: download it again"));
 }
 

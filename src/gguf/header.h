@@ -17,9 +17,6 @@
 
 namespace hocket {
 
-// The file is damaged, or not what its header says (HK026).
-inline constexpr ErrorCode kBadGguf{26};
-
 struct GgufTensor {
   const GgufType* type = nullptr;
   // Rows last, as GGUF counts: element (.., row, k) has k from 0 to shape.back(). 1 to 4 axes.
@@ -61,9 +58,9 @@ struct GgufHeader {
 // can be planned from the first megabytes of its file.
 enum class GgufExtent : uint8_t { whole, header };
 
-// Parses and checks the header of a file (mapped, so that its data is not read). Errors: kBadGguf
-// with the broken rule; unsupported_model (version, byte order, a type of tensors, by name).
-// Fuzzed.
+// Parses and checks the header of a file (mapped, so that its data is not read). Errors:
+// ErrorCode::bad_gguf with the broken rule; unsupported_model (version, byte order, a type of
+// tensors, by name). Fuzzed.
 Result<GgufHeader> parse_gguf_header(std::span<const std::byte> file,
                                      GgufExtent extent = GgufExtent::whole);
 

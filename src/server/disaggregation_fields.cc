@@ -7,30 +7,55 @@
 
 namespace hocket {
 
-Result<void> apply_disaggregation_fields(PreparedRequest& prepared, const PeerSettings& peers,
-                                         const PrefillRole* role) {
+namespace {
+
+// The answer has one token, and is computed a little longer.
+void limit_to_prompt(GenerationRequest& request, int num_prefill_tokens) {
+  for (Prompt& prompt : request.prompts) {
+    SamplingParams& sampling = prompt.sampling;
+    sampling.max_new_tokens = std::min(sampling.max_new_tokens, num_prefill_tokens);
+    sampling.min_new_tokens = std::min(sampling.min_new_tokens, 1);
+    prompt.max_tokens = std::min(prompt.max_tokens.value_or(1), 1);
+  }
+}
+
+// Returns true if that is where this service offers its pages. An address of all its interfaces has
+// the name by which the client reached it.
+bool is_own(const HostPort& asked, const DisaggregationFacts& facts) {
+  const auto own = parse_host_port(facts.peers.kv_cache_listen);
+  if (!own || own->port != asked.port) return false;
+  const auto reached = parse_host_port(facts.reached_at);
+  return facts.reached_at.empty() || own->host == asked.host ||
+         (reached ? reached->host : facts.reached_at) == asked.host;
+}
+
+}  // namespace
+
+Result<void> apply_disaggregation_fields(PreparedRequest& prepared,
+                                         const DisaggregationFacts& facts) {
   GenerationRequest& request = prepared.request;
   if (!request.bootstrap) return {};
-  const Disaggregation mode = role != nullptr ? role->mode() : Disaggregation::null;
-  if (mode == Disaggregation::prefill) {
-    for (Prompt& prompt : request.prompts) {
-      prompt.sampling.max_new_tokens = std::min(prompt.sampling.max_new_tokens, 1);
-      prompt.sampling.min_new_tokens = std::min(prompt.sampling.min_new_tokens, 1);
-    }
-    return {};
-  }
-  if (mode != Disaggregation::decode && mode != Disaggregation::automatic)
+  const Disaggregation mode = facts.role != nullptr ? facts.role->mode() : Disaggregation::null;
+  const HostPort asked{.host = request.bootstrap->host,
+                       .port = static_cast<uint16_t>(request.bootstrap->port)};
+  if (mode != Disaggregation::prefill && mode != Disaggregation::decode &&
+      mode != Disaggregation::automatic)
     return fail(error(ErrorCode::invalid_request,
                       "bootstrap_host is for services that compute prompts and answers apart, and "
                       "this one computes both")
                     .with_fix("--disaggregation-mode prefill, or decode")
                     .with_param("bootstrap_host"));
-  if (request.bootstrap->host.empty()) return {};
+  if (mode == Disaggregation::prefill)
+    return limit_to_prompt(request, facts.num_prefill_tokens), Result<void>();
+  if (asked.host.empty()) return {};
   HOCKET_TRY(const std::vector<HostPort> known,
-             parse_peers(peers.disaggregation_prefill_url, "disaggregation-prefill-url"));
-  const HostPort asked{.host = request.bootstrap->host,
-                       .port = static_cast<uint16_t>(request.bootstrap->port)};
+             parse_peers(facts.peers.disaggregation_prefill_url, "disaggregation-prefill-url"));
   const auto found = std::ranges::find(known, asked);
+  // The list may name this service, too. A request that was forwarded shows no more than its port,
+  // which other services may have as well, so there the list counts first.
+  const bool may_be_own = found == known.end() || !facts.reached_at.empty();
+  if (mode == Disaggregation::automatic && may_be_own && is_own(asked, facts))
+    return limit_to_prompt(request, facts.num_prefill_tokens), Result<void>();
   if (found == known.end())
     return fail(error(ErrorCode::invalid_request,
                       "{} is not one of the services that compute prompts for this one",

@@ -3,6 +3,8 @@
 // one of answers, which gets the prompt's pages from the first.   Thread: any.
 #pragma once
 
+#include <string_view>
+
 #include "core/server_settings.h"
 #include "engine/pages/prefill_role.h"
 #include "server/generation/prepared_request.h"
@@ -10,11 +12,21 @@
 
 namespace hocket {
 
-// Sets prefill_peer, or the limit of one token. `role` may be null. Errors: invalid_request if this
-// service is neither of the two, or --disaggregation-prefill-url does not name the other: a
-// client's word alone connects to no host.
-Result<void> apply_disaggregation_fields(PreparedRequest& prepared, const PeerSettings& peers,
-                                         const PrefillRole* role);
+// Says how this service computes prompts apart from answers.
+struct DisaggregationFacts {
+  const PeerSettings& peers;
+  const PrefillRole* role = nullptr;  // null: it shares no pages
+  int num_prefill_tokens = 1;         // the function's of that name
+  // The address at which the client has reached this service; empty: another rank has forwarded the
+  // request, and has made the checks.
+  std::string_view reached_at;
+};
+
+// Sets prefill_peer, or the limit of one token. In mode `auto` this service computes the prompt if
+// the fields name itself. Errors: invalid_request if this service is neither of the two, or
+// --disaggregation-prefill-url does not name the other: a client's word alone connects to no host.
+Result<void> apply_disaggregation_fields(PreparedRequest& prepared,
+                                         const DisaggregationFacts& facts);
 
 // Errors: invalid_request, bad_value.
 Result<Disaggregation> parse_disaggregation_change(const Json& json);

@@ -11,6 +11,7 @@
 #include "server/apis/sglang/generate_request.h"
 #include "server/disaggregation_fields.h"
 #include "server/http/error_map.h"
+#include "server/ranks/keeper_paths.h"
 #include "server/session_routes.h"
 #include "server/text_routes.h"
 #include "server/usage/request_meter.h"
@@ -32,7 +33,7 @@ void respond_json(HttpExchange& exchange, const Result<Json>& answer) {
     respond_error(exchange, answer.error());
 }
 
-Result<Json> join_aborts(Json here, const std::vector<PeerAnswer>& there) {
+Result<Json> merge_aborts(Json here, const std::vector<PeerAnswer>& there) {
   auto total = here["aborted"].get<size_t>();
   for (const PeerAnswer& peer : there) {
     const Json theirs = parse_bounded_json(peer.body);
@@ -46,13 +47,13 @@ Result<Json> join_aborts(Json here, const std::vector<PeerAnswer>& there) {
 }
 
 // Adds to this rank's answer the ranks that refused the settings.
-Result<Json> join_settings(Json here, const std::vector<PeerAnswer>& there) {
+Result<Json> merge_settings(Json here, const std::vector<PeerAnswer>& there) {
   for (const PeerAnswer& peer : there)
     if (peer.status != 200) here["failed"].push_back(complaint_of(peer));
   return here;
 }
 
-Result<Json> join_flushes(Json here, const std::vector<PeerAnswer>& there) {
+Result<Json> merge_flushes(Json here, const std::vector<PeerAnswer>& there) {
   std::string complaints;
   for (const PeerAnswer& peer : there)
     if (peer.status != 200) complaints += (complaints.empty() ? "" : "; ") + complaint_of(peer);
@@ -64,7 +65,7 @@ Result<Json> join_flushes(Json here, const std::vector<PeerAnswer>& there) {
 
 }  // namespace
 
-Result<Json> join_profiles(Json here, const std::vector<PeerAnswer>& there) {
+Result<Json> merge_profiles(Json here, const std::vector<PeerAnswer>& there) {
   for (const PeerAnswer& peer : there) {
     const Json theirs = parse_bounded_json(peer.body);
     if (peer.status == 200 && theirs.is_object() && theirs.contains("files"))
@@ -81,10 +82,10 @@ Endpoints::Endpoints(Options options)
                 .stream_records = options_.stream_records,
                 .rank_router = options_.rank_router,
                 .push = options_.push_text,
-                .go_on =
+                .resume_stream =
                     [this](const HttpRequest& r, const Exchange& e, RecordedRequest recorded,
                            StreamPosition position, TimePoint arrived) {
-                      go_on(r, e, std::move(recorded), std::move(position), arrived);
+                      resume_stream(r, e, std::move(recorded), std::move(position), arrived);
                     }}),
       responses_({.model = options_.model,
                   .reply = options_.reply,
@@ -106,10 +107,13 @@ Result<PreparedRequest> Endpoints::prepare(const Api& api, const HttpRequest& re
   return prepare_request(std::move(asked), options_.model, request.memory, std::move(given));
 }
 
-Result<void> Endpoints::complete(PreparedRequest& prepared, const HttpRequest& request,
-                                 TimePoint arrived) const {
-  HOCKET_TRY_VOID(apply_disaggregation_fields(prepared, options_.settings->peers,
-                                              options_.engine->parts().role));
+Result<void> Endpoints::add_client_facts(PreparedRequest& prepared, const HttpRequest& request,
+                                         TimePoint arrived) const {
+  HOCKET_TRY_VOID(apply_disaggregation_fields(
+      prepared, {.peers = options_.settings->peers,
+                 .role = options_.engine->parts().role,
+                 .num_prefill_tokens = num_prefill_tokens(options_.engine->info().model),
+                 .reached_at = request.from_rank ? "" : request.header("host")}));
   prepared.received = arrived;
   prepared.event_ids = prepared.request.api->format().style() == StreamStyle::named ||
                        request.header(kEventIdsHeader) == "true";
@@ -125,11 +129,11 @@ Result<void> Endpoints::complete(PreparedRequest& prepared, const HttpRequest& r
 
 void Endpoints::generate(const Api& api, const HttpRequest& request, const Exchange& exchange,
                          TimePoint arrived) {
-  if (!request.from_rank && !request.header(kPlaceHeader).empty())
+  if (!request.from_rank && !request.header(kLastEventHeader).empty())
     return streams_.resume(request, exchange, "", arrived);
   // If ranks run in other processes, this check finds a lost rank before any work and any call.
-  auto ready = options_.rank_router == nullptr ? options_.health->ready()
-                                               : options_.health->ready(options_.engine->stats());
+  const bool serves = options_.rank_router == nullptr || options_.rank_router->serves();
+  auto ready = serves ? options_.health->ready() : options_.health->ready(options_.engine->stats());
   const auto recorder = options_.observer->begin(request, arrived);
   const auto refuse = [&](const Error& why) {
     if (recorder) recorder->failed(why);
@@ -138,21 +142,24 @@ void Endpoints::generate(const Api& api, const HttpRequest& request, const Excha
   if (!ready) return refuse(ready.error());
   std::optional<AnswerIdentity> given;
   if (request.from_rank) given = read_identity(request.header(kAnswerHeader));
-  const bool tells_progress = given.has_value();
+  const bool sends_progress = given.has_value();
   auto prepared = prepare(api, request, std::move(given));
   if (!prepared) return refuse(prepared.error());
-  prepared->tells_progress = tells_progress;
-  if (auto done = complete(*prepared, request, arrived); !done) return refuse(done.error());
+  prepared->sends_progress = sends_progress;
+  if (auto done = add_client_facts(*prepared, request, arrived); !done) return refuse(done.error());
   const GenerationRequest& asked = prepared->request;
   if (asked.meter != nullptr)
     for (const auto& prompt : prepared->prompts) asked.meter->take_tokens(std::ssize(prompt));
   if (recorder) recorder->began(*prepared);
   // A conversation that continues from an earlier answer stays on this rank, which keeps that
   // answer.
-  const bool stays = asked.responses != nullptr && asked.responses->goes_on;
+  const bool stays = asked.responses != nullptr && asked.responses->continues;
   if (options_.rank_router != nullptr && !request.from_rank && !stays)
     return options_.rank_router->begin(request, exchange, *std::move(prepared), recorder);
   prepared->stream_record = options_.stream_records->add(request, *prepared);
+  if (options_.rank_router != nullptr && !stays)
+    return options_.rank_router->keeper().begin(exchange, *std::move(prepared), recorder,
+                                                rank_in_via(request.header(kViaHeader)));
   options_.reply->begin(exchange, *std::move(prepared), recorder);
 }
 
@@ -167,7 +174,7 @@ Result<Json> Endpoints::model_named(std::string_view path) const {
 // An admin may end any request, other clients only their own.
 Result<Json> Endpoints::abort(const HttpRequest& asked) {
   HOCKET_TRY(const Json json, parse_json_object(asked.body));
-  HOCKET_TRY(const AbortRequest request, parse_abort(json));
+  HOCKET_TRY(const AbortBody request, parse_abort(json));
   const bool is_admin = asked.principal == nullptr || asked.principal->role == Role::admin;
   size_t aborted = 0;
   if (request.all) {
@@ -202,13 +209,13 @@ Result<Json> Endpoints::flush_cache() {
 }
 
 void Endpoints::everywhere(const HttpRequest& request, const Exchange& exchange, Result<Json> here,
-                           Join join) {
+                           MergeAnswers merge) {
   if (options_.rank_router == nullptr || request.from_rank || !here)
     return respond_json(*exchange, here);
-  options_.rank_router->ask_all(request,
-                                [exchange, join, here = *std::move(here)](auto&& there) mutable {
-                                  respond_json(*exchange, join(std::move(here), there));
-                                });
+  options_.rank_router->asker().ask_all(
+      request, [exchange, merge, here = *std::move(here)](auto&& there) mutable {
+        respond_json(*exchange, merge(std::move(here), there));
+      });
 }
 
 // The other ranks write files with the same id.
@@ -218,7 +225,7 @@ void Endpoints::start_profile_everywhere(const HttpRequest& request, const Excha
   if (!begun) return respond_json(*exchange, std::unexpected(std::move(begun).error()));
   HttpRequest others = request;
   others.body = std::move(begun->others);
-  everywhere(others, exchange, std::move(begun->answer), join_profiles);
+  everywhere(others, exchange, std::move(begun->answer), merge_profiles);
 }
 
 Json Endpoints::load() const {
@@ -283,9 +290,9 @@ void Endpoints::add_probes(std::vector<Route>& routes) {
 
 void Endpoints::add_admin(std::vector<Route>& routes) {
   const auto admin = [&](std::string_view methods, std::string_view path, auto handle,
-                         RunOn where = RunOn::control) {
+                         RunOn thread = RunOn::control) {
     routes.push_back(
-        {methods, path, where,
+        {methods, path, thread,
          [handle](const HttpRequest& r, const Exchange& e, TimePoint) { handle(r, e); },
          Access::admin});
   };
@@ -294,19 +301,19 @@ void Endpoints::add_admin(std::vector<Route>& routes) {
           [answer](const HttpRequest& r, const Exchange& e) { respond_json(*e, answer(r)); });
   };
   admin("POST", "/configure_logging", [this](const HttpRequest& r, const Exchange& e) {
-    everywhere(r, e, configure_logging(r.body), join_settings);
+    everywhere(r, e, configure_logging(r.body), merge_settings);
   });
   admin("GET, POST", "/disaggregation_mode", [this](const HttpRequest& r, const Exchange& e) {
     everywhere(r, e, change_disaggregation_mode(r.body, options_.engine->parts().role),
-               join_settings);
+               merge_settings);
   });
   admin("GET, POST", "/start_profile",
         [this](const HttpRequest& r, const Exchange& e) { start_profile_everywhere(r, e); });
   admin("GET, POST", "/stop_profile", [this](const HttpRequest& r, const Exchange& e) {
-    everywhere(r, e, stop_profile(*options_.engine->parts().profiler), join_profiles);
+    everywhere(r, e, stop_profile(*options_.engine->parts().profiler), merge_profiles);
   });
   admin("GET, POST", "/flush_cache", [this](const HttpRequest& r, const Exchange& e) {
-    everywhere(r, e, flush_cache(), join_flushes);
+    everywhere(r, e, flush_cache(), merge_flushes);
   });
   admin("GET", "/join_terms",
         [this](const HttpRequest&, const Exchange& e) { respond_json(*e, join_terms()); });
@@ -329,9 +336,10 @@ void Endpoints::add_admin(std::vector<Route>& routes) {
 
 std::vector<Route> Endpoints::routes() {
   std::vector<Route> routes;
-  const auto json = [&](std::string_view methods, std::string_view path, RunOn where, auto answer) {
+  const auto json = [&](std::string_view methods, std::string_view path, RunOn thread,
+                        auto answer) {
     routes.push_back(
-        {methods, path, where, [answer](const HttpRequest& r, const Exchange& e, TimePoint) {
+        {methods, path, thread, [answer](const HttpRequest& r, const Exchange& e, TimePoint) {
            respond_json(*e, answer(r));
          }});
   };
@@ -347,7 +355,7 @@ std::vector<Route> Endpoints::routes() {
   add_session_routes(routes, *options_.engine, options_.settings->http);
   routes.push_back({"POST", "/abort_request", RunOn::control,
                     [this](const HttpRequest& r, const Exchange& e, TimePoint) {
-                      everywhere(r, e, abort(r), join_aborts);
+                      everywhere(r, e, abort(r), merge_aborts);
                     }});
   json("GET", "/v1/models", RunOn::http, [this](const HttpRequest&) -> Result<Json> {
     return Json{{"object", "list"}, {"data", Json::array({model_card(options_.model, created_)})}};

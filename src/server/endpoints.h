@@ -41,7 +41,7 @@ class Endpoints {
     const JoinFlags* join_flags = nullptr;                // null: no rank can join
     ResponseStore* responses = nullptr;
     StreamRecords* stream_records = nullptr;
-    std::function<Result<void>(TextPool::Task&&, uint64_t client)> push_text;
+    std::function<Result<void>(TaskPool::Task&&, uint64_t client)> push_text;
     std::function<HttpCounts()> http_counts;
   };
   explicit Endpoints(Options options);
@@ -57,27 +57,28 @@ class Endpoints {
   // context.
   Result<PreparedRequest> prepare(const Api& api, const HttpRequest& request,
                                   std::optional<AnswerIdentity> given) const;
-  // Sets what is known of a request besides its body.
-  Result<void> complete(PreparedRequest& prepared, const HttpRequest& request,
-                        TimePoint arrived) const;
+  // Sets the facts of the connection and of its client, which the body does not have.
+  Result<void> add_client_facts(PreparedRequest& prepared, const HttpRequest& request,
+                                TimePoint arrived) const;
   // Makes the rest of a stream whose client came back.
-  void go_on(const HttpRequest& asked, const Exchange& exchange, RecordedRequest recorded,
-             StreamPosition position, TimePoint arrived);
+  void resume_stream(const HttpRequest& asked, const Exchange& exchange, RecordedRequest recorded,
+                     StreamPosition position, TimePoint arrived);
   Result<Json> model_named(std::string_view path) const;
   Result<Json> abort(const HttpRequest& asked);
   Result<Json> flush_cache();
   Result<Json> configure_logging(std::string_view body);
-  // Makes ranks leave the service, this one last.
+  // Returns the ranks that leave the service, and notes that they do.
   Result<RankSet> decide_leaving(const ScaleRanks& wanted) const;
+  // Makes ranks leave the service, this one last.
   void scale_ranks(const HttpRequest& request, const Exchange& exchange);
   // Returns which rank may join, and the flags that it must have.
   Result<Json> join_terms() const;
   void start_profile_everywhere(const HttpRequest& request, const Exchange& exchange);
   // Answers with `here`; if a client sent the request, it is also sent to all other ranks, and
-  // `join` makes one answer from theirs and `here`.
-  using Join = Result<Json> (*)(Json here, const std::vector<PeerAnswer>& there);
+  // `merge` makes one answer from theirs and `here`.
+  using MergeAnswers = Result<Json> (*)(Json here, const std::vector<PeerAnswer>& there);
   void everywhere(const HttpRequest& request, const Exchange& exchange, Result<Json> here,
-                  Join join);
+                  MergeAnswers merge);
   Json load() const;
   Json server_info() const;
   Json live() const;
@@ -93,8 +94,8 @@ class Endpoints {
   int64_t created_ = 0;  // start of this server, seconds since 1970
 };
 
-// Joins the answers of all ranks to /start_profile or /stop_profile: all files, and the ranks that
+// Merges the answers of all ranks to /start_profile or /stop_profile: all files, and the ranks that
 // failed.
-Result<Json> join_profiles(Json here, const std::vector<PeerAnswer>& there);
+Result<Json> merge_profiles(Json here, const std::vector<PeerAnswer>& there);
 
 }  // namespace hocket

@@ -82,7 +82,7 @@ Result<std::string> ResponsesEndpoints::do_with(const HttpRequest& request, cons
   }
   return fail(error(ErrorCode::not_found, "there is no {} {}", request.method,
                     std::string_view(request.path).substr(0, 128))
-                  .with_fix("docs/api.md lists what there is"));
+                  .with_fix("docs/api.md of hocket lists the paths"));
 }
 
 Result<std::string> ResponsesEndpoints::count_input(const HttpRequest& request) const {
@@ -116,8 +116,8 @@ void ResponsesEndpoints::add_routes(std::vector<Route>& routes) {
                     [this](const HttpRequest& r, const Exchange& e, TimePoint) {
                       respond(*e, count_input(r));
                     }});
-  const auto of_one = [&](std::string_view methods, RunOn where) {
-    routes.push_back({methods, kBelow, where,
+  const auto of_one = [&](std::string_view methods, RunOn thread) {
+    routes.push_back({methods, kBelow, thread,
                       [this](const HttpRequest& r, const Exchange& e, TimePoint arrived) {
                         one(r, e, arrived);
                       }});

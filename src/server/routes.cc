@@ -46,7 +46,7 @@ Result<const Route*> find_route(const std::vector<Route>& routes, std::string_vi
   if (const auto nearest = nearest_name(path, paths))
     unknown.fix = fmt::format("did you mean {}?", *nearest);
   else
-    unknown.fix = "docs/api.md lists what there is";
+    unknown.fix = "docs/api.md of hocket lists the paths";
   return fail(std::move(unknown));
 }
 

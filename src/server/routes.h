@@ -28,7 +28,7 @@ enum class RunOn : uint8_t { http, text, control, session };
 struct Route {
   std::string_view methods;  // "GET", "POST" or "GET, POST"
   std::string_view path;     // a path that ends in "/" matches every path below it
-  RunOn where = RunOn::http;
+  RunOn thread = RunOn::http;
   // `arrived` is the time when the request was complete, before it waited for a thread.
   std::function<void(const HttpRequest&, const std::shared_ptr<HttpExchange>&, TimePoint arrived)>
       handle;
@@ -37,7 +37,7 @@ struct Route {
   // True if its requests count in the limits of a key. Requests that only read do not count: a
   // client may poll an answer in the background while that answer uses up the key's concurrency.
   bool takes_work() const {
-    return (where == RunOn::text || where == RunOn::session) && access == Access::user &&
+    return (thread == RunOn::text || thread == RunOn::session) && access == Access::user &&
            methods == "POST";
   }
 };

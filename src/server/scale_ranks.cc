@@ -1,4 +1,4 @@
-// POST /scale_ranks: ranks leave a running service. GET /join_terms: a rank is about to join it.
+// POST /scale_ranks: ranks leave a running service.
 #include <utility>
 
 #include "server/endpoints.h"
@@ -32,20 +32,20 @@ Result<RankSet> Endpoints::decide_leaving(const ScaleRanks& wanted) const {
         error(ErrorCode::invalid_request, "no rank can leave: this process is all of the service")
             .with_fix("start the ranks as processes, with --tolerate-ranks")
             .with_param(field));
-  RankRouter& router = *options_.rank_router;
+  RankChanges& changes = options_.rank_router->changes();
   if (wanted.is_decided) {
-    router.note_leaving(wanted.leave);
+    changes.note_leaving(wanted.leave);
     return wanted.leave;
   }
-  if (router.coordinator() != router.rank())
+  if (changes.coordinator() != options_.rank_router->rank())
     return fail(error(ErrorCode::lost_rank, "another rank coordinates the others now")
                     .with_fix("ask again"));
-  if (router.own_host().size() > 1)
+  if (changes.own_host().size() > 1)
     return fail(error(ErrorCode::invalid_request,
                       "one process runs several ranks of this host, and they end together")
                     .with_fix("send SIGTERM to the process that started them")
                     .with_param(field));
-  auto leaving = router.decide_leaving(wanted);
+  auto leaving = changes.decide_leaving(wanted);
   if (!leaving) return fail(std::move(leaving.error()).with_param(field));
   return leaving;
 }
@@ -59,9 +59,10 @@ void Endpoints::scale_ranks(const HttpRequest& request, const Exchange& exchange
     respond_error(*exchange, wanted.error());
     return;
   }
-  if (options_.rank_router != nullptr && !request.from_rank &&
-      options_.rank_router->forward_to(options_.rank_router->coordinator(), request, exchange))
-    return;
+  if (options_.rank_router != nullptr && !request.from_rank) {
+    const int coordinator = options_.rank_router->changes().coordinator();
+    if (options_.rank_router->forward_to(coordinator, request, exchange)) return;
+  }
   const auto leaving = decide_leaving(*wanted);
   if (!leaving) {
     respond_error(*exchange, leaving.error());
@@ -70,7 +71,9 @@ void Endpoints::scale_ranks(const HttpRequest& request, const Exchange& exchange
   RankRouter& router = *options_.rank_router;
   const auto answer = [this, exchange, own = router.rank(),
                        ranks = *leaving](std::span<const PeerAnswer> there) {
-    if (const auto json = leaving_answer(ranks, there))
+    const ClusterView view = options_.engine->parts().cluster->view();
+    const RankSet drains = ranks.without(view.staying());  // those that leave, or have left
+    if (const auto json = leaving_answer(ranks, there, drains))
       exchange->respond(200, kJsonType, to_text(*json));
     else
       respond_error(*exchange, json.error());
@@ -79,21 +82,7 @@ void Endpoints::scale_ranks(const HttpRequest& request, const Exchange& exchange
   if (wanted->is_decided) return answer({});
   HttpRequest others = request;
   others.body = to_text(Json{{"leave", to_json(*leaving)}, {"decided", true}});
-  router.ask_all(others, [answer](auto&& there) { answer(there); });
-}
-
-Result<Json> Endpoints::join_terms() const {
-  if (options_.rank_router == nullptr || options_.join_flags == nullptr)
-    return fail(
-        error(ErrorCode::invalid_request, "no rank can join: this process is all of the service")
-            .with_fix("start the ranks as processes, with --tolerate-ranks"));
-  if (options_.rank_router->own_host().size() > 1)
-    return fail(error(ErrorCode::invalid_request, "the ranks of a host are started together")
-                    .with_fix("start the process of that host again"));
-  HOCKET_TRY(const int rank, options_.rank_router->offer_rank());
-  Json flags = Json::object();
-  for (const auto& [name, value] : *options_.join_flags) flags[name] = value;
-  return Json{{"rank", rank}, {"flags", std::move(flags)}};
+  router.asker().ask_all(others, [answer](auto&& there) { answer(there); });
 }
 
 }  // namespace hocket

@@ -13,7 +13,7 @@
 #include "server/access/client_key.h"
 #include "server/apis/apis.h"
 #include "server/endpoints.h"
-#include "server/generation/text_pool.h"
+#include "server/generation/task_pool.h"
 #include "server/http/error_map.h"
 #include "server/usage/request_memory.h"
 #include "server/views/info_json.h"
@@ -22,9 +22,8 @@ namespace hocket {
 namespace {
 
 constexpr size_t kMaxControlBytes = 64 << 10;  // limit of a body for RunOn::control
-constexpr size_t kOutboxMin = 16384;
-constexpr Duration kAbortPatience = std::chrono::seconds(2);
-constexpr Duration kAbortAgain = std::chrono::milliseconds(100);
+constexpr Duration kCutPatience = std::chrono::seconds(2);
+constexpr Duration kCutAgain = std::chrono::milliseconds(100);
 constexpr Duration kLastBytesPatience = std::chrono::seconds(2);
 constexpr Duration kShortAnswers = std::chrono::milliseconds(100);  // to other ranks
 constexpr Duration kDrainPoll = std::chrono::milliseconds(5);
@@ -57,11 +56,8 @@ std::unique_ptr<RankRouter> make_rank_router(const Server::Options& options, Rep
                           .stream_records = &stream_records,
                           .routing = routing.value_or(RoutingPolicy::cache_aware),
                           .has_store = !options.settings.parallel.cluster_store.empty(),
+                          .tolerate_ranks = options.settings.parallel.tolerate_ranks,
                           .max_forwards = max_live(options.settings, engine.info())});
-}
-
-size_t outbox_size(const EngineInfo& info) {
-  return std::max(kOutboxMin, 64 * static_cast<size_t>(info.max_running_requests));
 }
 
 Result<std::unique_ptr<Observer>> make_observer(const Server::Options& options) {
@@ -92,7 +88,7 @@ struct Server::State {
             engine.info(), first_rank(engine),
             parse_metric_compat(options.settings.observe.metrics_compat).value_or(MetricCompat())),
         health(Health::Limits{.watchdog_seconds = options.settings.http.watchdog_timeout_s}),
-        outbox(outbox_size(engine.info())),
+        outbox(outbox_size(engine.info().max_running_requests)),
         responses(
             {.max_bytes = static_cast<size_t>(options.settings.http.response_store_mib) << 20}),
         stream_records(
@@ -126,7 +122,7 @@ struct Server::State {
              .join_flags = &options.join_flags,
              .responses = &responses,
              .stream_records = &stream_records,
-             .push_text = [this](TextPool::Task&& task,
+             .push_text = [this](TaskPool::Task&& task,
                                  uint64_t client) { return text->push(std::move(task), client); },
              .http_counts =
                  [this] {
@@ -140,9 +136,9 @@ struct Server::State {
   // Returns the number of requests and answers that are not complete.
   size_t num_under_way() const;
   HttpOptions http_options() const;
-  Result<void> open_gate();
+  Result<void> make_access_check();
   PathNeeds needs_of(const HttpRequest& head) const;
-  Result<void> open_door();
+  Result<void> open_rank_port();
 
   Options options;
   const ModelFormats formats;
@@ -160,7 +156,7 @@ struct Server::State {
   Endpoints endpoints;
   const std::vector<Route> routes;
   std::unique_ptr<AccessCheck> access_check;  // guards the port for clients
-  std::optional<TextPool> text, control, session;
+  std::optional<TaskPool> text, control, session;
   std::unique_ptr<HttpServer> http, rank_http;  // for clients; for other ranks, if there are any
   std::atomic<const HttpServer*> counted = nullptr;  // http, when its threads may see it
   bool drained = false;
@@ -190,8 +186,8 @@ void Server::State::handle(HttpRequest&& request, const std::shared_ptr<HttpExch
   const TimePoint arrived = RealClock().now();
   const auto route = find_route(routes, request.method, request.path);
   if (!route) return refuse(*exchange, route.error());
-  if ((*route)->where == RunOn::http) return run_route(**route, request, exchange, arrived);
-  const bool controls = (*route)->where == RunOn::control;
+  if ((*route)->thread == RunOn::http) return run_route(**route, request, exchange, arrived);
+  const bool controls = (*route)->thread == RunOn::control;
   if (controls && request.body.size() > kMaxControlBytes)
     return refuse(*exchange,
                   error(ErrorCode::payload_too_large, "the body has {} bytes, {} takes {}",
@@ -199,10 +195,10 @@ void Server::State::handle(HttpRequest&& request, const std::shared_ptr<HttpExch
   const uint64_t client = proven_asker(request);
   auto task = [route = *route, request = std::move(request), exchange, arrived] {
     // If the client has left, only control tasks run: they may end its other requests.
-    if (route->where != RunOn::control && exchange->is_closed()) return;
+    if (route->thread != RunOn::control && exchange->is_closed()) return;
     run_route(*route, request, exchange, arrived);
   };
-  TextPool& pool = controls ? *control : (*route)->where == RunOn::session ? *session : *text;
+  TaskPool& pool = controls ? *control : (*route)->thread == RunOn::session ? *session : *text;
   if (auto taken = pool.push(std::move(task), client); !taken) refuse(*exchange, taken.error());
 }
 
@@ -245,7 +241,7 @@ PathNeeds Server::State::needs_of(const HttpRequest& head) const {
   return {.access = (*route)->access, .counted = (*route)->takes_work() || asks_for_stream(head)};
 }
 
-Result<void> Server::State::open_gate() {
+Result<void> Server::State::make_access_check() {
   const HttpSettings& settings = options.settings.http;
   HOCKET_TRY(
       access_check,
@@ -262,12 +258,13 @@ Result<void> Server::State::open_gate() {
 
 // Opens a port for the other ranks, with the same routes. It needs its own key, which only members
 // of the cluster learn; no client's key opens it.
-Result<void> Server::State::open_door() {
+Result<void> Server::State::open_rank_port() {
   const std::string key = fresh_rank_key();
   HttpOptions ranks = http_options();
   ranks.host = options.internal_host.empty() ? "127.0.0.1" : options.internal_host;
   ranks.port = 0;
   ranks.thread_name = "rank_http";
+  ranks.cluster_tls = options.engine->parts().cluster->tls();
   ranks.admit = [key](const HttpRequest& head) { return admit_rank(head, key); };
   const HttpHandler take = [this](HttpRequest&& request,
                                   const std::shared_ptr<HttpExchange>& exchange) {
@@ -289,10 +286,10 @@ Result<std::unique_ptr<Server>> Server::create(Options options) {
                                                         options.chat_template, options.tokenizer));
   auto state = std::make_unique<State>(std::move(options), std::move(formats), std::move(observer));
   State& s = *state;
-  HOCKET_TRY_VOID(s.open_gate());
-  s.text.emplace(TextPool::Options{.name = "text", .num_threads = s.options.num_text_threads});
-  s.control.emplace(TextPool::Options{.name = "control"});
-  s.session.emplace(TextPool::Options{.name = "session"});
+  HOCKET_TRY_VOID(s.make_access_check());
+  s.text.emplace(TaskPool::Options{.name = "text", .num_threads = s.options.num_text_threads});
+  s.control.emplace(TaskPool::Options{.name = "control"});
+  s.session.emplace(TaskPool::Options{.name = "session"});
   HttpOptions http = s.http_options();
   http.tls = {.certificate = s.options.settings.http.ssl_certfile,
               .key = s.options.settings.http.ssl_keyfile};
@@ -301,7 +298,7 @@ Result<std::unique_ptr<Server>> Server::create(Options options) {
   s.health.set_loaded();
   std::unique_ptr<Server> server(new Server(std::move(state)));
   // Other ranks learn this one's address before they meet its engine.
-  if (s.rank_router) HOCKET_TRY_VOID(s.open_door());
+  if (s.rank_router) HOCKET_TRY_VOID(s.open_rank_port());
   s.engine.start(s.outbox);
   HOCKET_TRY(s.http, HttpServer::create(std::move(http),
                                         [&s](HttpRequest&& request,
@@ -336,14 +333,15 @@ Result<void> Server::reload() {
 void Server::hand_over() {
   State& s = *state_;
   if (!s.rank_router || !s.rank_http || s.options.settings.parallel.tolerate_ranks == 0) return;
-  if (const auto goes = s.rank_router->may_leave(s.rank_router->own_host()); !goes) {
-    log::warning("shutdown: the others pause: {}", goes.error().message);
+  const RankChanges& changes = s.rank_router->changes();
+  if (const auto goes = changes.may_leave(changes.own_host()); !goes) {
+    log::warning("shutdown: the other ranks pause without this one: {}", goes.error().message);
     return;
   }
   s.rank_http->stop(kShortAnswers);
 }
 
-bool Server::drain(Duration patience) {
+bool Server::drain(Duration patience, std::string_view why) {
   State& s = *state_;
   if (std::exchange(s.drained, true)) return true;
   s.health.set_draining();
@@ -351,7 +349,10 @@ bool Server::drain(Duration patience) {
   if (s.http) s.http->begin_drain();
   if (s.rank_http) s.rank_http->stop_accepting();
   s.engine.stop_accepting();
-  if (s.rank_router) s.rank_router->note_leaving(s.rank_router->own_host());
+  if (s.rank_router) {
+    RankChanges& changes = s.rank_router->changes();
+    changes.note_leaving(changes.own_host());
+  }
   hand_over();
   const bool complete = s.wait_idle(patience);
   if (!complete) {
@@ -359,15 +360,15 @@ bool Server::drain(Duration patience) {
         "shutdown: {} answers are cut off after {} s; a longer --shutdown-timeout lets them "
         "finish",
         s.num_under_way(), to_seconds(patience));
-    // Another rank would pass an aborted answer on as a whole one. When its connection is cut, it
-    // goes on with the answer, as if this rank were lost.
+    // A rank whose connection is cut goes on with the answer, as if this rank were lost; it would
+    // pass an error on to its client.
     if (s.rank_http) s.rank_http->stop(Duration{});
     if (s.rank_router) s.rank_router->cut_off();
-    // An answer that this rank takes over just now may reach the engine after the first time.
-    const TimePoint deadline = RealClock().now() + kAbortPatience;
+    // An answer that this rank takes over just now may begin after the first time.
+    const TimePoint deadline = RealClock().now() + kCutPatience;
     do {
-      s.engine.abort_all();
-    } while (!s.wait_idle(kAbortAgain) && RealClock().now() < deadline);
+      s.reply.cut_off(why);
+    } while (!s.wait_idle(kCutAgain) && RealClock().now() < deadline);
   }
   s.engine.stop();
   if (s.rank_router) s.rank_router->stop();

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/server_settings.h"
@@ -52,11 +53,12 @@ class Server {
   // 1. New requests are refused with shutting_down; probes are answered.
   // 2. Ranks that serve on without this one take back the requests that they passed to it. Running
   //    requests may take up to `patience`.
-  // 3. Requests of other ranks are cut off, so that these go on with them; all others are aborted.
+  // 3. Requests of other ranks are cut off, so that these go on with them; all others end with
+  //    shutting_down, and their streams can go on by their ids where another rank keeps them.
   // 4. Connections are refused, and all threads end.
-  // Returns true if nothing was cut off or aborted. For SIGTERM, patience is
-  // settings.http.shutdown_timeout_s.
-  bool drain(Duration patience);
+  // `why` joins the message of what is cut off. Returns true if nothing was. For SIGTERM, patience
+  // is settings.http.shutdown_timeout_s.
+  bool drain(Duration patience, std::string_view why = {});
 
   // Returns the reason to end the process, if there is one. Errors: watchdog if the engine has
   // been silent for too long; those of Engine::failure.

@@ -1,5 +1,6 @@
 #include "server/stream_endpoints.h"
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
@@ -18,7 +19,7 @@ namespace {
 constexpr Duration kTakePatience = std::chrono::seconds(1);
 constexpr size_t kMaxRecord = 16 << 20;  // bytes of a record as JSON
 
-Error not_told(std::string_view what) {
+Error not_a_position(std::string_view what) {
   return error(ErrorCode::invalid_request, "{} is not the id of an event", what)
       .with_fix(
           "send the id field of the last event that has come, or starting_after with its "
@@ -26,22 +27,52 @@ Error not_told(std::string_view what) {
       .with_param(std::string(what));
 }
 
-// Returns the answer's id and the place in it that the request names.
-Result<NamedPosition> place_of(const HttpRequest& request, std::string_view id) {
-  const std::string_view last = request.header(kPlaceHeader);
+// Returns the error for a stream that this rank does not have, and perhaps one that did not answer.
+Error not_asked(std::string_view id, const PeerAnswer& peer) {
+  return error(ErrorCode::lost_rank, "whether there is a stream '{}' is not known: {}",
+               id.substr(0, 128), complaint_of(peer))
+      .with_fix("ask again after the time in Retry-After, or ask another rank");
+}
+
+// Returns nullopt for a text that is no number, or too large a one.
+std::optional<uint32_t> read_count(std::string_view text) {
+  uint32_t count = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (failed != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return count;
+}
+
+// Returns the answer's id and the position in it that the request names.
+Result<NamedPosition> position_of(const HttpRequest& request, std::string_view id) {
+  const std::string_view last = request.header(kLastEventHeader);
   const std::string_view after = query_value(request.query, "starting_after");
   if (id.size() > kMaxAnswerId) id = id.substr(0, kMaxAnswerId);
   NamedPosition named{.answer_id = std::string(id), .position = {}};
   if (!last.empty()) {
     auto read = read_event_id(last, kMaxRecordedChoices);
-    if (!read || (!id.empty() && read->answer_id != id)) return fail(not_told(kPlaceHeader));
+    if (!read || (!id.empty() && read->answer_id != id))
+      return fail(not_a_position(kLastEventHeader));
     return *std::move(read);
   }
   if (after.empty()) return named;
   auto read = read_starting_after(after);
-  if (!read) return fail(not_told("starting_after"));
+  if (!read) return fail(not_a_position("starting_after"));
   named.position = *std::move(read);
   return named;
+}
+
+// Checks the count of numbers that a client has of a stream, one for each choice; 0: none.
+Result<void> check_position(size_t num_numbers, size_t num_choices) {
+  if (num_numbers > num_choices) return fail(not_a_position(kLastEventHeader));
+  if (num_choices > 1 && num_numbers == 1)
+    return fail(
+        error(ErrorCode::invalid_request,
+              "the stream has {} choices, so one number does not say where to go on in each",
+              num_choices)
+            .with_fix("ask for it with X-Hocket-Event-Ids: true, and send the id of "
+                      "the last event as Last-Event-ID")
+            .with_param("starting_after"));
+  return {};
 }
 
 }  // namespace
@@ -62,17 +93,16 @@ bool asks_for_stream(const HttpRequest& head) {
           (head.path.starts_with("/v1/responses/") && query_value(head.query, "stream") == "true"));
 }
 
-Result<StreamRecords::Found> StreamEndpoints::take(std::string_view id,
-                                                   std::string_view who) const {
-  HOCKET_TRY(StreamRecords::Found found, options_.stream_records->find(id, who));
+Result<StreamRecords::Found> StreamEndpoints::take(StreamRecords::Found found) const {
   if (found.state != StreamState::live) return found;
   options_.reply->take_over(*found.stream);
-  return options_.stream_records->find(id, who);  // with the tokens up to the end of the old stream
+  // With the tokens up to the end of the old stream.
+  return options_.stream_records->find(found.request.identity.id, found.request.who);
 }
 
 void StreamEndpoints::resume(const HttpRequest& request, const Exchange& exchange,
                              std::string_view id, TimePoint arrived) const {
-  auto named = place_of(request, id);
+  auto named = position_of(request, id);
   if (!named) {
     respond_error(*exchange, named.error());
     return;
@@ -88,40 +118,52 @@ void StreamEndpoints::resume(const HttpRequest& request, const Exchange& exchang
                     .memory = request.memory,
                     .held_body = nullptr,
                     .from_rank = request.from_rank};
-  auto found = take(named->answer_id, request.who());
+  // A request that is refused does not end the stream, so it is checked before take().
+  auto found = options_.stream_records->find(named->answer_id, request.who());
   HeldBytes held(request.memory);
-  if (found)
-    if (auto counted = held.grow(static_cast<int64_t>(found->request.num_bytes())); !counted) {
-      respond_error(*exchange, counted.error());
+  if (found) {
+    auto fits = check_position(named->position.next.size(), found->request.tokens.size());
+    if (fits) fits = held.grow(static_cast<int64_t>(found->request.num_bytes()));
+    if (!fits) {
+      respond_error(*exchange, fits.error());
       return;
     }
+    found = take(*std::move(found));
+  }
   const auto coming = std::make_shared<Coming>(std::move(asked), exchange, *std::move(named),
                                                arrived, std::move(found), std::move(held));
   if (options_.rank_router == nullptr || request.from_rank) return choose(*coming, {});
   HttpRequest to_all = coming->request;
   to_all.path = kTakePath;
-  to_all.body = to_text({{"id", coming->named.answer_id}});
-  options_.rank_router->ask_all(
+  to_all.body =
+      to_text({{"id", coming->named.answer_id}, {"numbers", coming->named.position.next.size()}});
+  options_.rank_router->asker().ask_all(
       to_all,
       [this, coming](std::vector<PeerAnswer>&& there) {
         auto task = [this, coming, there = std::move(there)] { choose(*coming, there); };
         if (auto taken = options_.push(std::move(task), proven_asker(coming->request)); !taken)
           respond_error(*coming->exchange, taken.error());
       },
-      {.patience = kTakePatience, .max_bytes = kMaxRecord});
+      {.patience = kTakePatience, .max_bytes = kMaxRecord, .asks_lost = true});
 }
 
 // Goes on with the record that has the most tokens.
 void StreamEndpoints::choose(Coming& coming, const std::vector<PeerAnswer>& there) const {
   try {
     HeldBytes held(coming.request.memory);
+    uint32_t num_takeovers = coming.found ? coming.found->request.num_takeovers : 0;
     for (const PeerAnswer& peer : there) {
       if (peer.memory_error && !coming.found) coming.found = std::unexpected(*peer.memory_error);
+      const bool told = peer.status == 200 || peer.status == 404;
+      const bool is_open = peer.status == 0 ? peer.may_know : !told;
+      if (is_open && !coming.found && coming.found.error().code == ErrorCode::not_found)
+        coming.found = fail(not_asked(coming.named.answer_id, peer));
       if (peer.status != 200) continue;
       const auto json = parse_json_object(peer.body, held);
       auto theirs = json ? read_recorded_request(*json, coming.request.who())
                          : Result<RecordedRequest>(std::unexpected(json.error()));
       if (!theirs || theirs->identity.id != coming.named.answer_id) continue;
+      num_takeovers = std::max(num_takeovers, theirs->num_takeovers);
       if (!coming.found || theirs->num_tokens() > coming.found->request.num_tokens())
         coming.found = StreamRecords::Found{.request = *std::move(theirs)};
     }
@@ -130,23 +172,15 @@ void StreamEndpoints::choose(Coming& coming, const std::vector<PeerAnswer>& ther
       respond_error(*coming.exchange, coming.found.error());
       return;
     }
-    const size_t num_choices = coming.found->request.tokens.size();
-    if (coming.named.position.next.size() > num_choices) {
-      respond_error(*coming.exchange, not_told(kPlaceHeader));
+    if (auto fits =
+            check_position(coming.named.position.next.size(), coming.found->request.tokens.size());
+        !fits) {
+      respond_error(*coming.exchange, fits.error());
       return;
     }
-    if (num_choices > 1 && coming.named.position.next.size() == 1) {
-      respond_error(
-          *coming.exchange,
-          error(ErrorCode::invalid_request,
-                "the stream has {} choices, so one number does not tell a place in it", num_choices)
-              .with_fix("ask for it with X-Hocket-Event-Ids: true, and send the id of "
-                        "the last event as Last-Event-ID")
-              .with_param("starting_after"));
-      return;
-    }
-    options_.go_on(coming.request, coming.exchange, std::move(coming.found->request),
-                   std::move(coming.named.position), coming.arrived);
+    coming.found->request.num_takeovers = num_takeovers;
+    options_.resume_stream(coming.request, coming.exchange, std::move(coming.found->request),
+                           std::move(coming.named.position), coming.arrived);
   } catch (...) {
     fail_by_exception(*coming.exchange, "a client that came back");
   }
@@ -154,10 +188,10 @@ void StreamEndpoints::choose(Coming& coming, const std::vector<PeerAnswer>& ther
 
 void StreamEndpoints::keep(const HttpRequest& request, const Exchange& exchange) const {
   const auto identity = read_identity(request.header(kAnswerHeader));
-  const std::string_view text = request.header(kChoicesHeader);
-  size_t num_choices = 0;
-  std::from_chars(text.data(), text.data() + text.size(), num_choices);
-  if (!identity || num_choices == 0 || num_choices > kMaxRecordedChoices) {
+  const auto num_choices = read_count(request.header(kChoicesHeader));
+  const auto num_takeovers = read_count(request.header(kTakeoversHeader));
+  if (!identity || !num_takeovers || !num_choices || *num_choices == 0 ||
+      *num_choices > kMaxRecordedChoices) {
     respond_error(*exchange, error(ErrorCode::invalid_request, "this is no record of a stream"));
     return;
   }
@@ -168,12 +202,14 @@ void StreamEndpoints::keep(const HttpRequest& request, const Exchange& exchange)
                            .routing_key = std::string(request.header("X-SMG-Routing-Key")),
                            .client = client_from_rank(request),
                            .event_ids = !request.header(kEventIdsHeader).empty(),
-                           .tokens = std::vector<std::vector<TokenId>>(num_choices)};
-  if (options_.stream_records->add(std::move(recorded), StreamState::copy) != nullptr)
+                           .num_takeovers = *num_takeovers,
+                           .tokens = std::vector<std::vector<TokenId>>(*num_choices)};
+  const auto kept =
+      options_.stream_records->add_copy(std::move(recorded), request.header(kViaHeader));
+  if (kept)
     exchange->respond(200, kJsonType, "{}");
   else
-    respond_error(*exchange, error(ErrorCode::out_of_memory, "there is no room for the stream")
-                                 .with_fix("raise --stream-store-mib"));
+    respond_error(*exchange, kept.error());
 }
 
 void StreamEndpoints::give(const HttpRequest& request, const Exchange& exchange) const {
@@ -183,7 +219,13 @@ void StreamEndpoints::give(const HttpRequest& request, const Exchange& exchange)
     respond_error(*exchange, error(ErrorCode::invalid_request, "id is missing"));
     return;
   }
-  const auto found = take(id->get<std::string>(), request.who());
+  const auto numbers = body.find("numbers");
+  const size_t num_numbers =
+      numbers != body.end() && numbers->is_number_unsigned() ? numbers->get<size_t>() : 0;
+  auto found = options_.stream_records->find(id->get<std::string>(), request.who());
+  // With a wrong position the stream is not ended here; the asking rank refuses the client.
+  if (found && check_position(num_numbers, found->request.tokens.size()))
+    found = take(*std::move(found));
   if (!found)
     respond_error(*exchange, found.error());
   else
@@ -197,17 +239,17 @@ void StreamEndpoints::add_routes(std::vector<Route>& routes) {
                       resume(r, e, path.substr(kStreamsBelow.size()), arrived);
                     }});
   if (options_.rank_router == nullptr) return;
-  const auto of_ranks = [&](std::string_view path, RunOn where, auto handle) {
+  const auto of_ranks = [&](std::string_view path, RunOn thread, auto handle) {
     routes.push_back(
-        {"POST", path, where, [handle, path](const HttpRequest& r, const Exchange& e, TimePoint) {
+        {"POST", path, thread, [handle, path](const HttpRequest& r, const Exchange& e, TimePoint) {
            if (r.from_rank) return handle(r, e);
            respond_error(*e, error(ErrorCode::not_found, "{} is for ranks", path));
          }});
   };
   of_ranks(kKeepPath, RunOn::http, [this](const HttpRequest& r, const Exchange& e) { keep(r, e); });
   of_ranks(kChangesPath, RunOn::http, [this](const HttpRequest& r, const Exchange& e) {
-    if (options_.stream_records->take_changes(r.body))
-      e->respond(200, kJsonType, "{}");
+    if (const auto unknown = options_.stream_records->take_changes(r.body, r.header(kViaHeader)))
+      e->respond(200, kJsonType, to_text({{"unknown", *unknown}}));
     else
       respond_error(*e, error(ErrorCode::invalid_request, "these are no changes of streams"));
   });

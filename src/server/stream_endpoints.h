@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "server/generation/text_pool.h"
+#include "server/generation/task_pool.h"
 #include "server/ranks/rank_router.h"
 #include "server/reply/reply.h"
 #include "server/reply/stream_records.h"
@@ -22,7 +22,7 @@
 namespace hocket {
 
 inline constexpr std::string_view kStreamsBelow = "/v1/streams/";
-inline constexpr std::string_view kPlaceHeader = "Last-Event-ID";
+inline constexpr std::string_view kLastEventHeader = "Last-Event-ID";
 
 // Returns true if a GET asks for a stream to go on, which makes the server compute.
 bool asks_for_stream(const HttpRequest& head);
@@ -32,28 +32,28 @@ class StreamEndpoints {
  public:
   using Exchange = std::shared_ptr<HttpExchange>;
   // Makes the rest of a stream.   Thread: text.
-  using GoOn = std::function<void(const HttpRequest& asked, const Exchange&, RecordedRequest,
-                                  StreamPosition, TimePoint arrived)>;
+  using ResumeStream = std::function<void(const HttpRequest& asked, const Exchange&,
+                                          RecordedRequest, StreamPosition, TimePoint arrived)>;
   struct Options {
     ReplyService* reply = nullptr;
     StreamRecords* stream_records = nullptr;
     RankRouter* rank_router = nullptr;  // null: all ranks are in this process
     // Runs a task on a thread of the text pool.
-    std::function<Result<void>(TextPool::Task&&, uint64_t client)> push;
-    GoOn go_on;
+    std::function<Result<void>(TaskPool::Task&&, uint64_t client)> push;
+    ResumeStream resume_stream;
   };
   explicit StreamEndpoints(Options options) : options_(std::move(options)) {}
 
   void add_routes(std::vector<Route>& routes);
   // Goes on with the stream that `id` names, or Last-Event-ID if `id` is empty; answers an error
-  // too. The place is that in Last-Event-ID, or starting_after.
+  // too. The position is that in Last-Event-ID, or starting_after.
   void resume(const HttpRequest& request, const Exchange& exchange, std::string_view id,
               TimePoint arrived) const;
 
  private:
   struct Coming;
-  // Returns the record, and ends the stream if this rank writes it.
-  Result<StreamRecords::Found> take(std::string_view id, std::string_view who) const;
+  // Returns the record as it is when this rank writes the stream no longer.
+  Result<StreamRecords::Found> take(StreamRecords::Found found) const;
   void choose(Coming& coming, const std::vector<PeerAnswer>& there) const;
   void keep(const HttpRequest& request, const Exchange& exchange) const;
   void give(const HttpRequest& request, const Exchange& exchange) const;

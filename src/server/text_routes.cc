@@ -7,7 +7,7 @@
 #include "server/apis/openai/openai_request.h"
 #include "server/apis/sglang/generate_request.h"
 #include "server/generation/answer.h"
-#include "server/generation/text_pool.h"
+#include "server/generation/task_pool.h"
 #include "server/http/error_map.h"
 #include "server/usage/request_memory.h"
 
@@ -87,7 +87,7 @@ Result<Json> render(const Json& body, const ServedModel& model, HeldBytes& held)
   if (model.tokenizer == nullptr) return fail(no_tokenizer_error());
   Json prompts = Json::array();
   for (Prompt& prompt : request.prompts) {
-    TextPool::give_way();
+    TaskPool::give_way();
     HOCKET_TRY(const std::vector<TokenId> ids, prompt_ids(prompt, request, model));
     HOCKET_TRY_VOID(fit_to_context(prompt, static_cast<int>(ids.size()), request, model));
     HOCKET_TRY(std::string text, prompt_text(prompt, request, model));

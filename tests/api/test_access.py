@@ -210,6 +210,13 @@ def test_changes_are_told(start):
     ("--gpu-memory-utilization", "--mem-fraction-static"), ("--max-num-seqs", "--max-running-requests"), ("-np", "--max-running-requests"),
     ("--max-num-batched-tokens", "--chunked-prefill-size"), ("--enable-expert-parallel", "--ep-size N"),
     ("--enable-dbo", "--enable-two-batch-overlap"), ("-m", "--model-path"), ("-t", "--cpu-bind"), ("--allowed-origins", "--cors-origins"),
+    ("--dp", "--ep-size N: each of its ranks"), ("--deepep-mode", "nothing: rows travel per rank"),
+    ("--elastic-ep-backend", "--tolerate-ranks K"), ("--draft-max", "--speculative-num-steps"),
+    ("--draft-min", "nothing: hocket measures"), ("-md", "--speculative-algorithm NEXTN"), ("--spec-type", "--speculative-algorithm auto"),
+    ("--speculative-config", "num_speculative_tokens"), ("--eplb-config", "--enable-eplb"),
+    ("--expert-distribution-recorder-buffer-size", "takes buffer_size"), ("--ep-dispatch-algorithm", "nothing: each rank spreads"),
+    ("--eplb-rebalance-layers-per-chunk", "nothing: experts move"), ("--enable-expert-distribution-metrics", "nothing: /metrics"),
+    ("--eplb-min-rebalancing-utilization-threshold", "nothing: experts move if"),
     ("--prot", "--port"), ("--admin-api-kye", "--admin-api-key")])
 def test_other_names_are_translated(typed, ours):
     ended = run("serve", typed)

@@ -1,10 +1,19 @@
 """Services that give each other pages: prompts computed apart from answers, and a prefill service that is killed."""
 
+import http.client
 import json
+import shutil
+import subprocess
+import sys
 import threading
 import time
 
-from conftest import free_port
+import pytest
+from conftest import ROOT, free_port
+
+sys.path.insert(0, str(ROOT / "tests" / "hosts"))
+
+from page_proxy import PageProxy
 
 PROMPT = "The two halves of a hocket sing in turn, and each rests while the other sounds. " * 12
 FLAGS = ("--max-total-tokens", "8192", "--chunked-prefill-size", "32")
@@ -26,6 +35,13 @@ def answer(server, prompt=PROMPT):
     status, _, text = server.call("/v1/completions", json.dumps(body).encode())
     assert status == 200, text
     return json.loads(text)
+
+
+def wait_for(is_so, what, limit_s=20):
+    deadline = time.monotonic() + limit_s
+    while not is_so():
+        assert time.monotonic() < deadline, f"{what}: not within {limit_s} s"
+        time.sleep(0.005)
 
 
 def test_prefill_apart_from_decode_gives_the_same_answer(start, tmp_path):
@@ -67,7 +83,8 @@ def test_roles_change_while_services_run(start, tmp_path):
 def test_a_killed_prefill_service_costs_no_answer(start, tmp_path):
     alone = start(*FLAGS)
     prefill, address = prefill_service(start, tmp_path / "pages")
-    decode = decode_service(start, address)
+    proxy = PageProxy(address, 1)
+    decode = decode_service(start, proxy.address)
     prompts = [f"{i}. {PROMPT}" for i in range(8)]
     got = {}
 
@@ -77,14 +94,82 @@ def test_a_killed_prefill_service_costs_no_answer(start, tmp_path):
     threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(prompts))]
     for thread in threads:
         thread.start()
-    deadline = time.monotonic() + 20
-    while decode.metric("kv_peer_pages_total") == 0:
-        assert time.monotonic() < deadline, "no page came"
+    wait_for(lambda: decode.metric("kv_peer_pages_total") > 0 and proxy.held.is_set(), "pages come")
     prefill.process.kill()
+    proxy.close()
     for thread in threads:
         thread.join(60)
     assert got == {i: answer(alone, prompt)["choices"] for i, prompt in enumerate(prompts)}
     assert answer(decode, PROMPT)["choices"] == answer(alone)["choices"]
+
+
+STATES = {"before its prompt is taken": 0, "while its pages arrive": 3, "while it decodes": None}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_killed_decode_service_leaves_nothing_behind(start, tmp_path, state):
+    """Its client sees the end of the connection at once; the prefill service frees all, and the next decode service gives the answer."""
+    prefill, address = prefill_service(start, tmp_path / "pages")
+    proxy = PageProxy(address, STATES[state])
+    decode = decode_service(start, proxy.address)
+    prompt, ends = "In turn they sing, and rest. " * 200, {}
+    body = json.dumps({"prompt": prompt, "max_tokens": 1200, "temperature": 0, "ignore_eos": True, "stream": True}).encode()
+
+    def ask():
+        try:
+            ends["status"], _, ends["text"] = decode.call("/v1/completions", body)
+        except (OSError, http.client.HTTPException) as reason:
+            ends["broke"] = repr(reason)
+
+    client = threading.Thread(target=ask)
+    client.start()
+    if state == "before its prompt is taken":
+        wait_for(lambda: decode.metric("num_grammar_queue_reqs") == 1 and proxy.held.is_set(), "the request is held")
+    elif state == "while its pages arrive":
+        wait_for(lambda: decode.metric("kv_peer_pages_total") > 0 and proxy.held.is_set(), "pages come")
+        assert decode.metric("num_grammar_queue_reqs") == 1
+    else:
+        wait_for(lambda: decode.metric("generation_tokens_total") > 20, "tokens come")
+    decode.process.kill()
+    client.join(5)
+    assert not client.is_alive(), "the client learns it within 5 s"
+    assert "broke" in ends or b"[DONE]" not in ends["text"], "the answer had ended before the fault"
+    proxy.close()
+    for name in ("num_running_reqs", "num_queue_reqs", "num_private_pages"):
+        wait_for(lambda name=name: prefill.metric(name) == 0, f"{name} is 0 at the prefill service")
+    got = answer(decode_service(start, address), prompt)
+    assert got["choices"] == answer(start(*FLAGS), prompt)["choices"]
+    assert got["usage"]["prompt_tokens_details"]["cached_tokens"] >= 256
+
+
+HANGING_NAMES = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <netdb.h>
+#include <string.h>
+#include <unistd.h>
+int getaddrinfo(const char* host, const char* port, const struct addrinfo* hints, struct addrinfo** found) {
+  while (host != NULL && strcmp(host, "peer.that.hangs") == 0) pause();
+  return ((int (*)(const char*, const char*, const struct addrinfo*, struct addrinfo**))dlsym(RTLD_NEXT, "getaddrinfo"))(
+      host, port, hints, found);
+}
+"""
+
+
+def test_a_name_service_that_hangs_stops_neither_answers_nor_the_end(start, tmp_path, monkeypatch):
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no compiler for names that hang")
+    want = answer(start(*FLAGS))["choices"]
+    (tmp_path / "hang.c").write_text(HANGING_NAMES)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", tmp_path / "hang.so", tmp_path / "hang.c", "-ldl"], check=True)
+    monkeypatch.setenv("LD_PRELOAD", str(tmp_path / "hang.so"))
+    decode = decode_service(start, "peer.that.hangs:8998")
+    begin = time.monotonic()
+    assert answer(decode)["choices"] == want
+    assert time.monotonic() - begin < 15
+    assert decode.stop(15) == 0
+    assert "has not answered for 5 s" in decode.log_path.read_text()
 
 
 def test_an_outside_router_names_the_prefill_service(start, tmp_path):

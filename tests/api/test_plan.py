@@ -66,6 +66,18 @@ def test_the_advice_works():
     assert better["largest_context"] > 0 and better["decode_tokens_per_s"]["1"] > 0
 
 
+@pytest.mark.parametrize("ranks_a_host", (1, 2))
+def test_so_many_hosts_as_are_named_are_enough(ranks_a_host):
+    machine = ("--model-path", str(ROOT / "tests/configs/qwen3_235b_a22b"), "--memory-gb", "200")
+    status, figures, err = plan_json(*machine, "--nnodes", "1", "--ep-size", str(ranks_a_host))
+    hosts = figures["fitting_hosts"]
+    assert status == 4 and hosts > 1
+    assert f"; or {hosts} hosts like this one: --nnodes {hosts} --ep-size {hosts * ranks_a_host}\n" in err + "\n"
+    for number in (hosts, hosts - 1):
+        status, figures, _ = plan_json(*machine, "--nnodes", str(number), "--ep-size", str(number * ranks_a_host))
+        assert figures["fits"] == (number == hosts) and status == (0 if number == hosts else 4), number
+
+
 def test_the_table_is_as_wide_as_a_terminal():
     for model in (MODEL, ROOT / "tests/configs/deepseek_v2_lite"):
         status, out, _ = plan("--model-path", str(model), "--memory-gb", "64")
@@ -115,6 +127,7 @@ POOLS = {
                65, ()),
     "windows": ("gpt_oss", {"head_dim": 128, "num_attention_heads": 8, "num_key_value_heads": 8, "sliding_window": 128}, 1000,
                 ("--swa-full-tokens-ratio", "1")),
+    "latents": ("deepseek_v3_bf16", {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "num_hidden_layers": 16}, 1000, ()),
 }
 
 

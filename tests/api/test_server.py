@@ -139,9 +139,11 @@ def test_metrics(server):
     table = table[:table.index("\n## ")]
     named = {f"hocket:{name}" for name in re.findall(r"`(\w+)(?:\{\w+\})?`", table[table.index("| Names"):])}
     told = {name for name in families if not name.startswith("hocket:http_")}
-    values = {f"hocket:{v}" for v in ("input", "device_hit", "prefill_compute", "prefill_cache", "decode", "prefill", "mixed", "idle",
+    values = {f"hocket:{v}" for v in ("input", "device_hit", "storage_hit", "device", "storage_file", "storage_redis",
+                                      "storage_peer", "prefill_compute", "prefill_cache", "decode", "prefill", "mixed", "idle",
                                       "prefill_forward", "decode_forward", "file", "redis", "peer", "no_buffer", "late",
-                                      "store_away", "write_failed", "shutdown", "expected_slower", "queue_full")}
+                                      "store_away", "write_failed", "shutdown", "expected_slower", "queue_full", "attn_core",
+                                      "delta_core")}
     assert told == named - values
 
 

@@ -1,6 +1,7 @@
 """Prefixes in a Redis that services share, and in a folder whose mount stops answering."""
 
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -71,6 +72,12 @@ def tier(server, name, of):
     return float(lines[0].split()[-1])
 
 
+def cached(server):
+    """The tokens of hocket:cached_tokens_total by their source."""
+    lines = re.findall(r'^hocket:cached_tokens_total\{.*cache_source="(\w+)".*\} (\S+)$', server.get("/metrics")[2].decode(), re.M)
+    return {source: float(value) for source, value in lines}
+
+
 class Redis:
     def __init__(self, folder):
         self.port = free_port()
@@ -109,8 +116,11 @@ def test_two_services_share_a_redis(start, redis):
     read = details["cached_tokens_details"]["redis"]
     assert read >= 256 and read == details["cached_tokens"] == tier(second, "kv_tier_tokens_total", "redis")
     assert details["cached_tokens_details"]["memory"] == 0
+    assert cached(second) == {"device": 0, "storage_file": 0, "storage_redis": read, "storage_peer": 0}
     # By now all of it is in memory.
-    assert "cached_tokens_details" not in answer(second)[1]
+    details = answer(second)[1]
+    assert "cached_tokens_details" not in details
+    assert cached(second)["device"] == details["cached_tokens"] and cached(second)["storage_redis"] == read
     info = json.loads(second.get("/get_server_info")[2])
     assert PASSWORD not in json.dumps(info) and f"127.0.0.1:{redis.port}" in json.dumps(info)
     assert second.stop() == 0

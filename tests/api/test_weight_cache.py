@@ -26,7 +26,7 @@ def test_a_second_start_maps_what_the_first_has_packed(start, tmp_path, flags):
     second = start("--weight-cache", str(folder), *flags)
     assert answer(second) == packed
     text = second.log_path.read_text()
-    assert text.count("mapped from") == ranks and "packed anew" not in text
+    assert text.count("mapped from") == ranks and "packed again" not in text
     assert sorted(folder.iterdir()) == files
     assert [server.stop() for server in (first, second)] == [0, 0]
 

@@ -87,13 +87,13 @@ class Field:
         finally:
             told = self.say("stop")
         server.check()
-        pause, start, start_max = told["longest_pause_s"], told["longest_start_s"], start_s or self.given.answer
+        pause, start, max_start = told["longest_pause_s"], told["longest_start_s"], start_s or self.given.answer
         self.worst_pause_s = max(self.worst_pause_s, pause)
         self.slowest_start_s = max(self.slowest_start_s, start)
         self.highest_mib = max(self.highest_mib, server.highest_mib())
         need(not told["wrong"], f"the honest client: {told['wrong']}")
         need(pause <= self.given.pause, f"the honest stream paused for {pause:.2f} s")
-        need(start <= start_max, f"the honest stream began after {start:.2f} s")
+        need(start <= max_start, f"the honest stream began after {start:.2f} s")
         server.wait_idle()
         return f"{remark}, pause {pause:.2f} s"
 

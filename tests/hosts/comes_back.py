@@ -4,11 +4,13 @@
     tests/hosts/comes_back.py [--only WORD]
 """
 
+import contextlib
 import functools
 import http.client
 import itertools
 import json
 import re
+import socket
 import threading
 import time
 
@@ -56,12 +58,13 @@ class EventStream(threading.Thread):
         self._connect = connect
         self.status, self.events, self.broke, self.answer = None, [], "", ""
         self.times = []  # when each event came
+        self._socket = None
         self.start()
 
     def run(self):
         connection = http.client.HTTPConnection("localhost", timeout=END_S)
         try:
-            connection.sock = self._connect(END_S)
+            self._socket = connection.sock = self._connect(END_S)
             method, path, body, headers = self._asked
             connection.request(method, path, json.dumps(body) if body else None, headers)
             answer = connection.getresponse()
@@ -88,6 +91,12 @@ class EventStream(threading.Thread):
             assert self.is_alive(), f"the stream ended after {len(self.events)} events: {self.status} {self.answer}{self.broke}"
             assert time.monotonic() < deadline, f"{len(self.events)} events after {limit_s} s"
             time.sleep(0.002)
+
+    def leave(self):
+        """Closes the connection, as a client that goes away."""
+        if self._socket:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
 
     def longest_pause_s(self):
         return max((b - a for a, b in itertools.pairwise(self.times)), default=0)

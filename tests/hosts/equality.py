@@ -17,8 +17,9 @@ from netns import Hosts
 STREAM_TOKENS = 64
 OVERLAPPED = {"--overlap-schedule": "on"}
 MOVING = {"--enable-eplb": True, "--eplb-rebalance-num-iterations": 8}
-# Delta nets beside full attention; the folder has no tokenizer.
+# Delta nets, and windows of 9 keys, beside full attention; the folders have no tokenizer.
 HYBRID = {"--model-path": ROOT / "tests/golden/qwen3_5_moe"}
+WINDOWED = {"--model-path": ROOT / "tests/golden/mimo_v2_flash"}
 
 
 def check_answers(ranks):
@@ -68,27 +69,27 @@ def continue_tokens(ranks, rank):
 
 
 @functools.cache
-def hybrid_answers_of_one_rank():
-    with OneRank(HYBRID) as one:
+def tokens_of_one_rank(path):
+    with OneRank({"--model-path": path}) as one:
         return continue_tokens(one, 0)
 
 
-def hybrid(num_ranks, hosts=None, flags=None):
-    """A model with delta nets on several ranks; the second round finds its prompts in the prefix cache."""
-    with Cluster(num_ranks, hosts, flags=HYBRID | (flags or {})) as ranks:
+def mixed_layers(model, num_ranks, hosts=None, flags=None):
+    """A model of two kinds of layers on several ranks; the second round finds its prompts in the prefix cache."""
+    with Cluster(num_ranks, hosts, flags=model | (flags or {})) as ranks:
         ranks.wait_doors()
         for _ in range(2):
             for rank in range(num_ranks):
-                assert continue_tokens(ranks, rank) == hybrid_answers_of_one_rank(), f"rank {rank} answers otherwise"
+                assert continue_tokens(ranks, rank) == tokens_of_one_rank(model["--model-path"]), f"rank {rank} answers otherwise"
         for rank in range(num_ranks):
             ranks.check_pages(rank)
             assert flags != MOVING or ranks.metric(rank, "expert_layers_moved_total") > 0, "no experts moved"
 
 
-def hybrid_on_hosts(num_ranks, flags=None):
+def mixed_layers_on_hosts(model, num_ranks, flags=None):
     harness.need_hosts()
     with Hosts(num_ranks, "1gbit") as hosts:
-        hybrid(num_ranks, hosts, flags)
+        mixed_layers(model, num_ranks, hosts, flags)
 
 
 def moving_on_hosts(num_ranks, flags):
@@ -123,15 +124,20 @@ CASES = (
     ("4 ranks, one machine, told by flags", lambda: on_one_machine(4, "flags")),
     ("4 ranks, one machine, overlapped steps", lambda: on_one_machine(4, "flags", OVERLAPPED)),
     ("2 ranks, 2 hosts", lambda: on_hosts(2)),
+    ("2 ranks, one machine, over TLS", lambda: on_one_machine(2, "flags", {"--cluster-tls": "on"})),
+    ("2 ranks, 2 hosts, without TLS", lambda: on_hosts(2, flags={"--cluster-tls": "off"})),
     ("2 ranks, 2 hosts, overlapped steps", lambda: on_hosts(2, flags=OVERLAPPED)),
     ("4 ranks, 4 hosts", lambda: on_hosts(4)),
     ("4 ranks, 2 hosts, 2 ranks a node", lambda: on_hosts(4, 2)),
     ("2 ranks, 2 hosts, experts move", lambda: moving_on_hosts(2, {})),
     ("4 ranks, 4 hosts, experts and replicas move, overlapped steps", lambda: moving_on_hosts(4, OVERLAPPED | {"--ep-num-redundant-experts": 4})),
-    ("2 ranks, one machine, hybrid model", lambda: hybrid(2)),
-    ("2 ranks, 2 hosts, hybrid model", lambda: hybrid_on_hosts(2)),
-    ("4 ranks, 4 hosts, hybrid model", lambda: hybrid_on_hosts(4)),
-    ("2 ranks, 2 hosts, hybrid model, experts move", lambda: hybrid_on_hosts(2, MOVING)),
+    ("2 ranks, one machine, hybrid model", lambda: mixed_layers(HYBRID, 2)),
+    ("2 ranks, 2 hosts, hybrid model", lambda: mixed_layers_on_hosts(HYBRID, 2)),
+    ("4 ranks, 4 hosts, hybrid model", lambda: mixed_layers_on_hosts(HYBRID, 4)),
+    ("2 ranks, 2 hosts, hybrid model, experts move", lambda: mixed_layers_on_hosts(HYBRID, 2, MOVING)),
+    ("2 ranks, one machine, model with windows", lambda: mixed_layers(WINDOWED, 2)),
+    ("2 ranks, 2 hosts, model with windows, overlapped steps", lambda: mixed_layers_on_hosts(WINDOWED, 2, OVERLAPPED)),
+    ("4 ranks, 4 hosts, model with windows", lambda: mixed_layers_on_hosts(WINDOWED, 4)),
 )
 
 if __name__ == "__main__":

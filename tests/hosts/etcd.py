@@ -7,17 +7,19 @@
 import base64
 import contextlib
 import functools
+import http.client
 import json
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from pathlib import Path
 
+import client
 import faults
 import harness
 from cluster import Cluster, answers_of_one_rank, free_port
@@ -30,14 +32,15 @@ READY_S = 30
 
 
 class Etcd:
-    """Servers of one etcd on this machine."""
+    """Servers of one etcd on this machine, or all on one host of namespaces."""
 
-    def __init__(self, count):
+    def __init__(self, count, host=None):
         if not shutil.which("etcd"):
             raise harness.Skip("etcd is not installed: etcd-server")
         self.folder = Path(tempfile.mkdtemp(prefix="hocket_etcd_"))
         self._ports = [(free_port(), free_port()) for _ in range(count)]
         self._running = [None] * count
+        self._host, self._address = host, host.address if host else "127.0.0.1"
 
     def __enter__(self):
         for i in range(len(self._ports)):
@@ -54,10 +57,10 @@ class Etcd:
         shutil.rmtree(self.folder)
 
     def start(self, i):
-        client, peer = (f"http://127.0.0.1:{port}" for port in self._ports[i])
-        members = ",".join(f"e{j}=http://127.0.0.1:{peer}" for j, (_, peer) in enumerate(self._ports))
-        command = ["setpriv", "--pdeathsig", "KILL", "--", "etcd", "--name", f"e{i}", "--data-dir", str(self.folder / f"e{i}")]
-        command += ["--listen-client-urls", client, "--advertise-client-urls", client]
+        here, peer = (f"http://{self._address}:{port}" for port in self._ports[i])
+        members = ",".join(f"e{j}=http://{self._address}:{peer}" for j, (_, peer) in enumerate(self._ports))
+        command = [*(self._host.inside() if self._host else ()), "setpriv", "--pdeathsig", "KILL", "--", "etcd", "--name", f"e{i}", "--data-dir", str(self.folder / f"e{i}")]
+        command += ["--listen-client-urls", here, "--advertise-client-urls", here]
         command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", members]
         with open(self.folder / f"{i}.log", "ab") as log:
             self._running[i] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
@@ -69,17 +72,22 @@ class Etcd:
             self._running[i] = None
 
     def place(self):
-        return "etcd://" + ",".join(f"127.0.0.1:{port}" for port, _ in self._ports) + "/tests"
+        return "etcd://" + ",".join(f"{self._address}:{port}" for port, _ in self._ports) + "/tests"
 
     def read(self, key):
         """Returns the value of a key of the service, "" if it is not there, None if etcd does not answer."""
         name = base64.b64encode(f"/hocket/tests/{key}".encode()).decode()
         for port, _ in self._ports:
-            asked = urllib.request.Request(f"http://127.0.0.1:{port}/v3/kv/range", json.dumps({"key": name}).encode())
-            with contextlib.suppress(OSError), urllib.request.urlopen(asked, timeout=5) as answer:
-                found = json.load(answer).get("kvs")
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                _, _, text = client.call(functools.partial(self._connect, port), "/v3/kv/range", {"key": name}, 5)
+                found = json.loads(text).get("kvs")
                 return base64.b64decode(found[0]["value"]).decode() if found else ""
         return None
+
+    def _connect(self, port, timeout):
+        if self._host:
+            return self._host.connect(port, timeout, self._address)
+        return socket.create_connection((self._address, port), timeout)
 
     def coordinator(self):
         """Returns the rank that has the seat; None if nobody has."""

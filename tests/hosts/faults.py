@@ -37,7 +37,7 @@ DRAFTS = {"NGRAM": {"--speculative-algorithm": "NGRAM", "--speculative-num-steps
 OVERLAPPED = {"--overlap-schedule": "on"}
 # The bundled model's layers change every few steps, so most faults come between two of them.
 MOVING = {"--enable-eplb": True, "--eplb-rebalance-num-iterations": 8, "--overlap-schedule": "on"}
-MORE_FILES, MORE_BYTES = 0, 256 << 10  # at least one of the repeated losses may add at most so many
+MORE_FILES, MORE_BYTES = 0, 256 << 10  # the most that at least one of the repeated losses may add
 
 
 def nothing(_):

@@ -155,6 +155,7 @@ def no_token():
 
 CASES = (
     ("join: a wrong token", wrong_token),
+    ("join: one side without TLS", lambda: refused({"--cluster-tls": "off"}, "with TLS, this rank without", "--cluster-tls")),
     ("join: another arithmetic", lambda: refused({"--dtype": "float32"}, "bfloat16", "float32")),
     ("join: another model", lambda: refused({"--model-path": OTHER_MODEL}, "model")),
     ("join: rank 0 never answers", no_answer),

@@ -14,13 +14,18 @@ import harness
 from cluster import ROOT, Cluster, OneRank, answers_of_one_rank, free_port
 from comes_back import APIS, begin, chat, check_equal, come_back, undisturbed
 from etcd import Etcd
+from netns import Hosts
 
 WORDS = ("cat", "king", "ship", "owl")
 SERVES_S = 10  # from the loss until the ranks that are left serve
 BACK_S = 60  # from the start of a rank until all serve
+LATE_S = 4  # --rank-wait where a rank comes late
+CUT_S = 6  # longer than the pauses before a lost rank is taken back twice
 FLAGS = {"--tolerate-ranks": 1}
+AUTO = {"--ep-num-redundant-experts": "auto"}
 TWO = {"--tolerate-ranks": 2}
 DRAFTS = {"--speculative-algorithm": "NGRAM", "--speculative-num-steps": 4}  # nearly every step has some
+OWN_DRAFTS = {"--speculative-algorithm": "NEXTN", "--speculative-num-steps": 3}  # so does every step here
 MOVES = {"--enable-eplb": True, "--eplb-rebalance-num-iterations": 20}
 
 
@@ -46,18 +51,13 @@ def streams_of(ranks, num_ranks, words):
     return {(api.__name__, word): (rank, begin(ranks, rank, api, word)) for api in APIS for rank, word in zip(range(num_ranks), words)}
 
 
-def finish_all(streams, back, wanted, may_be_gone=False):
-    """Checks that all streams end with the events of the undisturbed run; returns the longest pause of one that nobody had to ask for again.
-
-    `may_be_gone`: the rank that was asked for a stream and the one that computed it may be lost both, and with them its record.
-    """
+def finish_all(streams, back, wanted):
+    """Checks that all streams end with the events of the undisturbed run; returns the longest pause of one that nobody had to ask for again."""
     pause = 0
     for of, (rank, stream) in streams.items():
         events = stream.finish().events
         if of in back:
             rest = back[of].finish()
-            if may_be_gone and rest.status == 404:
-                continue
             assert rest.status == 200 and not rest.broke, f"{of}: {rest.status} {rest.answer}{rest.broke}"
             events = events + rest.events
         else:
@@ -120,7 +120,7 @@ def some_are_killed(num_ranks, killed, store="", more=None, apart_s=0.0, stays_a
         streams = streams_of(ranks, num_ranks, words)
         for _, stream in streams.values():
             stream.wait_events(20)
-        if more == DRAFTS:
+        if more in (DRAFTS, OWN_DRAFTS):
             wait_drafts(ranks, killed[0])
         for i, rank in enumerate(killed):
             time.sleep(apart_s if i else 0)
@@ -139,7 +139,7 @@ def some_are_killed(num_ranks, killed, store="", more=None, apart_s=0.0, stays_a
             left = num_ranks - len(killed)
             serves = max(wait_present(ranks, rank, left, SERVES_S) for rank in others)
             told = f"served again after {serves:.2f} s, "
-        lost = finish_all(streams, back, wanted, may_be_gone=len(killed) > 1)
+        lost = finish_all(streams, back, wanted)
         if stays_away:
             check_answers(ranks, others, f"without {killed}")
             if 0 in killed:
@@ -153,7 +153,7 @@ def some_are_killed(num_ranks, killed, store="", more=None, apart_s=0.0, stays_a
         assert running > 0, "no stream ran when the ranks were back"
         check_answers(ranks, range(num_ranks), "after the return")
         return (
-            f"{told}longest pause {lost:.2f} s, {sum(stream.status == 200 for stream in back.values())} of {len(back)} streams by their id; "
+            f"{told}longest pause {lost:.2f} s, {len(back)} streams by their id; "
             f"back after {returned:.1f} s amid {running} streams, longest pause {came:.2f} s"
         )
 
@@ -267,7 +267,7 @@ def joins_are_refused(num_ranks):
 
 
 def some_leave_and_join(num_ranks, tolerated, keeps):
-    """Ranks leave until so many are left as `keeps` says, and join again, amid streams."""
+    """Ranks leave until as many are left as `keeps` says, and join again, amid streams."""
     words, every = WORDS[:num_ranks], range(num_ranks)
     told = []
     with Cluster(num_ranks, flags={"--tolerate-ranks": tolerated}) as ranks:
@@ -306,6 +306,50 @@ def two_are_told_at_once(num_ranks):
         return f"rank {left} left, and the other request was refused"
 
 
+def two_are_cut_apart(num_ranks):
+    """Ranks 1 and 2 do not reach each other, so one of them is out, though it lives: its door passes new requests on to the others."""
+    harness.need_hosts()
+    words = WORDS[:num_ranks]
+    with Hosts(num_ranks, "1gbit") as hosts, Cluster(num_ranks, hosts, flags=FLAGS) as ranks:
+        ranks.wait_doors()
+        wanted = undisturbed(ranks, words)
+        streams = streams_of(ranks, num_ranks, words)
+        for _, stream in streams.values():
+            stream.wait_events(20)
+        hosts[1].cut(hosts[2])
+        wait_present(ranks, 0, num_ranks - 1, SERVES_S)
+        out = next(peer["rank"] for peer in ranks.info(0)["peers"] if not peer["there"])
+        status, _, text = ranks.call(out, "/v1/completions", {"prompt": "there was a", "max_tokens": 4})
+        epoch = ranks.metric(0, "cluster_epoch")
+        time.sleep(CUT_S)
+        assert ranks.metric(0, "cluster_epoch") == epoch, f"rank {out} was taken back over a link that is cut"
+        hosts[1].mend(hosts[2])
+        assert status == 200, f"rank {out} is out and answers {status}: {text}"
+        finish_all(streams, {}, wanted)
+        for rank in range(num_ranks):
+            wait_present(ranks, rank, num_ranks, BACK_S)
+        check_answers(ranks, range(num_ranks), "after the return")
+        return f"rank {out} was out, and the others paused once in {CUT_S} s"
+
+
+def one_comes_late(num_ranks, late, more=None):
+    """Rank `late` is not started with the others, which begin without it after --rank-wait; then it comes."""
+    with Cluster(num_ranks, flags=FLAGS | {"--rank-wait": LATE_S} | (more or {}), start=False) as ranks:
+        others = [rank for rank in range(num_ranks) if rank != late]
+        for rank in others:
+            ranks.processes[rank].start()
+        began = max(wait_present(ranks, rank, num_ranks - 1, BACK_S) for rank in others)
+        assert began > LATE_S, f"they began after {began:.1f} s"
+        status, text = ranks.readiness(others[0])
+        assert f"{num_ranks - 1} of {num_ranks} ranks" in text and f"rank {late}" in text, text
+        check_answers(ranks, others, f"without rank {late}")
+        ranks.processes[late].start()
+        for rank in range(num_ranks):
+            wait_present(ranks, rank, num_ranks, BACK_S)
+        check_answers(ranks, range(num_ranks), "with all")
+        return f"served after {began:.1f} s without rank {late}, then with it"
+
+
 def one_is_killed_with_etcd(num_ranks, killed=None):
     """The same with etcd, where any rank may be missing; without `killed` it is the one that coordinates."""
     with Etcd(1) as store:
@@ -320,11 +364,15 @@ CASES = [
     ("kill -9 of two of 4, the second while the others meet", functools.partial(some_are_killed, 4, [1, 3], more=TWO, apart_s=0.4)),
     ("kill -9 of one of 4 that is back at once", functools.partial(some_are_killed, 4, [2], stays_away=False)),
     ("kill -9 of one of 3 amid drafts", functools.partial(one_is_killed, 3, 1, more=DRAFTS)),
+    ("kill -9 of one of 3 amid drafts of the module", functools.partial(one_is_killed, 3, 1, more=OWN_DRAFTS)),
     ("kill -9 of one of 3 whose experts move", functools.partial(one_is_killed, 3, 1, more=MOVES)),
     ("4 ranks, then 1, then 4, then 2, then 4", functools.partial(some_leave_and_join, 4, 3, (1, 2))),
     ("3 ranks, then 2, whose experts move", functools.partial(some_leave_and_join, 3, 1, (2,))),
     ("two of 3 are told to leave at once, of which one may", functools.partial(two_are_told_at_once, 3)),
     ("joins that are refused, and one that is not, of 3", functools.partial(joins_are_refused, 3)),
+    ("a cut between two of 4", functools.partial(two_are_cut_apart, 4)),
+    ("one of 3 comes late", functools.partial(one_comes_late, 3, 1)),
+    ("one of 3 comes late, replicas as memory allows", functools.partial(one_comes_late, 3, 2, more=AUTO)),
     ("SIGTERM of one of 3", functools.partial(one_is_asked_to_end, 3, 1)),
     ("kill -9 of rank 0 of 3, with etcd", functools.partial(one_is_killed_with_etcd, 3, 0)),
     ("kill -9 of the coordinator of 3, with etcd", functools.partial(one_is_killed_with_etcd, 3)),

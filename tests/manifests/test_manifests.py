@@ -173,7 +173,7 @@ def test_a_lost_rank_restarts_no_other(hocket):
 
 def test_there_is_time_to_drain(pod, hocket):
     before = int(hocket["lifecycle"]["preStop"]["exec"]["command"][1])
-    assert pod["terminationGracePeriodSeconds"] > before + float(setting(hocket, "shutdown-timeout"))
+    assert pod["terminationGracePeriodSeconds"] > before + 2 * float(setting(hocket, "shutdown-timeout"))
 
 
 def test_cores_can_be_the_pods_own(hocket):

@@ -3,8 +3,9 @@
 
     tools/gguf_model/make.py tests/golden/qwen3_next OUT/model.gguf
 
-The numbers stay float32, so the file computes what the folder does: its reference.json and reference.safetensors, laid beside it, hold for it.
-Tokenizers are not converted. Needs gguf, numpy and safetensors (requirements.txt).
+The numbers stay float32, and MXFP4 stays MXFP4, so the file computes what the folder does: its reference.json and reference.safetensors, laid
+beside it, hold for it.
+Tokenizers are not converted. Needs gguf, ml_dtypes, numpy and safetensors (requirements.txt).
 """
 
 import json
@@ -12,6 +13,7 @@ import pathlib
 import sys
 
 import gguf
+import ml_dtypes  # noqa: F401, by which numpy knows bfloat16
 import numpy as np
 from safetensors.numpy import load_file
 
@@ -40,9 +42,9 @@ TENSORS = {"self_attn.attention_sink_bias": "attn_sinks.weight", "self_attn.A_lo
 BESIDE_LAYER = {"fc": "eh_proj", "pre_fc_norm_embedding": "enorm", "pre_fc_norm_hidden": "hnorm", "norm": "shared_head.norm"}
 OF_EXPERTS = {"gate_proj": "gate", "w1": "gate", "up_proj": "up", "w3": "up", "down_proj": "down", "w2": "down"}
 ARCHITECTURES = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3", "Qwen3MoeForCausalLM": "qwen3moe",
-                 "DeepseekV2ForCausalLM": "deepseek2", "DeepseekV3ForCausalLM": "deepseek2", "Glm4MoeForCausalLM": "glm4moe",
+                 "DeepseekV2ForCausalLM": "deepseek2", "DeepseekV3ForCausalLM": "deepseek2", "KimiK25ForConditionalGeneration": "deepseek2", "Glm4MoeLiteForCausalLM": "deepseek2", "Glm4MoeForCausalLM": "glm4moe",
                  "GptOssForCausalLM": "gpt-oss", "MiniMaxM2ForCausalLM": "minimax-m2", "Qwen3NextForCausalLM": "qwen3next",
-                 "Qwen3_5ForCausalLM": "qwen35", "Qwen3_5MoeForConditionalGeneration": "qwen35moe", "Qwen3_5MoeForCausalLM": "qwen35moe", "Qwen3VLMoeForConditionalGeneration": "qwen3vlmoe",
+                 "Qwen3_5ForCausalLM": "qwen35", "Qwen3_5ForConditionalGeneration": "qwen35", "Qwen3_5MoeForConditionalGeneration": "qwen35moe", "Qwen3_5MoeForCausalLM": "qwen35moe", "Qwen3VLMoeForConditionalGeneration": "qwen3vlmoe",
                  "Llama4ForCausalLM": "llama4", "Mistral4ForCausalLM": "mistral4", "Ernie4_5_MoeForCausalLM": "ernie4_5-moe",
                  "MiMoV2FlashForCausalLM": "mimo2", "Step3p7ForConditionalGeneration": "step35", "Gemma4ForCausalLM": "gemma4",
                  "KimiLinearForCausalLM": "kimi-linear"}
@@ -58,7 +60,8 @@ def read_folder(folder):
     tensors = {}
     for file in sorted(folder.glob("model*.safetensors")):
         tensors |= load_file(file)
-    return {name.replace("model.language_model.", "model."): x.astype(np.float32) for name, x in tensors.items()}
+    usual = lambda name: name.removeprefix("language_model.").replace("model.language_model.", "model.")
+    return {usual(name): x if x.dtype == np.uint8 else x.astype(np.float32) for name, x in tensors.items()}
 
 
 def tiled(x, c, axis=0):
@@ -117,6 +120,11 @@ def change(arch, c, module, name, x):
     return x
 
 
+def splits_latents(arch, c):
+    """DeepSeek-V2 stands for the older files, whose kv_b_proj is whole."""
+    return arch == "kimi-linear" or arch == "deepseek2" and c["architectures"][0] != "DeepseekV2ForCausalLM"
+
+
 def split_latents(x, c):
     """kv_b_proj as keys, transposed, and values."""
     heads, nope = c["num_attention_heads"], c["qk_nope_head_dim"]
@@ -124,11 +132,18 @@ def split_latents(x, c):
     return x[:, :nope].swapaxes(1, 2), x[:, nope:]
 
 
+def mxfp4_blocks(numbers, scales):
+    """Blocks of 32 numbers: the scale, then the first sixteen in the low halves of bytes and the others in the high ones."""
+    flat = np.stack([numbers & 15, numbers >> 4], axis=-1).reshape(*numbers.shape[:-1], 32)
+    blocks = np.concatenate([scales[..., None], flat[..., :16] | flat[..., 16:] << 4], axis=-1)
+    return blocks.reshape(*blocks.shape[:-2], -1)
+
+
 def convert_stacked(arch, name, x):
     """The tensors of one that holds all experts."""
     if name.endswith("_bias"):
         return {"ffn_gate_exps.bias": x[:, 0::2], "ffn_up_exps.bias": x[:, 1::2]} if "gate_up" in name else {"ffn_down_exps.bias": x}
-    x = x.swapaxes(1, 2) if arch in INPUTS_FIRST else x
+    x = x.swapaxes(1, 2) if arch in INPUTS_FIRST and x.dtype != np.uint8 else x
     if "gate_up" not in name:
         return {"ffn_down_exps.weight": x}
     if arch in FUSED:
@@ -145,13 +160,18 @@ def convert_layer(arch, c, layer):
         name = FOLDERS[folder] + name.removeprefix(folder) if folder else name
         module, _, last = name.rpartition(".")
         parts = name.split(".")
-        if "experts" in parts and parts[-1] in ("gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias"):
+        if name.endswith("_scales"):
+            continue
+        if name.endswith("_blocks"):
+            name = name.removesuffix("_blocks")
+            out |= convert_stacked(arch, name, mxfp4_blocks(x, layer[name + "_scales"]))
+        elif "experts" in parts and parts[-1] in ("gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias"):
             out |= convert_stacked(arch, parts[-1], x)
         elif "experts" in parts:
             experts.setdefault(f"ffn_{OF_EXPERTS[parts[-2]]}_exps.{last}", {})[int(parts[-3])] = x
         elif arch == "step35" and module in ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj") and x.ndim == 3:
             out[MODULES[module] + "_exps.weight"] = x
-        elif arch == "kimi-linear" and module == "self_attn.kv_b_proj":
+        elif module == "self_attn.kv_b_proj" and splits_latents(arch, c):
             out["attn_k_b.weight"], out["attn_v_b.weight"] = split_latents(x, c)
         elif name == "linear_attn.in_proj_qkvz.weight":
             out["attn_qkv.weight"], out["attn_gate.weight"] = split_qkvz(x, c)
@@ -284,6 +304,12 @@ def write_latents(w, arch, c):
         w.add_value_length_mla(c["v_head_dim"])
         w.add_kda_head_dim(linear["head_dim"])
         w.add_ssm_conv_kernel(linear["short_conv_kernel_size"])
+    elif splits_latents(arch, c):
+        w.add_head_count_kv(1)
+        w.add_key_length(rank + rotated)
+        w.add_value_length(rank)
+        w.add_key_length_mla(nope + rotated)
+        w.add_value_length_mla(c["v_head_dim"])
     else:
         w.add_head_count_kv(c["num_attention_heads"])
         w.add_key_length(nope + rotated)
@@ -362,7 +388,8 @@ def main():
             layers.setdefault(int(parts[2]), {})[".".join(parts[3:])] = x
     for i, layer in sorted(layers.items()):
         for name, x in convert_layer(arch, c, layer).items():
-            w.add_tensor(f"blk.{i}.{name}", np.ascontiguousarray(x))
+            raw = gguf.GGMLQuantizationType.MXFP4 if x.dtype == np.uint8 else None
+            w.add_tensor(f"blk.{i}.{name}", np.ascontiguousarray(x), raw_dtype=raw)
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()

@@ -6,6 +6,7 @@ import { addBlock, emptyAnswer } from "../src/chat/blocks.js";
 import { addNode, asExport, asMarkdown, changeNode, messagesOf, newConversation, pathOf, readExport, removeNode, siblingsOf, switchTo } from "../src/chat/tree.js";
 import { lastLook, oneRankEach, ranksOf } from "../src/experts/places.js";
 import { bytes, count, duration, percent, quantile } from "../src/lib/format.js";
+import { tiersOf } from "../src/live/tiers.js";
 import { hiddenShare, lanesOf, rangeOf, split } from "../src/timeline/steps.js";
 
 globalThis.crypto ??= webcrypto; // browsers have it, Node 18 does not
@@ -89,9 +90,9 @@ test("numbers are written for people", () => {
 });
 
 test("a step's parts are all of its time, and its lanes all of its spans", () => {
-  const ops = ["attn_in", "attn_core", "mlp", "gate", "dispatch_start", "shared", "dispatch_wait", "experts", "combine_start", "combine_wait"];
+  const ops = ["attn_in", "attn_core", "mlp", "gate", "dispatch_start", "shared", "dispatch_wait", "experts", "combine_start", "combine_wait", "delta_core"];
   const step = { compute_us: ops.map((_, i) => i + 1), other_us: 10, exposed_us: 20, waiting_us: 30, idle_us: 5, hidden_us: 60 };
-  assert.equal(split(step, ops).reduce((a, b) => a + b), 55 + 65);
+  assert.equal(split(step, ops).reduce((a, b) => a + b), 66 + 65);
   assert.equal(hiddenShare([step]), 0.75);
   assert.equal(hiddenShare([{ hidden_us: 0, exposed_us: 0 }]), null);
   const columns = ["kind", "what", "half", "part", "layer", "from_us", "to_us", "bytes"];
@@ -131,4 +132,13 @@ test("the last look says why experts move or stay", () => {
   assert.match(lastLook(moves(9, 1, { layers_left: 2 })).why, /goes on now/);
   assert.match(lastLook(moves(1, 9)).why, /would cost more than it saves/);
   assert.match(lastLook(moves(0, 0)).why, /nothing to gain/);
+});
+
+test("tiers of several ranks add up, by name", () => {
+  const tier = (name, tokens, away = false) => ({ name, away, tokens_total: tokens, read_bytes_total: 10 * tokens, saved_seconds_total: tokens / 2 });
+  assert.deepEqual(tiersOf([{}, { tiers: [] }]), []);
+  assert.deepEqual(tiersOf([{ tiers: [tier("file", 4), tier("peer", 0)] }, { tiers: [tier("file", 2, true)] }]), [
+    { name: "file", tokens: 6, bytes: 60, saved: 3, away: true },
+    { name: "peer", tokens: 0, bytes: 0, saved: 0, away: false },
+  ]);
 });

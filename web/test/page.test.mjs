@@ -255,7 +255,7 @@ showsMoves("where nothing moves and nothing is copied there is no card of it", {
 showsMoves("replicas that stay say how they would move", { replicas: 12, moves: null }, async (page) => assert.match(await card(page).innerText(), /Replicas: 12 in each layer\. .*--enable-eplb/));
 
 showsMoves("before the first look nothing is said of balance", { replicas: 12, moves: moves({ looks: 0, rebalances: 0, layers: 0, experts: 0 }) }, async (page) => {
-  assert.match(await card(page).innerText(), /Replicas: 12 in each layer\. .*have not looked at their work yet/);
+  assert.match(await card(page).innerText(), /Replicas: 12 in each layer\. .*have not checked their load yet/);
   assert.doesNotMatch(await card(page).innerText(), / %/);
 });
 
@@ -275,7 +275,7 @@ test("experts that move while serving show their look and their ranks", { timeou
   try {
     await (await moving.ask({ max_tokens: 200 })).json();
     await onePage(moving, { path: "/#/experts" }, async (page) => {
-      await card(page).getByText("Last look at the ranks' work").waitFor();
+      await card(page).getByText("Last check of the ranks' load").waitFor();
       assert.match(await card(page).innerText(), /Ranks even before\s+\d+ %\s+Ranks even after\s+\d+ %/);
       assert.match(await card(page).innerText(), /4 in each layer/);
       const { record } = await (await fetch(`${moving.url}/expert_distribution`)).json();

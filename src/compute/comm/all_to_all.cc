@@ -171,6 +171,17 @@ bool AllToAll::ready(int lane, MessageKind kind) {
   return !here || *here;
 }
 
+bool AllToAll::may_start(int lane, MessageKind kind) {
+  State& s = *state_;
+  if (s.failed || s.aborted()) return true;
+  State::Exchange& e = s.exchange(lane, kind);
+  HOCKET_CHECK(e.phase == State::Phase::idle);
+  s.transport.progress();
+  auto sent = s.all_sent(e);
+  if (!sent) s.failed = sent.error();
+  return !sent || *sent;
+}
+
 bool AllToAll::peer_started(int lane, MessageKind kind) {
   State& s = *state_;
   if (s.failed) return true;

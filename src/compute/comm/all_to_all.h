@@ -125,6 +125,9 @@ class AllToAll {
   Result<int> wait_any(std::span<const int> lanes, MessageKind kind, Stamp stamp);
   // Returns true if wait() would return at once. Drives transfers.
   bool ready(int lane, MessageKind kind);
+  // To be called before start(). Returns true if start() would not wait until this rank's last
+  // message of this kind is sent. Drives transfers.
+  bool may_start(int lane, MessageKind kind);
   // To be called before start(). Returns true if a peer has begun the next exchange of this kind,
   // or if none can come any more, as start() or wait() will report. Drives transfers.
   bool peer_started(int lane, MessageKind kind);

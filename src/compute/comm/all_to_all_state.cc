@@ -79,7 +79,7 @@ void AllToAll::State::note_times(Exchange& e, int peer, TimePoint arrived) {
   MessageHead head;
   std::memcpy(&head, p.slot.data(), sizeof(head));
   PeerClock& clock = clocks[static_cast<size_t>(peer)];
-  clock.heard(arrived, head.pushed_ns, head.least_ns);
+  clock.heard(arrived, head.pushed_ns, head.min_ns);
   const TimePoint pushed = one_clock ? TimePoint(Duration(head.pushed_ns)) : clock.pushed();
   const bool is_first = e.num_missing == num_peers;
   e.times.in_bytes += p.num_bytes;
@@ -110,7 +110,7 @@ Result<void> AllToAll::State::send(Exchange& e, int peer, Parts parts) {
   p.head.num_bytes = num_bytes;
   const TimePoint now = transport.now();
   p.head.pushed_ns = now.time_since_epoch().count();
-  p.head.least_ns = clocks[static_cast<size_t>(peer)].least(now);
+  p.head.min_ns = clocks[static_cast<size_t>(peer)].min_seen(now);
   p.head.sum = sum_of(p.head);
 
   std::array<std::span<const std::byte>, kMaxPieces> all;

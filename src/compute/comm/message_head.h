@@ -34,8 +34,8 @@ struct MessageHead {
   uint64_t step = 0;
   uint64_t num_bytes = 0;  // without the head
   // These are for peer_clock.h and are not compared.
-  int64_t pushed_ns = 0;                // time of the push by the sender's clock
-  int64_t least_ns = PeerClock::kNone;  // the sender's PeerClock::least() for the receiver
+  int64_t pushed_ns = 0;              // time of the push by the sender's clock
+  int64_t min_ns = PeerClock::kNone;  // the sender's PeerClock::min_seen() for the receiver
   uint64_t later = 0;
   uint64_t sum = 0;
 };

@@ -21,23 +21,22 @@ int64_t lesser(int64_t a, int64_t b) {
 
 }  // namespace
 
-void PeerClock::heard(TimePoint arrived, int64_t pushed_ns, int64_t least_there) {
+void PeerClock::heard(TimePoint arrived, int64_t pushed_ns, int64_t min_there) {
   const int64_t arrived_ns = arrived.time_since_epoch().count();
   const int64_t seen = difference(arrived_ns, pushed_ns);
   const Duration age = arrived - now_.begin;
-  if (now_.least == kNone || age >= kWindow) {
+  if (now_.min == kNone || age >= kWindow) {
     before_ = age < 2 * kWindow ? now_ : Window{};
     now_ = {.begin = arrived};
   }
-  now_.least = lesser(now_.least, seen);
-  const int64_t least_here = least(arrived);
-  const int64_t ahead =
-      least_there == kNone ? least_here : difference(least_here / 2, least_there / 2);
+  now_.min = lesser(now_.min, seen);
+  const int64_t min_here = min_seen(arrived);
+  const int64_t ahead = min_there == kNone ? min_here : difference(min_here / 2, min_there / 2);
   pushed_ = std::min(arrived, TimePoint(Duration(sum(pushed_ns, ahead))));
 }
 
-int64_t PeerClock::least(TimePoint now) const {
-  return now - now_.begin >= 2 * kWindow ? kNone : lesser(now_.least, before_.least);
+int64_t PeerClock::min_seen(TimePoint now) const {
+  return now - now_.begin >= 2 * kWindow ? kNone : lesser(now_.min, before_.min);
 }
 
 }  // namespace hocket

@@ -26,19 +26,19 @@ class PeerClock {
   static constexpr int64_t kNone = std::numeric_limits<int64_t>::min();
 
   // Notes a message of the peer: its arrival by our clock, its push by the peer's clock [ns], and
-  // the peer's least() at that time [ns].
-  void heard(TimePoint arrived, int64_t pushed_ns, int64_t least_there);
-  // Returns the least (arrival - push) [ns] of the last messages, to be sent to the peer; kNone if
-  // there were none.
-  int64_t least(TimePoint now) const;
+  // the peer's min_seen() at that time [ns].
+  void heard(TimePoint arrived, int64_t pushed_ns, int64_t min_there);
+  // Returns the smallest (arrival - push) [ns] of the last messages, to be sent to the peer; kNone
+  // if there were none.
+  int64_t min_seen(TimePoint now) const;
   // Returns when the last message was pushed, by our clock, never later than its arrival. Until the
-  // peer has sent its least(), the latest possible time is returned.
+  // peer has sent its min_seen(), the latest possible time is returned.
   TimePoint pushed() const { return pushed_; }
 
  private:
   struct Window {
     TimePoint begin{};
-    int64_t least = kNone;
+    int64_t min = kNone;
   };
   Window now_, before_;
   TimePoint pushed_{};

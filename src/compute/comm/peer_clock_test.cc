@@ -28,7 +28,7 @@ struct Side {
 // Sends a message and returns the error of `pushed()` [ns].
 int64_t error_of(Side& from, Side& to, int64_t pushed, Duration travel) {
   const int64_t arrived = pushed + travel.count();
-  to.peer.heard(to.time(arrived), from.at(pushed), from.peer.least(from.time(pushed)));
+  to.peer.heard(to.time(arrived), from.at(pushed), from.peer.min_seen(from.time(pushed)));
   EXPECT_LE(to.peer.pushed(), to.time(arrived));
   return to.peer.pushed().time_since_epoch().count() - to.at(pushed);
 }
@@ -77,7 +77,7 @@ TEST(PeerClock, ForgetsWhatIsOld) {
     error_of(a, b, i * 1'000'000, 20us);
     error_of(b, a, i * 1'000'000, 20us);
   }
-  EXPECT_EQ(a.peer.least(a.time(hour)), PeerClock::kNone);
+  EXPECT_EQ(a.peer.min_seen(a.time(hour)), PeerClock::kNone);
   EXPECT_NEAR(static_cast<double>(error_of(a, b, hour, 20us)), 20'000, 2);
   EXPECT_NEAR(static_cast<double>(error_of(b, a, hour, 20us)), 0, 2);
   EXPECT_NEAR(static_cast<double>(error_of(a, b, hour + 1000, 20us)), 0, 2);

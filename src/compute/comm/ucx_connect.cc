@@ -1,4 +1,4 @@
-// Starts the UCX transport: library, context, worker, endpoints.
+// Starts the UCX transport: library, context, worker, secrets, endpoints.
 #ifdef HOCKET_HAS_UCX
 
 #include <sys/epoll.h>
@@ -9,10 +9,23 @@
 
 #include "base/check.h"
 #include "compute/comm/ucx_end.h"
+#include "core/rank_set.h"
 
 namespace hocket {
 
 namespace {
+
+constexpr int kRankBits = 7, kLaneBits = 4, kKindBits = 2;
+static_assert(RankSet::kMaxRank < 1 << kRankBits && kMaxLanes <= 1 << kLaneBits);
+static_assert(kNumMessageKinds < 1 << kKindBits);  // one more says goodbye
+static_assert(UcxTransport::kSecretBits + kRankBits + kLaneBits + kKindBits == 64);
+
+ucp_tag_t tag_of(uint64_t secret, int source, int lane, int kind) {
+  ucp_tag_t tag = secret;
+  tag = tag << kRankBits | static_cast<ucp_tag_t>(source);
+  tag = tag << kLaneBits | static_cast<ucp_tag_t>(lane);
+  return tag << kKindBits | static_cast<ucp_tag_t>(kind);
+}
 
 struct Configuration {
   const UcxLibrary& ucx;
@@ -91,6 +104,22 @@ Result<void> UcxEnd::open() {
   return {};
 }
 
+void UcxEnd::set_secrets(std::span<const Secret> of_ranks) {
+  HOCKET_CHECK(of_ranks.size() == peers_.size());
+  for (Peer& p : peers_) {
+    HOCKET_CHECK(p.endpoint == nullptr);
+    p.secret = of_ranks[static_cast<size_t>(p.rank)];
+  }
+}
+
+ucp_tag_t UcxEnd::tag_in(const Peer& from, int lane, int kind) const {
+  return tag_of(from.secret.in, from.rank, lane, kind);
+}
+
+ucp_tag_t UcxEnd::tag_out(const Peer& to, int lane, int kind) const {
+  return tag_of(to.secret.out, rank_, lane, kind);
+}
+
 std::expected<void, UcxTransport::Unreachable> UcxEnd::connect(
     std::span<const std::span<const std::byte>> addresses) {
   HOCKET_CHECK(addresses.size() == peers_.size());
@@ -152,7 +181,7 @@ void UcxEnd::await_goodbye(Peer& p) {
   how.cb.recv = on_goodbye;
   how.user_data = &p;
   void* request =
-      ucx_.ucp_tag_recv_nbx(worker_, nullptr, 0, tag(p.rank, 0, kGoodbye), ~ucp_tag_t{0}, &how);
+      ucx_.ucp_tag_recv_nbx(worker_, nullptr, 0, tag_in(p, 0, kGoodbye), ~ucp_tag_t{0}, &how);
   if (!UCS_PTR_IS_PTR(request)) return;
   if (p.lost.empty()) {
     p.goodbye = request;

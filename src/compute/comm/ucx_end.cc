@@ -59,11 +59,6 @@ UcxEnd::Flow& UcxEnd::flow(const Channel& channel) {
   return peer(channel.peer).flows[static_cast<size_t>(index)];
 }
 
-ucp_tag_t UcxEnd::tag(int source, int lane, int kind) const {
-  return ucp_tag_t{options_.epoch} << 32 | static_cast<ucp_tag_t>(source) << 16 |
-         static_cast<ucp_tag_t>(lane) << 8 | static_cast<ucp_tag_t>(kind);
-}
-
 TransportCaps UcxEnd::caps() const {
   // Two lanes share a connection, and each wants room for a message.
   return {.name = settings_.name(),
@@ -102,7 +97,7 @@ void UcxEnd::expect(const Channel& from, std::span<std::byte> slot) {
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   how.cb.recv = on_received;
   how.user_data = &f;
-  const ucp_tag_t from_tag = tag(from.peer, from.lane, static_cast<int>(from.kind));
+  const ucp_tag_t from_tag = tag_in(peer(from.peer), from.lane, static_cast<int>(from.kind));
   void* request =
       ucx_.ucp_tag_recv_nbx(worker_, slot.data(), slot.size(), from_tag, ~ucp_tag_t{0}, &how);
   if (!UCS_PTR_IS_PTR(request)) {
@@ -174,7 +169,7 @@ Result<void> UcxEnd::send(const Channel& to, std::span<const std::span<const std
     what = f.out.data();
     count = num;
   }
-  const ucp_tag_t mine = tag(rank_, to.lane, static_cast<int>(to.kind));
+  const ucp_tag_t mine = tag_out(p, to.lane, static_cast<int>(to.kind));
   void* request = ucx_.ucp_tag_send_nbx(p.endpoint, what, count, mine, &how);
   if (UCS_PTR_IS_ERR(request)) {
     lose(p, fmt::format("its connection to rank {} broke ({})", rank_,
@@ -350,7 +345,7 @@ void UcxEnd::say_goodbye() {
   ucp_request_param_t how{};
   for (Peer& p : peers_) {
     if (p.endpoint == nullptr || !p.lost.empty()) continue;
-    keep(ucx_.ucp_tag_send_nbx(p.endpoint, nullptr, 0, tag(rank_, 0, kGoodbye), &how));
+    keep(ucx_.ucp_tag_send_nbx(p.endpoint, nullptr, 0, tag_out(p, 0, kGoodbye), &how));
     keep(ucx_.ucp_ep_flush_nbx(p.endpoint, &how));
   }
   until(options_.patience, [&] {

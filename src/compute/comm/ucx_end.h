@@ -1,6 +1,6 @@
 // A rank's end of the UCX transport. Only ucx_*.cc include it; see ucx_transport.h.
 //
-//   tag   epoch, 32 bits | source, 16 | lane, 8 | kind, 8     kind kGoodbye says goodbye
+//   tag   secret, 51 bits | source, 7 | lane, 4 | kind, 2     kind kGoodbye says goodbye
 #pragma once
 
 #ifdef HOCKET_HAS_UCX
@@ -38,6 +38,7 @@ class UcxEnd final : public UcxTransport {
   TimePoint now() const override { return std::chrono::steady_clock::now(); }
 
   std::span<const std::byte> address() const override { return address_; }
+  void set_secrets(std::span<const Secret> of_ranks) override;
   std::expected<void, Unreachable> connect(
       std::span<const std::span<const std::byte>> addresses) override;
   std::string describe() const override;
@@ -60,6 +61,7 @@ class UcxEnd final : public UcxTransport {
   struct Peer {
     UcxEnd* end = nullptr;
     int rank = 0;
+    Secret secret;
     ucp_ep_h endpoint = nullptr;
     bool tells_failures = false;  // the endpoint reports failures and can be closed by force
     int process = -1;             // descriptor that is readable when the peer's process has ended
@@ -68,11 +70,12 @@ class UcxEnd final : public UcxTransport {
     std::string lost;         // the reason as half a sentence; empty: not lost
     std::array<Flow, static_cast<size_t>(kMaxLanes* kNumMessageKinds)> flows;
   };
-  static constexpr int kGoodbye = 255;  // a message kind
+  static constexpr int kGoodbye = kNumMessageKinds;  // a message kind
 
   Peer& peer(int rank);
   Flow& flow(const Channel& channel);
-  ucp_tag_t tag(int source, int lane, int kind) const;
+  ucp_tag_t tag_in(const Peer& peer, int lane, int kind) const;
+  ucp_tag_t tag_out(const Peer& peer, int lane, int kind) const;
   Result<void> reachable(const Peer& peer) const;
   Result<void> connect_to(Peer& peer, const RankAddress& own, std::span<const std::byte> address);
   void await_goodbye(Peer& peer);

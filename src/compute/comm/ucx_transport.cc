@@ -27,6 +27,7 @@ Result<std::string> ucx_version() {
 #else
 
 #include "compute/comm/ucx_end.h"
+#include "core/rank_set.h"
 
 namespace hocket {
 
@@ -38,7 +39,7 @@ Result<std::string> ucx_version() {
 Result<std::unique_ptr<UcxTransport>> UcxTransport::create(int rank, int num_ranks,
                                                            const UcxOptions& options) {
   HOCKET_CHECK(rank >= 0 && rank < num_ranks);
-  HOCKET_CHECK(num_ranks <= 65535);
+  HOCKET_CHECK(num_ranks <= RankSet::kMaxRank + 1);
   HOCKET_TRY(const UcxLibrary* ucx, ucx_library());
   auto end = std::make_unique<UcxEnd>(*ucx, rank, num_ranks, options);
   HOCKET_TRY_VOID(end->open());

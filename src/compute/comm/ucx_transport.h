@@ -58,6 +58,16 @@ class UcxTransport : public Transport {
   struct Unreachable : Error {
     int rank = -1;
   };
+  // Sets what messages to and from each rank must carry; zeros if it is not called. UCX gives a
+  // receiver any message with the right tag, from whichever connection, so a proof at the start of
+  // a connection would bind nothing behind it: each message has to carry one. Those without the
+  // right secret are never received. A rank that has received a message from a peer knows that the
+  // peer had the secret. Bytes on the way are in the clear. To be called before connect().
+  struct Secret {
+    uint64_t in = 0, out = 0;  // the lower kSecretBits count
+  };
+  static constexpr int kSecretBits = 51;
+  virtual void set_secrets(std::span<const Secret> of_ranks) = 0;
   // Connects to all ranks; to be called once, before any message. addresses[rank] are those of all
   // ranks, this one's too; an empty one is that of an absent rank, which gets no message and sends
   // none. Peers may call it later. Errors: lost_rank (an address of another epoch, version or rank,

@@ -43,7 +43,7 @@ struct ForwardBatch {
   // If set, the rows were sorted for two halves: the first half ends at one of these borders
   // between rows. The rows before and behind them are answers', which stay together.
   struct Borders {
-    int first = 0, last = 0;  // so many rows are before each
+    int first = 0, last = 0;  // number of rows before each
   };
   std::optional<Borders> half_borders;
 

@@ -134,6 +134,8 @@ void WorkBuffers::lay_out(const ModelConfig& model, DType dtype, Layout& layout)
   };
   residual = floats(layout, rows, model.hidden_size);
   if (model.num_mtp_loaded > 0) joined = layout.operand(dtype, rows, 2 * model.hidden_size);
+  if (model.local_mtp && model.num_mtp_loaded > 1)
+    model_rows = floats(layout, rows + limits.max_kept_rows, model.hidden_size);
   normed = travelling(model.hidden_size);
   results = residual;
   if (model.result_norms) {

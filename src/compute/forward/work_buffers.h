@@ -3,6 +3,7 @@
 //
 //   residual                    fp32, the stream that layers add to
 //   joined                      only modules for multi-token prediction
+//   model_rows                  only several modules, which all join the model's rows
 //   normed                      its norm, operand of products
 //   qkv, q_heads                fp32 projections
 //   q, attended                 operand and result of attention
@@ -33,6 +34,7 @@ struct WorkLimits {
   int max_rows = 0;         // rows of one step
   int max_output_rows = 0;  // those of them that want logits
   int max_logits_rows = 0;  // rows of a block: logits are computed block by block
+  int max_kept_rows = 0;    // rows of the steps before that modules join once more
   ExchangeLimits exchange = {};
   bool int8_dispatch = false;  // rows are rounded to int8 on their way to experts
   bool int8_combine = false;   // so are the sums of their results on the way back
@@ -66,6 +68,7 @@ struct WorkBuffers {
   View<float> results;               // [rows, hidden] to which experts add: residual; with
                                      // ModelConfig::result_norms a place before the norm
   MatrixView joined;                 // [rows, 2 * hidden] norms of a token and a hidden row
+  View<float> model_rows;            // [rows + max_kept_rows, hidden] the model's residual rows
   MatrixView normed;                 // [rows, hidden]
   MatrixView shared_normed;          // [rows, hidden]; with result_norms: for the shared experts
   View<float> cos, sin;              // [rows, rotary / 2]

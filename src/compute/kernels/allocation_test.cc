@@ -169,7 +169,7 @@ TEST(AllocationTest, ProductsAllocateNothing) {
     const auto experts = cases::make_experts(shape, format, group, random);
     const int64_t before = num_allocations;
     linear(backend, MatrixView::of(x.view), experts.weights[0].gate_up,
-           View<float>(y.data(), 73, 320), Store::add);
+           View<float>(y.data(), 73, 320), StoreMode::add);
     run_experts(backend,
                 {MatrixView::of(x.view), offsets, experts.weights, 160, MatrixView::of(middle.view),
                  MatrixView::of(View<float>(y.data(), 73, 96))});

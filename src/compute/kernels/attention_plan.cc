@@ -7,7 +7,7 @@
 namespace hocket {
 namespace {
 
-// Items, each a task and a KV head, that every worker gets where a sequence has so many rows.
+// Items, each a task and a KV head, that every worker gets where a sequence has enough rows.
 constexpr int kItemsOfWorker = 4;
 
 // Returns the most tokens that one task takes. Large tasks read their keys less often, but there

@@ -12,8 +12,8 @@
 
 namespace hocket {
 
-// Prompt tokens of one task over latents. Keys and values come from products for each head, so many
-// rows should share them.
+// Prompt tokens of one task over latents. Keys and values come from products for each head, which
+// these rows share.
 inline constexpr int kExpandedTokens = 1024;
 // Scratch for split runs: states of kQueryRows rows that each worker's scratch can hold while
 // workers share the segments of a task.

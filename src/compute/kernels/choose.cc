@@ -16,12 +16,12 @@ constexpr int kPanelGroup = 2;      // gate and up stay in one task
 // take many microseconds by themselves and each task prepares them again, so such tasks take more
 // panels.
 constexpr int64_t kTaskBytes = 128 << 10;
-constexpr int kLeastTaskPanels = 4;
+constexpr int kMinTaskPanels = 4;
 constexpr int kManyRows = 9;
 constexpr int64_t kManyRowsTaskBytes = 512 << 10;
-constexpr int kLeastManyRowsPanels = 8;
-constexpr int kLeastScaleGroup = 32;  // the smallest scale group of integer weights
-constexpr int kRouterArrays = 3;      // arrays with one number per expert (TopKRow)
+constexpr int kMinManyRowsPanels = 8;
+constexpr int kMinScaleGroup = 32;  // the smallest scale group of integer weights
+constexpr int kRouterArrays = 3;    // arrays with one number per expert (TopKRow)
 
 constexpr int ceil_div(int a, int b) {
   return (a + b - 1) / b;
@@ -43,7 +43,7 @@ int panels_per_task(const TaskShape& of) {
   const int tasks = of.num_workers == 1 ? 1 : of.num_workers * kTasksPerWorker;
   const auto even = [](int panels) { return ceil_div(panels, kPanelGroup) * kPanelGroup; };
   const auto some = static_cast<int>((many ? kManyRowsTaskBytes : kTaskBytes) / of.panel_bytes);
-  const int least = many ? kLeastManyRowsPanels : kLeastTaskPanels;
+  const int least = many ? kMinManyRowsPanels : kMinTaskPanels;
   const int share = std::max(ceil_div(of.panels, tasks), many ? std::min(least, of.panels) : 1);
   return std::min({even(share), std::max(some / kPanelGroup * kPanelGroup, least), kMaxTaskPanels});
 }
@@ -74,7 +74,7 @@ int64_t scratch_bytes_for(const ScratchNeed& need) {
       need.dtype == DType::f32
           ? 0
           : std::max(kQuantizedBytes,
-                     quantized_bytes(need.max_k, ceil_div(need.max_k, kLeastScaleGroup)));
+                     quantized_bytes(need.max_k, ceil_div(need.max_k, kMinScaleGroup)));
   const int64_t results = int64_t{kTaskResults} * size_of(DType::f32);
   const int64_t products = std::max(product_scratch_bytes(need.max_rows, k_blocks),
                                     scaled_product_scratch_bytes(need.max_k));

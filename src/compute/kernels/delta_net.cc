@@ -49,6 +49,25 @@ void delta_net(Backend& backend, const DeltaNetCall& call) {
   });
 }
 
+// The base answers a query and a key, and the state takes a key's value in; then the keys and
+// values of half a block.
+DeltaNetWork delta_net_work(const DeltaShape& shape) {
+  const DeltaNetConfig& net = shape.net;
+  const auto element = static_cast<double>(size_of(shape.dtype));
+  const double keys = net.num_key_heads * static_cast<double>(shape.keys_elements());
+  const double values = net.num_value_heads * static_cast<double>(shape.values_elements());
+  const double base = net.num_value_heads * static_cast<double>(shape.base_elements());
+  const double state = 3.0 * net.num_value_heads * net.key_dim * net.value_dim;
+  const double open =
+      0.5 * kDeltaBlock *
+      (2.0 * net.num_key_heads * net.key_dim + 2.0 * net.num_value_heads * net.value_dim);
+  return {.block_bytes = element * (base + 0.5 * (keys + values)),
+          .state_bytes_of_row =
+              (2 * static_cast<double>(shape.state_bytes()) + element * (base + keys + values)) /
+              kDeltaBlock,
+          .operations_of_row = 2 * (state + open)};
+}
+
 int64_t delta_net_scratch_bytes(const DeltaShape& shape) {
   Layout layout;
   with_dtype(shape.dtype, [&](auto t) { ChannelScratch<decltype(t)>().lay(layout, shape); });

@@ -63,6 +63,15 @@ struct DeltaNetCall {
 // Errors: none; shapes are checked.   Thread: engine; workers take (sequence, key head).
 // Bits: equal in every body.
 void delta_net(Backend& backend, const DeltaNetCall& call);
+// The bytes and the operations (two a multiply-add) of one layer, on average over the tokens of a
+// block: half of it is open. Rows and gates, which the products before have just written, are not
+// counted.
+struct DeltaNetWork {
+  double block_bytes = 0;         // read by each sequence
+  double state_bytes_of_row = 0;  // states that are read and written, and new blocks
+  double operations_of_row = 0;
+};
+DeltaNetWork delta_net_work(const DeltaShape& shape);
 // Returns the scratch bytes that one worker needs.
 int64_t delta_net_scratch_bytes(const DeltaShape& shape);
 

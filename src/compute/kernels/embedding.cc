@@ -17,16 +17,17 @@ void unpack_row(const PackedWeight& table, int row, float* out) {
   }
 }
 
-// Returns stored number `k` of a row of q8_0 or of a format with block scales.
+// Returns stored number `k` of a row of a format of integers.
 int stored_number(const PackedWeight& table, int row, int k) {
   const std::byte* const tile = table.panel(row / kPanelN) +
                                 int64_t{k / kIntegerBlockK} * tile_bytes(table.format) +
                                 row % kPanelN * 4 + k % 4;
-  if (table.format == WeightFormat::q8_0)
+  if (table.format == WeightFormat::q8_0 || table.format == WeightFormat::int8)
     return static_cast<int>(tile[k % kIntegerBlockK / 4 * kNibbleLineBytes]);
-  const int bits = plane_bits(table.format), quads = part_quads(table.format);
+  const int bits = num_upper_bits(table.format), quads = lower_lines_per_part(table.format);
   const int quad = k / 4 % kNibbleLines, high = k / kGgufGroup % 2, in_part = quad % quads;
-  const std::byte* const part = tile + quad / quads * part_lines(table.format) * kNibbleLineBytes;
+  const std::byte* const part =
+      tile + quad / quads * lines_per_part(table.format) * kNibbleLineBytes;
   const int number = static_cast<int>(part[in_part * kNibbleLineBytes]) >> 4 * high & 15;
   if (bits == 0) return number;
   const int upper = static_cast<int>(part[quads * kNibbleLineBytes]) >> bits * (2 * in_part + high);
@@ -40,11 +41,12 @@ struct RowScale {
   const int8_t* numbers = nullptr;  // the table's
 };
 RowScale scale_of(const PackedWeight& table, int row, int k) {
-  const int group = k / kGgufGroup, in_block = group % kScaleBlockGroups, column = row % kPanelN;
+  const int group = k / table.group, in_block = group % kScaleBlockGroups, column = row % kPanelN;
   RowScale out;
-  if (table.format == WeightFormat::q8_0) {
-    out.scale = scale_at(table.format, table.scales, table.scale_index(row, group));
-    out.zero = 128;
+  if (!has_block_scales(table.format)) {
+    const int64_t at = table.scale_index(row, group);
+    out.scale = scale_at(table.format, table.scales, at);
+    out.zero = table.zeros == nullptr ? 128 : table.zeros[at];
     return out;
   }
   if (has_minima(table.format)) {
@@ -84,6 +86,18 @@ void unpack_integers(const PackedWeight& table, int row, float* out) {
   }
 }
 
+// Each number times its scale is a bf16.
+void unpack_mxfp4(const PackedWeight& table, int row, float* out) {
+  constexpr int kEight = 8, kEightBytes = kEight / 2;
+  const std::byte* const eights = table.panel(row / kPanelN) + row % kPanelN * kEightBytes;
+  for (int k = 0; k < table.k; ++k) {
+    const std::byte* const eight = eights + int64_t{k / kEight} * kPanelN * kEightBytes;
+    const int both = static_cast<int>(eight[k % kEight / 2]);
+    const int64_t at = table.scale_index(row, k / table.group);
+    out[k] = e2m1_to_float(both >> 4 * (k % 2) & 15) * scale_at(table.format, table.scales, at);
+  }
+}
+
 }  // namespace
 
 void embed(Backend& backend, std::span<const TokenId> ids, const PackedWeight& table,
@@ -93,6 +107,8 @@ void embed(Backend& backend, std::span<const TokenId> ids, const PackedWeight& t
   for (TokenId id : ids) HOCKET_CHECK((value(id) >= 0 && value(id) < table.n));
   backend.workers().run(static_cast<int>(ids.size()), [&](int row, int) {
     if (is_integer(table.format)) return unpack_integers(table, value(ids[row]), out.row(row));
+    if (table.format == WeightFormat::mxfp4)
+      return unpack_mxfp4(table, value(ids[row]), out.row(row));
     with_dtype(activation_dtype(table.format),
                [&](auto t) { unpack_row<decltype(t)>(table, value(ids[row]), out.row(row)); });
   });

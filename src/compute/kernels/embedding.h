@@ -1,6 +1,7 @@
-// out[r, :] = table[ids[r], :] as fp32; numbers of the formats of GGUF (q8_0, block scales) are
-// rounded to bf16 first. The table is packed (n = vocabulary, k = hidden), so a tied head needs no
-// second copy. Errors: none; ids are checked against n.   Thread: engine.
+// out[r, :] = table[ids[r], :] as fp32; numbers of integers under scales are rounded to bf16 first.
+// The table is packed (n = vocabulary, k = hidden), so a tied head needs no second copy. Its format
+// is f32, bf16, mxfp4, or one of integers. Errors: none; ids are checked against n.   Thread:
+// engine.
 #pragma once
 
 #include <span>

@@ -8,7 +8,7 @@ namespace hocket {
 namespace {
 
 // An absorbed item has at least this many heads, if there are as many: their rows fill a tile.
-constexpr int kLeastItemHeads = 16;
+constexpr int kMinItemHeads = 16;
 // Panels of a head's product that one worker takes.
 constexpr int kHeadPanels = 8;
 
@@ -42,7 +42,7 @@ int absorbed_group(const AttentionPlan& plan, std::span<const AttentionPlan::Tas
   for (const AttentionPlan::Task& task : tasks) units += num_segments(plan, task);
   int groups = (num_heads + kQueryRows - 1) / kQueryRows;
   const int enough = num_workers == 1 ? 1 : 2 * num_workers;
-  while (units * groups < enough && num_heads > kLeastItemHeads * groups) groups *= 2;
+  while (units * groups < enough && num_heads > kMinItemHeads * groups) groups *= 2;
   return (num_heads + groups - 1) / groups;
 }
 

@@ -14,8 +14,8 @@ void add(const float* __restrict from, int count, float* __restrict to) {
   for (; i < count; ++i) to[i] = to[i] + from[i];
 }
 
-void put(const float* from, int count, float* to, Store store) {
-  if (store == Store::add) {
+void put(const float* from, int count, float* to, StoreMode store) {
+  if (store == StoreMode::add) {
     add(from, count, to);
   } else {
     std::copy(from, from + count, to);
@@ -23,7 +23,7 @@ void put(const float* from, int count, float* to, Store store) {
 }
 
 void run_linear(Backend& backend, const ProductRows& x, const PackedWeight& w, View<float> y,
-                Store store) {
+                StoreMode store) {
   const int rows = static_cast<int>(y.rows), num_workers = backend.workers().size();
   const int width = panels_per_task({w.panels(), w.panel_bytes(), rows, num_workers});
   const int panel_tasks = (w.panels() + width - 1) / width;
@@ -38,7 +38,7 @@ void run_linear(Backend& backend, const ProductRows& x, const PackedWeight& w, V
                                     .worker = worker};
     const int column = panel * kPanelN, all_columns = part.panels * kPanelN;
     const int columns = std::min(all_columns, w.n - column);
-    if (store == Store::overwrite && columns == all_columns)
+    if (store == StoreMode::overwrite && columns == all_columns)
       return x.multiply(w, part, y.row(first) + column, y.stride);
     x.multiply_then(w, part, [&](int row, View<const float> results) {
       for (int i = 0; i < results.rows; ++i)
@@ -49,7 +49,7 @@ void run_linear(Backend& backend, const ProductRows& x, const PackedWeight& w, V
 
 }  // namespace
 
-void linear(Backend& backend, MatrixView x, const PackedWeight& w, View<float> y, Store store) {
+void linear(Backend& backend, MatrixView x, const PackedWeight& w, View<float> y, StoreMode store) {
   HOCKET_CHECK(x.cols == w.k);
   HOCKET_CHECK(x.dtype == activation_dtype(w.format));
   HOCKET_CHECK(y.rows == x.rows);

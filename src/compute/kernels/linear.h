@@ -1,9 +1,10 @@
-// y = x . w (+ w's bias, one addition per element); with Store::add, y + that (one more).
+// y = x . w (+ w's bias, one addition per element); with StoreMode::add, y + that (one more).
 //
 //   bf16, f32    the canonical product
 //   fp8          canonical within each group of k, then its scale
 //   mxfp4, mxfp8, nvfp4   the canonical product, then w's column scales
 //   int8, int4   rows of x are quantized by w's groups; sums are exact, then scales
+//   GGUF's (q8_0, q4_k to q6_k, tables)   the same in groups of 32, with their own scales
 //
 // arithmetic/product.h defines each in full. Shapes: x [rows, k] of activation_dtype(w.format),
 // padding readable and zero; w packed, of any format; y [rows, n] fp32; rows >= 0.   Errors: none;
@@ -16,9 +17,9 @@
 
 namespace hocket {
 
-enum class Store : uint8_t { overwrite, add };
+enum class StoreMode : uint8_t { overwrite, add };
 
 void linear(Backend& backend, MatrixView x, const PackedWeight& w, View<float> y,
-            Store store = Store::overwrite);
+            StoreMode store = StoreMode::overwrite);
 
 }  // namespace hocket

@@ -16,7 +16,7 @@ using cases::Values;
 constexpr int kGap = 5;  // columns of y after the result, which must stay untouched
 
 // Compares every body, with several numbers of workers, with the plain product, bias and addition.
-void expect_linear(MatrixView x, const PackedWeight& w, Store store, std::mt19937& random) {
+void expect_linear(MatrixView x, const PackedWeight& w, StoreMode store, std::mt19937& random) {
   const int rows = static_cast<int>(x.rows);
   std::vector<float> start(rows * (w.n + kGap) + 1);
   cases::fill<float>(Values::normal, random, start);
@@ -25,7 +25,7 @@ void expect_linear(MatrixView x, const PackedWeight& w, Store store, std::mt1993
   for (int row = 0; row < rows; ++row)
     for (int n = 0; n < w.n; ++n) {
       float& to = expected[row * (w.n + kGap) + n];
-      to = (store == Store::add ? to : 0.0f) + product[row * w.n + n];
+      to = (store == StoreMode::add ? to : 0.0f) + product[row * w.n + n];
     }
   std::vector<Isa> isas = cases::vector_isas();
   isas.push_back(Isa::ref);
@@ -44,13 +44,13 @@ void expect_linear(MatrixView x, const PackedWeight& w, Store store, std::mt1993
       ASSERT_EQ(std::memcmp(y.data(), expected.data(), y.size() * sizeof(float)), 0)
           << isa_name(isa) << " " << weight_format_name(w.format) << " group " << w.group
           << " rows " << rows << " k " << w.k << " n " << w.n << " workers " << num_workers
-          << " add " << (store == Store::add) << " bias " << (w.bias != nullptr);
+          << " add " << (store == StoreMode::add) << " bias " << (w.bias != nullptr);
     }
   }
 }
 
 template <class T>
-void expect_linear(const LinearCase& c, Store store, uint32_t seed) {
+void expect_linear(const LinearCase& c, StoreMode store, uint32_t seed) {
   std::mt19937 random(seed);
   auto w = cases::packed_matrix<T>(c.n, c.k, Values::normal, random);
   const auto x = cases::padded_rows<T>(c.rows, c.k, 16, Values::normal, random);
@@ -72,7 +72,7 @@ TEST(Linear, SameBitsForEveryBodyAndNumberOfWorkers) {
                               {40, 96, 40},
                               {130, 64, 32},
                               {300, 33, 650}}) {
-    for (Store store : {Store::overwrite, Store::add}) {
+    for (StoreMode store : {StoreMode::overwrite, StoreMode::add}) {
       expect_linear<Bf16>(c, store, seed++);
       expect_linear<float>(c, store, seed++);
     }
@@ -102,7 +102,7 @@ TEST(Linear, SameBitsInEveryWeightFormat) {
         const auto x = cases::padded_rows<Bf16>(c.rows, c.k, 16, Values::normal, random);
         if (seed % 2 == 0) w.weight.bias = w.bias.data();
         if (format == WeightFormat::nvfp4) w.weight.column_scales = w.column_scales.data();
-        const Store store = seed % 3 == 0 ? Store::add : Store::overwrite;
+        const StoreMode store = seed % 3 == 0 ? StoreMode::add : StoreMode::overwrite;
         expect_linear(MatrixView::of(x.view), w.weight, store, random);
         if (testing::Test::HasFatalFailure()) return;
       }

@@ -11,16 +11,24 @@
 #include <optional>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "base/whole_file.h"
+#include "compute/kv/page_folders.h"
 
 namespace hocket {
 namespace {
 
 namespace fs = std::filesystem;
 
+// Folders with a page used so recently are kept: their processes may start again.
+constexpr std::chrono::hours kRecent{1};
+// Time for which the folder of others is held alone. Mounts of other hosts may not see the byte by
+// which a process that starts asks for it.
+constexpr std::chrono::seconds kMaxAlone{2};
 constexpr size_t kListedAtOnce = 1024;  // so that has() never waits for long
 
 int64_t file_bytes(std::span<const std::byte> page) {
@@ -53,21 +61,6 @@ std::unexpected<Error> page_file_error(std::string_view verb, const fs::path& pa
 // Returns true if a disk that has this error may be read all the same.
 bool is_of_writing(int problem) {
   return problem == EROFS || problem == ENOSPC || problem == EDQUOT;
-}
-
-std::optional<PageKey> key_of_name(std::string_view name) {
-  PageKey key;
-  if (name.size() != 2 * key.size()) return std::nullopt;
-  const auto digit = [](char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-  };
-  for (size_t i = 0; i < key.size(); ++i) {
-    const int high = digit(name[2 * i]), low = digit(name[2 * i + 1]);
-    if (high < 0 || low < 0) return std::nullopt;
-    key[i] = static_cast<uint8_t>(high * 16 + low);
-  }
-  return key;
 }
 
 // Reads all bytes at an offset. Returns 0, or the error's number; -1: the file ends.
@@ -110,14 +103,19 @@ size_t PageFiles::KeyHash::operator()(const PageKey& key) const noexcept {
   return first;
 }
 
-PageFiles::PageFiles(std::filesystem::path folder) : folder_(std::move(folder)) {}
+PageFiles::PageFiles(std::filesystem::path folder, FolderUse use)
+    : folder_(std::move(folder)), use_(std::move(use)) {
+  const MutexLock lock(mutex_);
+  untouched_.reserve(kMaxTouched);
+}
 
 Result<std::unique_ptr<PageFiles>> PageFiles::open(std::filesystem::path folder) {
   const int why = make_private_folder(folder);
   if (why != 0 && !is_of_writing(why)) return page_file_error("make the folder", folder, why);
   if (why == 0 && access(folder.c_str(), R_OK | X_OK) != 0)
     return page_file_error("read", folder, errno);
-  return std::unique_ptr<PageFiles>(new PageFiles(std::move(folder)));
+  FolderUse use = FolderUse::begin(folder);
+  return std::unique_ptr<PageFiles>(new PageFiles(std::move(folder), std::move(use)));
 }
 
 void PageFiles::limit(int64_t max_bytes) {
@@ -129,44 +127,44 @@ void PageFiles::limit(int64_t max_bytes) {
 }
 
 Result<void> PageFiles::list() {
-  struct Found {
-    fs::file_time_type used;
-    File file;
+  std::vector<File> found;
+  const auto add_found = [&](std::span<const FoundPage> pages,
+                             const std::shared_ptr<OtherFolder>& other) {
+    // Other folders may be many, so all of them together are bounded.
+    const size_t room = 2 * kMaxFiles - std::min(found.size(), 2 * kMaxFiles);
+    for (const FoundPage& page : pages.first(std::min(pages.size(), room)))
+      found.push_back({.key = page.key, .bytes = page.bytes, .other = other, .used = page.used});
   };
-  std::vector<Found> found;
   std::error_code problem;
-  fs::recursive_directory_iterator entries(folder_, problem);
-  for (; !problem && entries != fs::recursive_directory_iterator(); entries.increment(problem)) {
-    if (entries.depth() > 0) entries.disable_recursion_pending();
-    std::error_code gone;  // another process may have deleted it
-    const auto used = entries->last_write_time(gone);
-    const std::string name = entries->path().filename();
-    if (gone || !entries->is_regular_file(gone)) continue;
-    const auto bytes = static_cast<int64_t>(entries->file_size(gone));
-    if (is_abandoned_file(entries->path())) fs::remove(entries->path(), gone);
-    const auto key = key_of_name(name);
-    if (key && path_of(*key) == entries->path() && found.size() < 2 * kMaxFiles)
-      found.push_back({used, {*key, bytes}});
-  }
+  add_found(find_pages(folder_, 2 * kMaxFiles, problem), nullptr);
   if (problem && problem != std::errc::no_such_file_or_directory)
     return page_file_error("list", folder_, problem.value());
-  std::ranges::sort(found, std::greater(), &Found::used);
-  for (std::span<const Found> left = found; !left.empty();) {
+  for (const fs::path& path : find_idle_folders(folder_)) {
+    std::error_code ignored;  // a folder that cannot be listed counts nothing
+    const auto pages = find_pages(path, 2 * kMaxFiles, ignored);
+    const auto recent = fs::file_time_type::clock::now() - kRecent;
+    if (std::ranges::all_of(pages, [&](const FoundPage& page) { return page.used < recent; }))
+      add_found(pages, std::make_shared<OtherFolder>(path));
+  }
+  std::ranges::sort(found, std::greater(), &File::used);
+  {
+    const MutexLock lock(mutex_);
+    forget_others(nullptr);
+  }
+  for (std::span<const File> left = found; !left.empty();) {
     const auto some = left.first(std::min(left.size(), kListedAtOnce));
     left = left.subspan(some.size());
     const MutexLock lock(mutex_);
     // Those that are known have been used since.
-    for (const Found& one : some)
-      if (!files_.contains(one.file.key)) add_at(order_.end(), one.file);
+    for (const File& one : some)
+      if (one.other || !files_.contains(one.key)) add_at(order_.end(), one);
   }
   make_room();
   return {};
 }
 
 std::filesystem::path PageFiles::path_of(const PageKey& key) const {
-  std::string name;
-  for (const uint8_t byte : key) name += fmt::format("{:02x}", byte);
-  return folder_ / name.substr(0, 2) / name;
+  return path_of_page(folder_, key);
 }
 
 void PageFiles::add(const File& file) {
@@ -175,8 +173,22 @@ void PageFiles::add(const File& file) {
 }
 
 void PageFiles::add_at(Order::iterator place, const File& file) {
-  files_.emplace(file.key, order_.insert(place, file));
-  bytes_ += file.bytes;
+  const auto added = order_.insert(place, file);
+  if (file.other) {
+    ++file.other->num_files;
+    other_bytes_ += file.bytes;
+  } else {
+    files_.emplace(file.key, added);
+    bytes_ += file.bytes;
+  }
+}
+
+void PageFiles::forget_others(const OtherFolder* one) {
+  order_.remove_if([&](const File& file) HOCKET_REQUIRES(mutex_) {
+    const bool leaves = file.other && (one == nullptr || file.other.get() == one);
+    if (leaves) other_bytes_ -= file.bytes;
+    return leaves;
+  });
 }
 
 void PageFiles::drop(const PageKey& key) {
@@ -192,25 +204,120 @@ bool PageFiles::has(const PageKey& key) {
   const auto file = files_.find(key);
   if (file == files_.end()) return false;
   order_.splice(order_.begin(), order_, file->second);
+  // One that has no room is noted at its next use.
+  if (const auto now = fs::file_time_type::clock::now();
+      now - file->second->used > kTouchAfter && untouched_.size() < kMaxTouched) {
+    file->second->used = now;
+    untouched_.push_back(key);
+  }
   return true;
+}
+
+bool PageFiles::has_untouched() const {
+  const MutexLock lock(mutex_);
+  return !untouched_.empty();
+}
+
+void PageFiles::touch_used() {
+  std::vector<PageKey> keys;
+  {
+    const MutexLock lock(mutex_);
+    const auto begin = untouched_.end() - std::min(std::ssize(untouched_), kTouchedOfCall);
+    keys.assign(begin, untouched_.end());
+    untouched_.erase(begin, untouched_.end());
+  }
+  for (const PageKey& key : keys)
+    utimensat(AT_FDCWD, path_of(key).c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
 }
 
 bool PageFiles::exists(const PageKey& key) const {
   return access(path_of(key).c_str(), R_OK) == 0;
 }
 
-// Deletes outside of the lock, since a slow disk must not hold up has().
-void PageFiles::make_room() {
-  std::vector<PageKey> oldest;
-  {
-    const MutexLock lock(mutex_);
-    while (files_.size() > 1 && (files_.size() > kMaxFiles || bytes_ > max_bytes_)) {
-      oldest.push_back(order_.back().key);
-      drop(oldest.back());
-      ++num_evicted_;
+bool PageFiles::is_full() const {
+  return order_.size() > 1 && (order_.size() > kMaxFiles || bytes_ + other_bytes_ > max_bytes_);
+}
+
+// Takes the files of one folder out of the order that are to be deleted next.
+std::vector<PageFiles::File> PageFiles::take_oldest() {
+  std::vector<File> oldest;
+  const MutexLock lock(mutex_);
+  while (is_full()) {
+    const File last = order_.back();
+    if (!oldest.empty() && oldest.front().other != last.other) break;
+    oldest.push_back(last);
+    if (last.other) {
+      order_.pop_back();
+      --last.other->num_files;
+      other_bytes_ -= last.bytes;
+    } else {
+      drop(last.key);
     }
   }
-  for (const PageKey& key : oldest) unlink(path_of(key).c_str());
+  return oldest;
+}
+
+// Deletes outside of the lock, since a slow disk must not hold up has().
+void PageFiles::make_room() {
+  use_.try_again();
+  for (auto oldest = take_oldest(); !oldest.empty(); oldest = take_oldest()) {
+    if (const auto& other = oldest.front().other) {
+      make_room_in(other, oldest);
+      continue;
+    }
+    uint64_t num_deleted = 0;  // another process that shares the folder may have been first
+    for (const File& file : oldest) num_deleted += unlink(path_of(file.key).c_str()) == 0 ? 1 : 0;
+    const MutexLock lock(mutex_);
+    num_evicted_ += num_deleted;
+  }
+}
+
+// Deletes files of a folder until a process begins to use it. That one bounds the folder itself
+// from then on, and need not wait until all files are deleted. One whose locks are not seen here
+// shows itself by a file that was used since the folder was listed. Returns false if there is one.
+bool PageFiles::delete_in(const OtherFolder& other, std::span<const File> oldest,
+                          uint64_t& num_deleted) {
+  while (true) {
+    {
+      const auto alone = FolderUse::alone(other.path);
+      if (!alone) return false;
+      const TimePoint until = RealClock().now() + kMaxAlone;
+      for (; !oldest.empty() && RealClock().now() < until; oldest = oldest.subspan(1)) {
+        const fs::path path = path_of_page(other.path, oldest.front().key);
+        std::error_code gone;
+        const auto used = fs::last_write_time(path, gone);
+        if (!gone && used != oldest.front().used) return false;
+        num_deleted += unlink(path.c_str()) == 0 ? 1 : 0;
+        if (alone->is_wanted()) return false;
+      }
+    }
+    if (oldest.empty()) return true;
+    std::this_thread::sleep_for(2 * FolderUse::kLookAround);
+  }
+}
+
+void PageFiles::make_room_in(const std::shared_ptr<OtherFolder>& other,
+                             const std::vector<File>& oldest) {
+  uint64_t num_deleted = 0;
+  const bool is_theirs = !delete_in(*other, oldest, num_deleted);
+  bool is_empty = false, is_first = false;
+  {
+    const MutexLock lock(mutex_);
+    if (is_theirs) forget_others(other.get());
+    is_first = num_evicted_others_ == 0 && num_deleted > 0;
+    num_evicted_ += num_deleted;
+    num_evicted_others_ += num_deleted;
+    is_empty = !is_theirs && other->num_files == 0;
+  }
+  if (is_first)
+    log::warning(
+        "prefixes in files: all forms of pages below {} together take more than "
+        "--kv-cache-dir-gb allows, so files of models or forms that no process uses are deleted, "
+        "too, the longest unused first",
+        folder_.parent_path().string());
+  if (!is_empty) return;
+  const auto alone = FolderUse::alone(other->path);
+  for (int i = 0; alone && i < 256; ++i) rmdir((other->path / fmt::format("{:02x}", i)).c_str());
 }
 
 Result<bool> PageFiles::write(const PageKey& key, std::span<const std::byte> page) {
@@ -228,7 +335,7 @@ Result<bool> PageFiles::write(const PageKey& key, std::span<const std::byte> pag
     return page_file_error("write in", is_of_writing(problem) ? folder_ : path, problem);
   {
     const MutexLock lock(mutex_);
-    add({key, file_bytes(page)});
+    add({.key = key, .bytes = file_bytes(page), .used = fs::file_time_type::clock::now()});
   }
   make_room();
   return true;
@@ -237,9 +344,10 @@ Result<bool> PageFiles::write(const PageKey& key, std::span<const std::byte> pag
 Result<bool> PageFiles::read(const PageKey& key, std::span<std::byte> page) {
   const fs::path path = path_of(key);
   const auto absent = [&](bool damaged) {
-    if (damaged) unlink(path.c_str());
+    // If it is gone by now, another process has found and counted it.
+    const bool is_counted = damaged && (unlink(path.c_str()) == 0 || errno != ENOENT);
     const MutexLock lock(mutex_);
-    num_damaged_ += damaged ? 1 : 0;
+    num_damaged_ += is_counted ? 1 : 0;
     drop(key);
     return false;
   };
@@ -262,7 +370,7 @@ Result<bool> PageFiles::read(const PageKey& key, std::span<std::byte> page) {
   if (problem != 0 || !fits(head, key, page)) return absent(true);
   futimens(file.get(), nullptr);  // the order of use outlives the process
   const MutexLock lock(mutex_);
-  add({key, file_bytes(page)});
+  add({.key = key, .bytes = file_bytes(page), .used = fs::file_time_type::clock::now()});
   return true;
 }
 
@@ -270,8 +378,10 @@ PageFiles::Figures PageFiles::figures() const {
   const MutexLock lock(mutex_);
   return {.files = static_cast<int64_t>(files_.size()),
           .bytes = bytes_,
+          .other_bytes = other_bytes_,
           .evicted_total = num_evicted_,
-          .damaged_total = num_damaged_};
+          .damaged_total = num_damaged_,
+          .evicted_others_total = num_evicted_others_};
 }
 
 }  // namespace hocket

@@ -7,10 +7,15 @@
 // A file is whole or absent: it is written under another name and then renamed. Whatever is damaged
 // or does not belong there reads as absent and is deleted. Beyond limit() the file that was used
 // last the longest ago goes first. Several processes may share a folder: a file that another
-// one wrote is found when it is asked for.   Thread: any.
+// one wrote is found when it is asked for.
+//
+// Folders beside this one that are named as it is, by 16 digits in hex, hold pages of other models
+// or forms. Those that no process uses (folder_use.h) count against the limit, too, and their files
+// are deleted in the same order.   Thread: any.
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -19,9 +24,11 @@
 #include <memory>
 #include <span>
 #include <unordered_map>
+#include <vector>
 
 #include "base/mutex.h"
 #include "base/result.h"
+#include "compute/kv/folder_use.h"
 #include "compute/kv/page_seal.h"
 
 namespace hocket {
@@ -30,22 +37,31 @@ class PageFiles {
  public:
   // Files are listed up to this number; more are never kept, whatever their size.
   static constexpr size_t kMaxFiles = 1 << 22;
+  static constexpr std::chrono::minutes kTouchAfter{10};
+  static constexpr size_t kMaxTouched = 1024;
+  static constexpr ptrdiff_t kTouchedOfCall = 64;  // a slow mount takes milliseconds for each
 
   // Makes the folder if it is absent. One that is read-only or full is read all the same, and
   // write() fails. Errors: io (cannot be made or read), naming the folder.
   static Result<std::unique_ptr<PageFiles>> open(std::filesystem::path folder);
 
-  // Lists the files that are there by the time of their last use, which takes seconds for hundreds
-  // of thousands of them; all else may run meanwhile. Until then only files that were written or
-  // read since open() are known to has(), figures() and limit(). Errors: io.
+  // Lists the files that are there, and those of folders beside it that nobody uses, by the time of
+  // their last use, which takes seconds for hundreds of thousands; all else may run meanwhile.
+  // Until then only files that were written or read since open() are known to has(), figures() and
+  // limit(). Errors: io.
   Result<void> list();
 
   // Sets the limit for the size of all files together, and deletes what is more; the newest is kept
-  // in any case. Without it there is no limit.
+  // in any case. Without it there is no limit. The first file of another folder that is deleted is
+  // announced.
   void limit(int64_t max_bytes);
 
   // Returns true if the page is known to be there, and counts that as a use. Reads no disk.
   bool has(const PageKey& key);
+  // Writes uses that has() has counted to kTouchedOfCall files whose last ones were kTouchAfter
+  // old, so that the order of use outlives the process.
+  void touch_used();
+  bool has_untouched() const;
   // Returns true if there is a file for the page, which another process may have written.
   bool exists(const PageKey& key) const;
   // Returns false, and writes nothing, if someone else's folder has the page's name and is not
@@ -57,7 +73,10 @@ class PageFiles {
 
   struct Figures {
     int64_t files = 0, bytes = 0;
+    int64_t other_bytes = 0;  // in folders beside it that nobody uses
+    // Files that this process has deleted: to keep the limit, and because they were damaged.
     uint64_t evicted_total = 0, damaged_total = 0;
+    uint64_t evicted_others_total = 0;  // the part of evicted_total from those folders
   };
   Figures figures() const;
   const std::filesystem::path& folder() const { return folder_; }
@@ -66,26 +85,42 @@ class PageFiles {
   struct KeyHash {
     size_t operator()(const PageKey& key) const noexcept;
   };
+  struct OtherFolder {
+    const std::filesystem::path path;
+    int64_t num_files = 0;  // in order_; mutex_ guards it
+  };
   struct File {
     PageKey key{};
     int64_t bytes = 0;
+    std::shared_ptr<OtherFolder> other;      // null: it is of this folder
+    std::filesystem::file_time_type used{};  // as its file says
   };
   using Order = std::list<File>;  // the newest use first
 
-  explicit PageFiles(std::filesystem::path folder);
+  PageFiles(std::filesystem::path folder, FolderUse use);
   std::filesystem::path path_of(const PageKey& key) const;
   void add(const File& file) HOCKET_REQUIRES(mutex_);  // as the newest
   void add_at(Order::iterator place, const File& file) HOCKET_REQUIRES(mutex_);
   void drop(const PageKey& key) HOCKET_REQUIRES(mutex_);
+  // Takes the files of others out of the order: of one folder, or of all if that is null.
+  void forget_others(const OtherFolder* one) HOCKET_REQUIRES(mutex_);
+  bool is_full() const HOCKET_REQUIRES(mutex_);
+  std::vector<File> take_oldest();
   void make_room();
+  void make_room_in(const std::shared_ptr<OtherFolder>& other, const std::vector<File>& oldest);
+  bool delete_in(const OtherFolder& other, std::span<const File> oldest, uint64_t& num_deleted);
 
   const std::filesystem::path folder_;
+  FolderUse use_;  // its functions are for any thread
   mutable Mutex mutex_;
   Order order_ HOCKET_GUARDED_BY(mutex_);
   std::unordered_map<PageKey, Order::iterator, KeyHash> files_ HOCKET_GUARDED_BY(mutex_);
+  std::vector<PageKey> untouched_ HOCKET_GUARDED_BY(mutex_);  // for touch_used()
   int64_t bytes_ HOCKET_GUARDED_BY(mutex_) = 0;
+  int64_t other_bytes_ HOCKET_GUARDED_BY(mutex_) = 0;
   int64_t max_bytes_ HOCKET_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
   uint64_t num_evicted_ HOCKET_GUARDED_BY(mutex_) = 0;
+  uint64_t num_evicted_others_ HOCKET_GUARDED_BY(mutex_) = 0;
   uint64_t num_damaged_ HOCKET_GUARDED_BY(mutex_) = 0;
 };
 

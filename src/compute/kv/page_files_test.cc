@@ -108,6 +108,35 @@ TEST_F(PageFilesTest, TheFileUsedLastTheLongestAgoGoesFirst) {
 }
 
 // Flips each bit of a file in turn: of the head, and of a small page.
+// The files of the prefixes used most are in memory, so nobody reads them. They are used all the
+// same, which a second process has to know.
+TEST_F(PageFilesTest, TheOrderOfUseOutlivesTheProcess) {
+  {
+    const auto files = open();
+    for (int i = 0; i < 4; ++i) ASSERT_TRUE(files->write(key_of(i), page_of(i)));
+    EXPECT_TRUE(files->has(key_of(0)));
+    EXPECT_FALSE(files->has_untouched()) << "it was written just now";
+  }
+  const auto long_ago = fs::file_time_type::clock::now() - 2 * PageFiles::kTouchAfter;
+  for (const auto& entry : fs::recursive_directory_iterator(folder_))
+    if (entry.is_regular_file() && entry.path().filename().string().size() == 64)
+      fs::last_write_time(entry.path(), long_ago);
+  {
+    const auto files = open();
+    for (const int i : {1, 3, 1}) EXPECT_TRUE(files->has(key_of(i)));
+    EXPECT_TRUE(files->has_untouched());
+    files->touch_used();
+    EXPECT_FALSE(files->has_untouched());
+    EXPECT_TRUE(files->has(key_of(1)));
+    EXPECT_FALSE(files->has_untouched()) << "the file knows of a use not long ago";
+  }
+  const auto files = open(2);
+  EXPECT_FALSE(reads(*files, 0));
+  EXPECT_TRUE(reads(*files, 1));
+  EXPECT_FALSE(reads(*files, 2));
+  EXPECT_TRUE(reads(*files, 3));
+}
+
 TEST_F(PageFilesTest, EveryFlippedBitIsFound) {
   auto files = open();
   constexpr int kSmallPage = 40;
@@ -276,6 +305,19 @@ TEST_F(PageFilesTest, AFileOfAnotherProcessIsFoundWhenItIsAskedFor) {
   EXPECT_FALSE(mine->has(key_of(1)));
   EXPECT_TRUE(reads(*mine, 1));
   EXPECT_TRUE(mine->has(key_of(1)));
+}
+
+// Two processes with the same limit know the same files, in one order of use. Each counts those
+// that it deletes itself.
+TEST_F(PageFilesTest, AFileThatAnotherProcessDeletedIsNotCounted) {
+  auto mine = open(), theirs = open();
+  for (int i = 1; i <= 4; ++i) ASSERT_TRUE(mine->write(key_of(i), page_of(i)).has_value());
+  for (int i = 1; i <= 4; ++i) EXPECT_TRUE(reads(*theirs, i));
+  theirs->limit(kPageBytes + kHeadBytes);
+  EXPECT_EQ(theirs->figures().evicted_total, 3u);
+  mine->limit(kPageBytes + kHeadBytes);
+  EXPECT_EQ(mine->figures().evicted_total, 0u);
+  EXPECT_EQ(mine->figures().files, 1);
 }
 
 TEST_F(PageFilesTest, AFolderThatIsNoneIsAnErrorByName) {

@@ -5,6 +5,7 @@
 #include "compute/kernels/norm.h"
 #include "compute/kernels/row_kernels.h"
 #include "compute/kernels/row_ranges.h"
+#include "compute/overlap/executor.h"
 
 namespace hocket {
 namespace {
@@ -74,7 +75,8 @@ void gated_delta_core(const DeltaSite& site, const GatedDeltaWeights& weights, H
        .layer = site.states,
        .sequences = half.delta,
        .out = out});
-  linear(site.backend, out, weights.output, work.residual.slice_rows(begin, count), Store::add);
+  if (site.probe != nullptr) site.probe->after_delta_net();
+  linear(site.backend, out, weights.output, work.residual.slice_rows(begin, count), StoreMode::add);
 }
 
 }  // namespace hocket

@@ -13,6 +13,8 @@
 
 namespace hocket {
 
+class ForwardProbe;
+
 struct GatedDeltaWeights {
   std::span<const float> input_norm;  // [hidden]
   PackedWeight in;     // n = channels + value_columns: q, k, v, z; with channel_decay without z
@@ -34,6 +36,7 @@ struct DeltaSite {
   const ModelConfig& model;
   WorkBuffers& work;
   const DeltaLayer& states;
+  ForwardProbe* probe = nullptr;  // told when the net is computed; may be null
 };
 
 // Reads the residual rows of `half`, and leaves their projections in work.qkv and work.delta_gates.

@@ -98,7 +98,7 @@ void gqa_core(const AttentionSite& site, const GqaWeights& weights, Half& half) 
   if (site.model.head_gates) gate_heads(site.backend, head_gates_of(site, weights, half), attended);
   const View<float> residual = site.work.residual.slice_rows(begin, count);
   if (!site.model.result_norms)
-    return linear(site.backend, attended, weights.output, residual, Store::add);
+    return linear(site.backend, attended, weights.output, residual, StoreMode::add);
   const View<float> result = site.work.results.slice_rows(begin, count);
   linear(site.backend, attended, weights.output, result);
   add_rms_norm(site.backend, result, weights.result_norm,

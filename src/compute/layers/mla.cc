@@ -64,7 +64,7 @@ void mla_core(const AttentionSite& site, const MlaWeights& weights, Half& half) 
                                   .y_absorbed = work.y_absorbed.slice_rows(begin, count),
                                   .out = attended});
   linear(site.backend, attended, weights.output, work.residual.slice_rows(begin, count),
-         Store::add);
+         StoreMode::add);
 }
 
 }  // namespace hocket

@@ -48,9 +48,10 @@ struct LayerCall {
   Half& half;
   std::span<uint32_t> expert_counts = {};  // [experts] choices of this layer; empty: not counted
   bool windowed = false;                   // as AttentionSite::windowed
+  ForwardProbe* probe = nullptr;           // may be null
 
   AttentionSite attention_site() const { return {backend, model, work, kv, layer, windowed}; }
-  DeltaSite delta_site() const { return {backend, model, work, states}; }
+  DeltaSite delta_site() const { return {backend, model, work, states, probe}; }
   ExchangeSite exchange_site() const { return {backend, work, layer}; }
 };
 

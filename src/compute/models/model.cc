@@ -59,8 +59,7 @@ Result<Model> Model::load(const ModelConfig& config, const HeldExperts& experts,
   model.config_ = config;
   model.rope_ = rope_frequencies(config.rope);
   model.local_rope_ = rope_frequencies(config.local_rope);
-  model.embedding_ =
-      loader.embedding(family->embedding_name(), config.vocab_size, config.hidden_size);
+  model.embedding_ = loader.embedding(family->embedding_name(), config);
   for (int i = 0, num_linear = 0, num_local = 0; i < config.num_layers; ++i) {
     model.layers_.push_back(
         family->load_layer(config, family->names, i, held_in(experts, i), loader));
@@ -89,13 +88,21 @@ ExpertWeights Model::load_expert(const ModelConfig& config, int layer, int exper
                                  WeightLoader& loader) {
   const Result<const ModelFamily*> family = find_family(config.architecture);
   HOCKET_CHECK(family.has_value());  // the model itself was loaded
+  if (layer >= config.num_layers)
+    return load_mtp_expert(config, **family, layer - config.num_layers, expert, loader);
   return load_decoder_expert(config, (*family)->names, layer, expert, loader);
 }
 
+std::span<const ExpertWeights> Model::experts(int layer) const {
+  const auto of = static_cast<size_t>(layer), own = layers_.size();
+  return (of < own ? layers_[of] : modules_.at(of - own).layers_.front()).weights.experts;
+}
+
 void Model::swap_experts(int layer, std::vector<ExpertWeights>& others) {
-  std::vector<ExpertWeights>& mine = layers_.at(static_cast<size_t>(layer)).weights.experts;
-  HOCKET_CHECK(mine.size() == others.size());
-  mine.swap(others);
+  const auto of = static_cast<size_t>(layer), own = layers_.size();
+  Layer& mine = of < own ? layers_[of] : modules_.at(of - own).layers_.front();
+  HOCKET_CHECK(mine.weights.experts.size() == others.size());
+  mine.weights.experts.swap(others);
 }
 
 // Its pages are those of the layers that have no window, so it is numbered behind them.
@@ -131,13 +138,14 @@ Result<void> Model::forward(const ForwardBatch& batch, const Pass& pass) const {
     const Layer& layer = layers_[index];
     const OpFn run = layer.kind->run[static_cast<size_t>(op)];
     if (run == nullptr) return;
-    if (pass.ledger != nullptr) pass.ledger->begin_op(index, op, half.index);
     const bool linear = config_.is_linear(index);
+    if (pass.ledger != nullptr)
+      pass.ledger->begin_op(index, linear && op == Op::attn_core ? Op::delta_core : op, half.index);
     const int number = index_of_kind_[index];
     run({pass.backend, config_, layer.weights, pass.work,
          linear ? KvLayer() : kv_layer(pass, index),
          linear ? pass.states->layer(number) : DeltaLayer(), pass.dispatcher, index, half,
-         counts_of(pass.expert_counts, index), is_apart(pass, index)});
+         counts_of(pass.expert_counts, index), is_apart(pass, index), pass.probe});
     pass.dispatcher.progress();
     if (pass.probe != nullptr) pass.probe->after(index, op, half);
     if (pass.ledger != nullptr) pass.ledger->end_op();

@@ -30,16 +30,15 @@ class Model {
                             WeightLoader& loader);
   static Result<Model> load(const ModelConfig& config, WeightLoader& loader);
 
-  // Loads one expert of a layer as load() does. Errors stay in the loader.
+  // Loads one expert of a layer as load() does. Layers behind the last are those of modules.
+  // Errors stay in the loader.
   static ExpertWeights load_expert(const ModelConfig& config, int layer, int expert,
                                    WeightLoader& loader);
 
   const ModelConfig& config() const { return config_; }
   // Return the experts that this rank holds in a layer, ascending; exchange them for others of the
-  // same number and format, between two passes.
-  std::span<const ExpertWeights> experts(int layer) const {
-    return layers_.at(static_cast<size_t>(layer)).weights.experts;
-  }
+  // same number and format, between two passes. Layers behind the last are those of modules.
+  std::span<const ExpertWeights> experts(int layer) const;
   void swap_experts(int layer, std::vector<ExpertWeights>& others);
   // The modules for multi-token prediction that config() says are loaded. Each is played like a
   // model; their keys and values are in further layers of Pass::pages, behind the model's own.
@@ -99,9 +98,10 @@ class Model {
   std::vector<Layer> layers_;
   JoinWeights join_;  // a module only
   std::vector<Model> modules_;
-  std::vector<int>
-      index_of_kind_;             // [layers] number among the layers with, or without, a delta net
-  std::vector<int> index_apart_;  // [layers] number among the local layers, or the others
+  // [layers] The number of a layer among those with, or without, a delta net.
+  std::vector<int> index_of_kind_;
+  // [layers] Its number among the local layers, or the others.
+  std::vector<int> index_apart_;
   // The layer with attention in which most query heads share a key head: the rows of its tasks are
   // few enough for all layers.
   int planned_layer_ = 0;

@@ -18,7 +18,7 @@ using testing::LoadedModel;
 using testing::RankMachine;
 using testing::Script;
 
-class ModelLedger : public ::testing::Test {
+class ModelLedger : public ::testing::TestWithParam<const char*> {
  protected:
   // Plays the first step of the script, all of it on one rank.
   const StepAccount& play(const Order& order, Ledger& ledger) {
@@ -32,6 +32,7 @@ class ModelLedger : public ::testing::Test {
             .forward(machine_.batch, {.backend = machine_.backend,
                                       .work = machine_.work,
                                       .pages = machine_.pages,
+                                      .states = machine_.states ? &*machine_.states : nullptr,
                                       .dispatcher = dispatcher_,
                                       .order = order,
                                       .halves = std::span(machine_.halves).first(order.num_halves),
@@ -43,8 +44,8 @@ class ModelLedger : public ::testing::Test {
 
   RealClock clock_;
   LoadedModel loaded_ =
-      LoadedModel::load(kGolden / "qwen3_moe", DType::bf16,
-                        {all_experts(testing::value_of(read_hf_config(kGolden / "qwen3_moe")))});
+      LoadedModel::load(kGolden / GetParam(), DType::bf16,
+                        {all_experts(testing::value_of(read_hf_config(kGolden / GetParam())))});
   RankMachine machine_{loaded_.model.config(),
                        DType::bf16,
                        {.max_rows = Script::kMaxRows,
@@ -54,7 +55,7 @@ class ModelLedger : public ::testing::Test {
   LocalDispatcher dispatcher_{loaded_.model.config(), 1};
 };
 
-TEST_F(ModelLedger, EveryOperationIsBookedAndAllOfTheStep) {
+TEST_P(ModelLedger, EveryOperationIsBookedAndAllOfTheStep) {
   const int layers = loaded_.model.config().num_layers;
   Ledger ledger({.num_layers = layers}, clock_);
   ledger.keep_spans(true);
@@ -71,14 +72,22 @@ TEST_F(ModelLedger, EveryOperationIsBookedAndAllOfTheStep) {
     }
     EXPECT_EQ(std::ssize(booked), layers * order->num_halves);
     for (const auto& [where, ops] : booked) {
-      const OpGraph& graph = ops.contains(Op::mlp) ? dense_graph() : moe_graph();
-      EXPECT_EQ(ops, std::set<Op>(graph.ops.begin(), graph.ops.end())) << where.first;
+      const ModelConfig& model = loaded_.model.config();
+      const bool has_shared = model.moe.shared_intermediate_size > 0;
+      const OpGraph& graph = ops.contains(Op::mlp) ? dense_graph()
+                             : has_shared          ? shared_moe_graph()
+                                                   : moe_graph();
+      std::set<Op> want(graph.ops.begin(), graph.ops.end());
+      if (model.is_linear(where.first)) want.erase(Op::attn_core), want.insert(Op::delta_core);
+      EXPECT_EQ(ops, want) << where.first;
     }
     EXPECT_EQ(a.half_rows[0] + a.half_rows[1], machine_.batch.num_rows());
     EXPECT_EQ(a.half_rows[1] > 0, order->num_halves == 2);
     EXPECT_EQ(a.half_compute[0] + a.half_compute[1], a.computed());
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, ModelLedger, ::testing::Values("qwen3_moe", "qwen3_5_moe"));
 
 }  // namespace
 }  // namespace hocket

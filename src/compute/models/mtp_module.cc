@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include "compute/models/decoder_weights.h"
+
 namespace hocket {
 namespace {
 
@@ -51,6 +53,14 @@ MtpModule load_mtp_module(const ModelConfig& model, const ModelFamily& family, i
   module.layer = family.load_layer(model.mtp_module(), names, 0, experts, loader);
   module.final_norm = norm(mtp.final_norm);
   return module;
+}
+
+ExpertWeights load_mtp_expert(const ModelConfig& model, const ModelFamily& family, int index,
+                              int expert, WeightLoader& loader) {
+  HOCKET_CHECK(family.mtp != nullptr);
+  loader.keep_eight_bits();
+  return load_decoder_expert(model.mtp_module(), layer_names(model, family, index), 0, expert,
+                             loader);
 }
 
 }  // namespace hocket

@@ -37,4 +37,8 @@ bool holds_mtp_module(const ModelConfig& model, const ModelFamily& family, int i
 MtpModule load_mtp_module(const ModelConfig& model, const ModelFamily& family, int index,
                           std::span<const int> experts, WeightLoader& loader);
 
+// Loads one expert of module `index`, as load_mtp_module() does.
+ExpertWeights load_mtp_expert(const ModelConfig& model, const ModelFamily& family, int index,
+                              int expert, WeightLoader& loader);
+
 }  // namespace hocket

@@ -69,10 +69,9 @@ class Placement {
   int local_at(int place) const { return place - first_[ranks_[place]]; }
   int expert_at(int place) const { return experts_[place]; }
   int place_at(int rank, int local) const { return first_[rank] + local; }
-  // Return the first place of an expert, and the rank and number of that.
+  // Return the first place of an expert, and its rank.
   int place_of(int expert) const { return places_[first_place_[expert]]; }
   int rank_of(int expert) const { return rank_at(place_of(expert)); }
-  int local_of(int expert) const { return local_at(place_of(expert)); }
   // Returns the experts of a rank's places, ascending.
   std::span<const int> experts_of(int rank) const {
     return std::span(experts_).subspan(first_[rank], first_[rank + 1] - first_[rank]);

@@ -18,7 +18,7 @@ TEST(Placement, NeighboursShareARank) {
   EXPECT_EQ(placement.max_experts(), 4);
   for (int expert = 0; expert < 12; ++expert) {
     EXPECT_EQ(placement.rank_of(expert), expert / 4);
-    EXPECT_EQ(placement.local_of(expert), expert % 4);
+    EXPECT_EQ(placement.local_at(placement.place_of(expert)), expert % 4);
     EXPECT_EQ(placement.place_of(expert), expert);
     EXPECT_EQ(placement.experts_of(expert / 4)[expert % 4], expert);
   }
@@ -104,7 +104,7 @@ TEST_F(PlacementFile, PutsExpertsWhereItSays) {
     EXPECT_EQ(placement->num_ranks(), 2);
     EXPECT_TRUE(std::ranges::equal(placement->experts_of(0), std::array{0, 3, 5}));
     EXPECT_TRUE(std::ranges::equal(placement->experts_of(1), std::array{1, 2, 4}));
-    EXPECT_EQ(placement->local_of(3), 1);
+    EXPECT_EQ(placement->local_at(placement->place_of(3)), 1);
     EXPECT_NE(placement->fingerprint(), Placement::contiguous(6, 2)->fingerprint());
   }
   EXPECT_EQ(read("[2, 0, 1, 4, 3, 5]")->fingerprint(), Placement::contiguous(6, 2)->fingerprint());

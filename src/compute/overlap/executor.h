@@ -16,6 +16,9 @@ class ForwardProbe {
   virtual ~ForwardProbe() = default;
   // play() calls it after `op` of `layer` was computed for the rows of `half`.
   virtual void after(int layer, Op op, const Half& half) = 0;
+  // Called inside Op::attn_core of a layer with a delta net: the net is computed, its output
+  // projection is not.
+  virtual void after_delta_net() {}
 };
 
 // Says if the operations of a half without rows are run. Where ranks exchange rows they must be
@@ -39,7 +42,7 @@ template <class RunOp>
 void play(const PlayedPass& pass, std::span<Half> halves, RunOp&& run_op) {
   const auto& [order, num_layers, empty] = pass;
   HOCKET_CHECK(order.num_halves == static_cast<int>(halves.size()));
-  const int ticks = num_layers + order.lag_max();
+  const int ticks = num_layers + order.max_lag();
   for (int tick = 0; tick < ticks; ++tick)
     for (const Slot& slot : order.slots) {
       const int layer = tick - slot.lag;

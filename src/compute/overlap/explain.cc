@@ -34,7 +34,7 @@ OverlapDecision decision_of(const PlanRecord& record, const OrderTable& orders) 
                       .text = decision_text(record, orders),
                       .predicted_us = correction.of(record.played).us,
                       .measured_us = record.measured.median(),
-                      .none_us = record.least_us()[0],
+                      .none_us = record.min_us()[0],
                       .lower_bound_us = record.found.lower_bound_us,
                       .num_steps = record.num_steps,
                       .num_trial_steps = record.num_trial_steps,
@@ -53,7 +53,7 @@ std::string decision_text(const PlanRecord& record, const OrderTable& orders) {
   const std::string is =
       fmt::format("{}: {}", bucket_name(record.border), describe(record.played.plan, orders));
   if (record.found.candidates.empty()) return is + " (nothing measured yet)";
-  const auto [none_us, single_us, two_us] = record.least_us();
+  const auto [none_us, single_us, two_us] = record.min_us();
   if (record.played.kind != PlanKind::none) {
     const double us = Correction(record).of(record.played).us;
     return fmt::format("{} (predicted {:.3g} ms, none {:.3g} ms: {} % {})", is, us / 1e3,

@@ -13,8 +13,8 @@ namespace {
 
 using testing::Guess;
 using testing::kServedLayers;
-using testing::Machine;
 using testing::Server;
+using testing::StageMachine;
 
 TEST(Buckets, ArePowersOfTwoAndHalfwayBetween) {
   std::vector<int> borders;
@@ -81,7 +81,7 @@ class Fit : public ::testing::Test {
                                   .layers = kServedLayers,
                                   .prior = std::make_shared<Guess>(),
                                   .clock = &clock_};
-  Machine machine_;
+  StageMachine machine_;
   double noise_ = 0;
   FittedTimes fit_;
 };
@@ -102,7 +102,7 @@ TEST_F(Fit, KnowsWhatItHasSeen) {
 }
 
 TEST_F(Fit, TakesTheShapeOfAPriorAndTheLevelOfWhatIsMeasured) {
-  auto prior = std::make_shared<Machine>(machine_);
+  auto prior = std::make_shared<StageMachine>(machine_);
   prior->level = 0.3;
   fit_ = FittedTimes(kServedLayers, prior);
   EXPECT_NEAR(fit_.at(decode(64)).of(Op::experts) / machine_.at(decode(64)).of(Op::experts), 0.3,

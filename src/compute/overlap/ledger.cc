@@ -198,8 +198,8 @@ void Ledger::note_message(MessageKind kind, Stamp stamp, const ExchangeTimes& ti
 
 void Ledger::note_latency(const ExchangeTimes& times) {
   if (times.last_byte <= times.peers_posted) return;
-  least_[0] = std::min(least_[0], times.last_byte - times.peers_posted);
-  account_.latency = std::min(least_[0], least_[1]);
+  min_latencies_[0] = std::min(min_latencies_[0], times.last_byte - times.peers_posted);
+  account_.latency = std::min(min_latencies_[0], min_latencies_[1]);
 }
 
 Duration Ledger::waited_in(TimePoint begin, TimePoint end) const {
@@ -280,8 +280,8 @@ const StepAccount& Ledger::end_step(TimePoint now) {
   settle_wire();
   if (++latency_steps_ == kTuning.latency_steps) {
     latency_steps_ = 0;
-    least_[1] = least_[0];
-    least_[0] = Duration::max();
+    min_latencies_[1] = min_latencies_[0];
+    min_latencies_[0] = Duration::max();
   }
   return account_;
 }

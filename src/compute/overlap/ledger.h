@@ -26,7 +26,7 @@ namespace hocket {
 
 // The part of an account that belongs to one layer.
 struct LayerAccount {
-  std::array<Duration, kNumOps> compute{};
+  std::array<Duration, kNumBooked> compute{};
   Duration exposed{}, waiting{}, hidden{};
 };
 
@@ -38,7 +38,7 @@ struct StepAccount {
   bool is_trial = false;
   TimePoint begin{};
   Duration took{};
-  std::array<Duration, kNumOps> compute{};
+  std::array<Duration, kNumBooked> compute{};
   Duration other{}, exposed{}, waiting{}, idle{};
   // The time in which a message was under way, from the push of its last sender until its arrival,
   // while this rank waited neither for it nor for anything else. Several messages at once count
@@ -175,7 +175,7 @@ class Ledger final : public ExchangeWatch {
   std::vector<Message> messages_;
   std::vector<Wait> waits_;
   // The least latency in the current and in the last window of kTuning.latency_steps.
-  Duration least_[2] = {Duration::max(), Duration::max()};
+  Duration min_latencies_[2] = {Duration::max(), Duration::max()};
   int latency_steps_ = 0;
   // Microseconds on the link by bytes, for each MessageKind: each step adds its mean over the
   // messages that were waited for.

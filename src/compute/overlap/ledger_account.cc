@@ -11,7 +11,7 @@ float us(Duration d) {
   return static_cast<float>(to_us(d));
 }
 
-Duration sum_of(const std::array<Duration, kNumOps>& compute) {
+Duration sum_of(const std::array<Duration, kNumBooked>& compute) {
   Duration sum{};
   for (const Duration d : compute) sum += d;
   return sum;
@@ -44,6 +44,9 @@ StepReport StepAccount::report() const {
   out.is_valid = has_pass;
   out.is_exact = exact_arrival;
   for (size_t op = 0; op < kNumOps; ++op) out.compute_us[op] = us(compute[op]);
+  // The planner knows the mean over all layers.
+  out.compute_us[static_cast<size_t>(Op::attn_core)] +=
+      us(compute[static_cast<size_t>(Op::delta_core)]);
   out.other_us = us(other);
   out.exposed_us = us(exposed);
   out.waiting_us = us(waiting);

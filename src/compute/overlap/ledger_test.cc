@@ -197,6 +197,8 @@ TEST_F(LedgerTest, TheReportSaysWhatWasBooked) {
               .in_bytes = 3000,
               .out_bytes = 5000},
              1us);
+  op(1, Op::attn_core, 2us);
+  op(2, Op::delta_core, 3us);
   const StepAccount& a = end();
   const StepReport r = a.report();
   EXPECT_EQ(r.is_valid, 1);
@@ -205,11 +207,12 @@ TEST_F(LedgerTest, TheReportSaysWhatWasBooked) {
   EXPECT_EQ(r.kv_tokens, ~uint32_t{0});
   EXPECT_EQ(Phase{r.phase}, Phase::prefill);
   EXPECT_FLOAT_EQ(static_cast<float>(r.compute(Op::gate)), 10);
+  EXPECT_FLOAT_EQ(static_cast<float>(r.compute(Op::attn_core)), 5);  // all layers
   EXPECT_FLOAT_EQ(r.waiting_us, 2);
   EXPECT_FLOAT_EQ(r.exposed_us, 3);
   EXPECT_FLOAT_EQ(r.dispatch_busy_us, 3);
   EXPECT_FLOAT_EQ(r.dispatch_kb, 5);
-  EXPECT_FLOAT_EQ(r.step_us, 16);
+  EXPECT_FLOAT_EQ(r.step_us, 21);
   EXPECT_TRUE(a.is_trial);
   begin();
   go(5us);

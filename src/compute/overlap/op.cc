@@ -5,9 +5,9 @@
 namespace hocket {
 
 std::string_view op_name(Op op) {
-  static constexpr std::array<std::string_view, kNumOps> kNames = {
-      "attn_in", "attn_core",     "mlp",     "gate",          "dispatch_start",
-      "shared",  "dispatch_wait", "experts", "combine_start", "combine_wait"};
+  static constexpr std::array<std::string_view, kNumBooked> kNames = {
+      "attn_in",       "attn_core", "mlp",           "gate",         "dispatch_start", "shared",
+      "dispatch_wait", "experts",   "combine_start", "combine_wait", "delta_core"};
   return kNames[static_cast<size_t>(op)];
 }
 

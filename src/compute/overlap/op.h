@@ -20,8 +20,10 @@ enum class Op : uint8_t {
   experts,
   combine_start,  // results leave for their tokens
   combine_wait,   // weighted sums, residual
+  delta_core,     // attn_core in layers with a delta net, where its time is booked apart
 };
-inline constexpr int kNumOps = 10;
+inline constexpr int kNumOps = 10;              // those of graphs and orders
+inline constexpr int kNumBooked = kNumOps + 1;  // those that have times of their own
 std::string_view op_name(Op op);
 
 // The operations of one kind of layer, in a sequence that is legal when played one by one, and

@@ -130,7 +130,7 @@ std::string slot_name(const Slot& slot) {
                      op_name(slot.op));
 }
 
-int Order::lag_max() const {
+int Order::max_lag() const {
   int lag = 0;
   for (const Slot& slot : slots) lag = std::max<int>(lag, slot.lag);
   return lag;

@@ -31,7 +31,7 @@ struct Order {
   std::vector<Slot> slots;
   bool forced_only = false;  // no candidate of the planner, because another order is never slower
 
-  int lag_max() const;
+  int max_lag() const;
   bool operator==(const Order&) const = default;
 };
 

@@ -78,7 +78,7 @@ TEST(OrderTable, NamedOrdersHideWhatTheirAuthorsSay) {
   EXPECT_EQ(hides("sglang-decode"),
             "D(a): S(a) A0(b) | D(b): S(b) A0(a) | K(a): A1(b) G(b) | K(b): A1(a) G(a)");
   EXPECT_EQ(hides("lightllm-prefill"),
-            "D(a): A0(b) A1(b) G(b) | D(b): S(a) S(b) M(a) | K(a): M(b) | K(b): A0(a) A1(a) G(a)");
+            "D(a): A0(b) A1(b) | D(b): S(a) S(b) M(a) | K(a): M(b) | K(b): A0(a) A1(a)");
   EXPECT_EQ(hides("lightllm-prefill-early"),
             "D(a): A0(b) A1(b) | D(b): S(a) S(b) M(a) | K(a): M(b) | K(b): A0(a) A1(a) G(a)");
   EXPECT_EQ(hides("lightllm-decode"),

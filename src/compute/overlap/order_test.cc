@@ -144,7 +144,7 @@ TEST(RandomOrder, IsLegalAndGoesWhereNobodyWouldGo) {
     ASSERT_EQ(order.slots.size(), size_t{2} * kNumOps);
     for (const OpGraph* graph : {&moe_graph(), &shared_moe_graph(), &dense_graph()})
       ASSERT_TRUE(validate(order, *graph).has_value());
-    ++lags[order.lag_max()];
+    ++lags[order.max_lag()];
     for (size_t i = 1; i < order.slots.size(); ++i) {
       const Slot &before = order.slots[i - 1], &slot = order.slots[i];
       late_starts += slot.op == Op::dispatch_start && before != Slot{slot.half, Op::gate, slot.lag};

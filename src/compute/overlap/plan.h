@@ -34,8 +34,8 @@ inline constexpr size_t kNumPlanKinds = 3;
 
 struct Plan {
   int order = 0;  // index in the table; 0 is serial
-  // The rows of a half leave in so many parts, and each part comes back in so many waves. Powers of
-  // two, together at most kMaxParts.
+  // Number of parts in which the rows of a half leave, and of waves in which each comes back.
+  // Powers of two, together at most kMaxParts.
   int parts = 1, waves = 1;
   // The first half's part of the work, in 1 / kWholeShare: 1 .. kWholeShare - 1.
   int share = kEvenShare;

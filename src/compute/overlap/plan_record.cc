@@ -73,7 +73,6 @@ void PlanRecord::note_size(const StepReport& step) {
   const double weight = std::max(kTuning.newest_share, 1.0 / static_cast<double>(++num_steps));
   rows_ += weight * (step.rows - rows_);
   keys_ += weight * (step.kv_tokens - keys_);
-  ++steps_since_change, ++steps_since_search;
   if (num_steps % kTuning.ageing != 0) return;
   for (OfPlan& own : of_plans_) own.ratio.age();
   for (MeasuredRatio& ratio : of_kinds_) ratio.age();
@@ -94,18 +93,18 @@ void PlanRecord::weaken() {
   for (OfPlan& own : of_plans_) own.ratio.weaken(kTuning.guess);
   for (MeasuredRatio& ratio : of_kinds_) ratio.weaken(kTuning.guess);
   measured.clear();
-  evidence = steps_since_change = 0;
+  evidence = num_asked_since_change = 0;
   num_remaining_trial_steps = kTuning.first_trial_steps;
 }
 
 void PlanRecord::adopt(const Candidate& candidate) {
   played = candidate;
   measured.clear();
-  evidence = steps_since_change = 0;
+  evidence = num_asked_since_change = 0;
   ++num_changes;
 }
 
-std::array<double, kNumPlanKinds> PlanRecord::least_us() const {
+std::array<double, kNumPlanKinds> PlanRecord::min_us() const {
   std::array<double, kNumPlanKinds> least{};
   const Correction correction(*this);
   for (const Candidate& candidate : found.candidates) {
@@ -119,7 +118,7 @@ std::array<double, kNumPlanKinds> PlanRecord::least_us() const {
 double PlanRecord::cost() const {
   const double us = Correction(*this).of(played).us;
   double best_us = us;
-  for (const double least : least_us())
+  for (const double least : min_us())
     if (least > 0) best_us = std::min(best_us, least);
   return best_us > 0 ? us / best_us - 1 : 0;
 }

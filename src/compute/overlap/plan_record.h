@@ -58,6 +58,8 @@ class PlanRecord {
   // Forgets everything and begins with `plan`. Allocates nothing.
   void begin(const Bucket& size, const Candidate& first);
   Bucket size() const;  // the mean of its steps
+  // Counts that its plan was asked for. The step may be reported in another bucket, or never.
+  void note_asked() { ++num_asked_since_change, ++num_asked_since_search; }
   void note_size(const StepReport& step);
   // Adds a step that took `ratio` times as long as predicted.
   void note_ratio(const Candidate& played, double ratio);
@@ -66,7 +68,7 @@ class PlanRecord {
   void adopt(const Candidate& candidate);
 
   // Returns the least expected time of each kind [us]; 0: unknown.
-  std::array<double, kNumPlanKinds> least_us() const;
+  std::array<double, kNumPlanKinds> min_us() const;
   // Returns how much longer the played plan is expected to take than the best, as a share.
   double cost() const;
 
@@ -74,9 +76,9 @@ class PlanRecord {
   Candidate played;                            // the plan of all steps except trials, as predicted
   SearchResult found;                          // the last search; without candidates: none yet
   RunningMedian<kTuning.remembered> measured;  // step times of `played` since it was adopted [us]
-  int evidence = 0;            // that another plan is better: kTuning.evidence_needed steps
-  int steps_since_change = 0;  // since the plan or the links changed
-  int steps_since_search = 0;
+  int evidence = 0;  // that another plan is better: kTuning.evidence_needed steps
+  // How often its plan was asked for since the plan or the links changed, and since the search.
+  int num_asked_since_change = 0, num_asked_since_search = 0;
   int num_remaining_trial_steps = kTuning.first_trial_steps;  // they need not be rare
   bool is_logged = false, has_log_line = false;  // a line about it was logged; one is to be logged
   uint64_t num_steps = 0, num_trial_steps = 0, num_changes = 0, last_used = 0;

@@ -17,7 +17,7 @@ std::optional<Plan> most_promising(const PlanRecord& record) {
   const auto part = [](double doubt, int n) { return doubt * kTuning.guess / (n + kTuning.guess); };
   const Correction correction(record);
   if (correction.doubt() < kTuning.certain) return std::nullopt;
-  double best_us = correction.of(record.played).us, least_us = best_us;
+  double best_us = correction.of(record.played).us, min_us = best_us;
   const Candidate* best = nullptr;
   for (const Candidate& candidate : record.found.candidates) {
     const Expected expected = correction.of(candidate);
@@ -29,15 +29,15 @@ std::optional<Plan> most_promising(const PlanRecord& record) {
                              : part(correction.doubt(), expected.num_measured) +
                                    (expected.num_measured > 0 ? expected.error : 0);
     const double us = expected.us * (1 - reach);
-    if (best == nullptr || us < least_us) best = &candidate, least_us = us;
+    if (best == nullptr || us < min_us) best = &candidate, min_us = us;
   }
-  return best != nullptr && least_us < best_us ? std::optional(best->plan) : std::nullopt;
+  return best != nullptr && min_us < best_us ? std::optional(best->plan) : std::nullopt;
 }
 
 }  // namespace
 
 std::optional<Plan> Trials::next(const PlanRecord& record) {
-  if (pace_.proposes() && record.border.phase == phase_) {
+  if (pace_.proposes() && record.border == border_) {
     pace_.propose();
     return plan_;
   }
@@ -46,14 +46,14 @@ std::optional<Plan> Trials::next(const PlanRecord& record) {
     return std::nullopt;
   const auto plan = most_promising(record);
   if (!plan) return std::nullopt;
-  plan_ = *plan, phase_ = record.border.phase;
+  plan_ = *plan, border_ = record.border;
   pace_.begin();
   return plan;
 }
 
 bool Trials::is_tried(const StepReport& step) const {
   return pace_.under_way() && step.plan == static_cast<uint32_t>(id_of(plan_)) &&
-         step.phase == static_cast<uint8_t>(phase_);
+         step.phase == static_cast<uint8_t>(border_.phase);
 }
 
 bool Trials::note(PlanRecord& record, const StepReport& step) {
@@ -94,19 +94,23 @@ PlanRecord& Planner::record_for(const Bucket& bucket) {
   return *found;
 }
 
-// A bucket is searched often at first and after each change, later less and less often.
+// A bucket is searched often at first and after each change, later less and less often; also one
+// whose steps turn out to belong to another bucket.
 void Planner::search_for(PlanRecord& record) {
-  const bool is_due =
-      record.found.candidates.empty() ||
-      record.steps_since_search >= std::min(1 + record.steps_since_change / 2, kTuning.max_between);
+  const bool is_due = record.found.candidates.empty() ||
+                      record.num_asked_since_search >=
+                          std::min(1 + record.num_asked_since_change / 2, kTuning.max_between);
   if (!is_due || credit_us_ <= 0) return;
   const TimePoint begin = options_.clock->now();
   const bool is_first = record.found.candidates.empty();
   const SearchInput asked = question(record.size());
   record.found = search(asked, std::move(record.found));
   record.played.step_us = predict_plan(asked, record.played.plan).step_us;
-  record.steps_since_search = 0;
-  if (is_first) decide(record, true);
+  record.num_asked_since_search = 0;
+  // Without a step, nothing but predictions can speak for another plan. Forced halves begin with
+  // SGLang's orders whatever is predicted, and leave them once these were measured.
+  const bool may_at_once = choice_for(record).mode != OverlapChoice::Mode::two_batch;
+  if (may_at_once && (is_first || record.num_steps == 0)) decide(record, true);
   const double took_us = to_us(options_.clock->now() - begin);
   credit_us_ -= took_us;
   ++totals_.num_searches, totals_.search_seconds += took_us / 1e6;
@@ -193,6 +197,7 @@ Planner::Choice Planner::choose(const Bucket& next) {
   const MutexLock lock(mutex_);
   PlanRecord& record = record_for(next);
   search_for(record);
+  record.note_asked();
   const auto trial = is_automatic(record) ? trials_.next(record) : std::nullopt;
   return {trial.value_or(record.played.plan), trial.has_value()};
 }

@@ -36,10 +36,11 @@ class Trials {
   bool note(PlanRecord& record, const StepReport& step);
 
  private:
+  // A step that was to belong to the bucket may be reported in another one of its phase.
   bool is_tried(const StepReport& step) const;
 
   Plan plan_;
-  Phase phase_ = Phase::decode;
+  Bucket border_;  // that of the bucket for which the trial is, and in which alone it is proposed
   TrialPace pace_;
   std::optional<Phase> last_phase_;  // the last step's: only its trials are likely to be played
 };

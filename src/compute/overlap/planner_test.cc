@@ -8,15 +8,14 @@
 #include <limits>
 #include <random>
 
-#include "compute/overlap/served_testing.h"
+#include "compute/overlap/planner_testing.h"
 
 namespace hocket {
 namespace {
 
-using testing::Guess;
-using testing::kServedLayers;
-using testing::Machine;
+using testing::PlannerTest;
 using testing::Server;
+using testing::StageMachine;
 
 // Each call of now() advances the clock by one tick.
 class CountingClock final : public Clock {
@@ -27,30 +26,6 @@ class CountingClock final : public Clock {
  private:
   Duration tick_;
   mutable int64_t num_looks_ = 0;
-};
-
-class PlannerTest : public ::testing::Test {
- protected:
-  Planner::Options options(std::shared_ptr<const StageModel> prior = std::make_shared<Guess>()) {
-    return {.orders = &OrderTable::builtin(),
-            .layers = kServedLayers,
-            .prior = std::move(prior),
-            .clock = &clock_};
-  }
-  static Bucket decode(int rows) { return {Phase::decode, rows, rows * 500}; }
-  static std::shared_ptr<Machine> prior_like(const Machine& machine) {
-    auto prior = std::make_shared<Machine>(machine);
-    prior->level = 2;  // its level is wrong, and it expects another link
-    prior->link_gbit *= 3;
-    return prior;
-  }
-  // Returns how much slower the chosen plan is than the best one, as a fraction.
-  static double regret(Server& server, const Bucket& bucket) {
-    const double best_us = search(server.truth(bucket)).best().step_us;
-    return server.true_us(bucket, server.plan_now(bucket)) / best_us - 1;
-  }
-
-  FakeClock clock_;
 };
 
 // Runs each test with several seeds of the noise.
@@ -64,7 +39,7 @@ TEST_P(PlannerAmidNoise, FindsTheBestPlanWithAGoodPriorAndWithAGuess) {
     for (const double gbit : {0.2, 2.5, 1000.0})
       for (const double weights : {0.0, 0.9})
         for (const int rows : {2, 64}) {
-          Machine machine;
+          StageMachine machine;
           machine.link_gbit = gbit, machine.weights_share = weights;
           Server server(machine, is_good ? options(prior_like(machine)) : options(), 0.1,
                         GetParam());
@@ -82,9 +57,9 @@ TEST_P(PlannerAmidNoise, FindsTheBestPlanWithAGoodPriorAndWithAGuess) {
 }
 
 TEST_F(PlannerTest, PredictsAtOnceWhereAPriorIsRight) {
-  Machine machine;
+  StageMachine machine;
   machine.link_gbit = 1;
-  Server server(machine, options(std::make_shared<Machine>(machine)), 0);
+  Server server(machine, options(std::make_shared<StageMachine>(machine)), 0);
   const Candidate best = search(server.truth(decode(64))).best();
   EXPECT_LE(server.true_us(decode(64), server.planner().choose(decode(64)).plan),
             1.011 * best.step_us);
@@ -100,7 +75,7 @@ TEST_F(PlannerTest, FindsAGoodPlanInThreeHundredSteps) {
       for (const double weights : {0.0, 0.4, 0.9})
         for (const int rows : {2, 16, 64})
           for (const uint32_t seed : {1u, 2u, 3u}) {
-            Machine machine;
+            StageMachine machine;
             machine.link_gbit = gbit, machine.weights_share = weights;
             Server server(machine, is_good ? options(prior_like(machine)) : options(), 0.03, seed);
             for (int step = 0; step < 300; ++step) server.step(decode(rows));
@@ -116,7 +91,7 @@ TEST_F(PlannerTest, FindsAGoodPlanInThreeHundredSteps) {
 
 // Where two kinds are equally fast, noise must not change plans often.
 TEST_P(PlannerAmidNoise, HardlyEverChangesItsMind) {
-  Machine machine;
+  StageMachine machine;
   machine.weights_share = 0.4;
   double closest = 1, gbit_there = 0;
   for (double gbit = 0.3; gbit < 30; gbit *= 1.03) {
@@ -137,7 +112,7 @@ TEST_P(PlannerAmidNoise, HardlyEverChangesItsMind) {
 }
 
 TEST_F(PlannerTest, TrialsAreFewOnceABucketIsKnown) {
-  Machine machine;
+  StageMachine machine;
   machine.link_gbit = 2;
   for (const bool asks_both : {false, true}) {
     Server server(machine, options(prior_like(machine)), 0.02);
@@ -167,9 +142,9 @@ TEST_F(PlannerTest, TrialsAreFewOnceABucketIsKnown) {
 
 // The prior says that two halves are best, but they are not.
 TEST_P(PlannerAmidNoise, LeavesAPlanThatLiesWithinAFewSteps) {
-  Machine machine;
+  StageMachine machine;
   machine.link_gbit = 6;  // one half in waves cannot hide so much
-  Server server(machine, options(std::make_shared<Machine>(machine)), 0.02, GetParam());
+  Server server(machine, options(std::make_shared<StageMachine>(machine)), 0.02, GetParam());
   server.lie = 2;
   server.step(decode(64));
   const OrderTable& orders = OrderTable::builtin();
@@ -191,7 +166,7 @@ TEST_P(PlannerAmidNoise, LeavesAPlanThatLiesWithinAFewSteps) {
 }
 
 TEST_P(PlannerAmidNoise, FollowsALinkThatChanges) {
-  Machine machine;
+  StageMachine machine;
   machine.weights_share = 0.9;
   Server server(machine, options(prior_like(machine)), 0.05, GetParam());
   for (const double gbit : {10.0, 0.2, 10.0, 0.2}) {
@@ -209,7 +184,7 @@ TEST_P(PlannerAmidNoise, FollowsALinkThatChanges) {
 
 TEST_F(PlannerTest, SearchesForASmallShareOfTheTime) {
   const CountingClock clock(std::chrono::microseconds(500));
-  const Machine machine;
+  const StageMachine machine;
   Planner::Options ticking = options(prior_like(machine));
   ticking.clock = &clock;
   Server server(machine, ticking, 0.1);
@@ -221,7 +196,7 @@ TEST_F(PlannerTest, SearchesForASmallShareOfTheTime) {
 }
 
 TEST_F(PlannerTest, KnowsSoManyBucketsAndNoMore) {
-  const Machine machine;
+  const StageMachine machine;
   Server server(machine, options(prior_like(machine)), 0.1);
   std::mt19937 random(8);
   for (int step = 0; step < 600; ++step)
@@ -234,7 +209,7 @@ TEST_F(PlannerTest, KnowsSoManyBucketsAndNoMore) {
 }
 
 TEST_F(PlannerTest, PassesOverWhatCannotBe) {
-  const Machine machine;
+  const StageMachine machine;
   Server server(machine, options(prior_like(machine)), 0);
   for (int step = 0; step < 50; ++step) server.step(decode(64));
   const PlannerState before = server.planner().state();
@@ -273,7 +248,7 @@ TEST(StepReports, TheSlowestOfAllIsByField) {
 }
 
 TEST_F(PlannerTest, ForcedKindsArePlayedAndWhatTheyCostIsSaid) {
-  Machine machine;
+  StageMachine machine;
   machine.link_gbit = 1000, machine.latency_us = 1, machine.weights_share = 1;
   using Mode = OverlapChoice::Mode;
   const OrderTable& orders = OrderTable::builtin();
@@ -310,9 +285,9 @@ TEST_F(PlannerTest, ForcedKindsArePlayedAndWhatTheyCostIsSaid) {
 }
 
 TEST_F(PlannerTest, SaysWhatItDoesAndWhy) {
-  Machine machine;
+  StageMachine machine;
   machine.link_gbit = 1;
-  Server server(machine, options(std::make_shared<Machine>(machine)), 0);
+  Server server(machine, options(std::make_shared<StageMachine>(machine)), 0);
   for (int step = 0; step < 20; ++step) server.step(decode(64));
   ASSERT_EQ(server.log_lines.size(), 1u);
   EXPECT_THAT(server.log_lines[0],
@@ -330,9 +305,9 @@ TEST_F(PlannerTest, SaysWhatItDoesAndWhy) {
   EXPECT_EQ(decision.finalists[0].plan, decision.plan);
   EXPECT_TRUE(std::ranges::is_sorted(decision.finalists, {}, &Finalist::expected_us));
 
-  Machine fast;
+  StageMachine fast;
   fast.link_gbit = 10'000, fast.latency_us = 0, fast.weights_share = 1;
-  Server none(fast, options(std::make_shared<Machine>(fast)), 0);
+  Server none(fast, options(std::make_shared<StageMachine>(fast)), 0);
   for (int step = 0; step < 20; ++step) none.step({Phase::prefill, 2048, 2048 * 5000});
   ASSERT_EQ(none.log_lines.size(), 1u);
   EXPECT_THAT(none.log_lines[0], ::testing::MatchesRegex("prefill, 2048 rows of 16384 keys: .+"));

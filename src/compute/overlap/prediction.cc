@@ -145,7 +145,7 @@ Predictor::Core Predictor::play(const Order& order) const {
   HOCKET_CHECK(order.num_halves == num_halves_);
   const int num_layers = layers_.num_layers();
   Core core;
-  for (int tick = 0; tick < num_layers + order.lag_max(); ++tick)
+  for (int tick = 0; tick < num_layers + order.max_lag(); ++tick)
     for (const Slot& slot : order.slots) {
       const int layer = tick - slot.lag;
       if (layer < 0 || layer >= num_layers) continue;

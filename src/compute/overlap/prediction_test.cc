@@ -132,7 +132,7 @@ double slowly_us(const PlanTimes& plan, const LayerCounts& layers) {
     return busy + time.latency_us;
   };
   const int num_layers = layers.num_layers();
-  for (int tick = 0; tick < num_layers + plan.order.lag_max(); ++tick)
+  for (int tick = 0; tick < num_layers + plan.order.max_lag(); ++tick)
     for (const Slot& slot : plan.order.slots) {
       const int layer = tick - slot.lag;
       if (layer < 0 || layer >= num_layers) continue;

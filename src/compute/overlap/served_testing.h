@@ -15,7 +15,7 @@
 namespace hocket::testing {
 
 // A machine with links; its operations take a time for reading weights and a time per row.
-class Machine final : public StageModel {
+class StageMachine final : public StageModel {
  public:
   double link_gbit = 10, latency_us = 20;
   double level = 1;          // factor for all times of the cores
@@ -59,9 +59,48 @@ class Guess final : public StageModel {
 inline constexpr LayerCounts kServedLayers{.num_dense = 1, .num_moe = 24, .has_shared = true};
 inline constexpr double kOtherUs = 500;
 
+// Returns the report of a rank that has the times of step.model and sends as many bytes as a
+// StageMachine, without the time of the step. noisy(us) returns a time as it was measured.
+template <class Noisy>
+StepReport report_of(const SearchInput& step, const Plan& plan, const Noisy& noisy) {
+  const auto add = [](float& sum, double more) { sum += static_cast<float>(more); };
+  const bool is_cut = step.orders.at(plan.order).num_halves == 2;
+  const auto cut = is_cut ? halves_of(step.bucket, plan.share, 1) : std::nullopt;
+  StepReport report;
+  report.plan = static_cast<uint32_t>(id_of(plan));
+  report.rows = static_cast<uint32_t>(step.bucket.rows);
+  report.kv_tokens = static_cast<uint32_t>(step.bucket.kv_tokens);
+  report.phase = static_cast<uint8_t>(step.bucket.phase);
+  report.is_valid = report.is_exact = 1;
+  const LayerCounts& layers = step.layers;
+  for (const Bucket& half :
+       cut ? std::vector(cut->begin(), cut->end()) : std::vector{step.bucket}) {
+    const StageTimes times = step.model.at(half);
+    for (size_t i = 0; i < kNumOps; ++i) {
+      const auto op = static_cast<Op>(i);
+      const bool is_attn = op == Op::attn_in || op == Op::attn_core;
+      const double count = op == Op::mlp ? layers.num_dense
+                           : is_attn     ? layers.num_layers()
+                                         : layers.num_moe;
+      const double parts = op == Op::experts ? times.part_us * (plan.parts - 1) +
+                                                   times.wave_us * plan.parts * (plan.waves - 1)
+                                             : 0;
+      add(report.compute_us[i], noisy(count * (times.compute[i] + parts)));
+    }
+    add(report.dispatch_busy_us, noisy(layers.num_moe * times.dispatch.busy_us));
+    add(report.combine_busy_us, noisy(layers.num_moe * times.combine.busy_us));
+    add(report.dispatch_kb, layers.num_moe * StageMachine::kb(half.rows));
+    add(report.combine_kb, layers.num_moe * StageMachine::kb(half.rows));
+    report.latency_us = static_cast<float>(times.dispatch.latency_us);
+  }
+  report.other_us = static_cast<float>(noisy(layers.other_us));
+  return report;
+}
+
 class Server {
  public:
-  Server(const Machine& machine, const Planner::Options& options, double noise, uint32_t seed = 1)
+  Server(const StageMachine& machine, const Planner::Options& options, double noise,
+         uint32_t seed = 1)
       : machine_(machine), options_(options), noise_(noise), random_(seed), planner_(options) {}
 
   // Plays a step of this size by the planner's plan and reports it. As with real ranks, the planner
@@ -89,35 +128,8 @@ class Server {
     return predict_plan(truth(bucket), plan).step_us;
   }
   StepReport played(const Bucket& bucket, const Plan& plan) {
-    const Order& order = options_.orders->at(plan.order);
-    const auto cut = order.num_halves == 2 ? halves_of(bucket, plan.share, 1) : std::nullopt;
     const Prediction took = predict_plan(truth(bucket), plan);
-    StepReport report;
-    report.plan = static_cast<uint32_t>(id_of(plan));
-    report.rows = static_cast<uint32_t>(bucket.rows);
-    report.kv_tokens = static_cast<uint32_t>(bucket.kv_tokens);
-    report.phase = static_cast<uint8_t>(bucket.phase);
-    report.is_valid = report.is_exact = 1;
-    for (const Bucket& half : cut ? std::vector(cut->begin(), cut->end()) : std::vector{bucket}) {
-      const StageTimes times = machine_.at(half);
-      for (size_t i = 0; i < kNumOps; ++i) {
-        const auto op = static_cast<Op>(i);
-        const bool is_attn = op == Op::attn_in || op == Op::attn_core;
-        const double layers = op == Op::mlp ? kServedLayers.num_dense
-                              : is_attn     ? kServedLayers.num_layers()
-                                            : kServedLayers.num_moe;
-        const double parts = op == Op::experts ? times.part_us * (plan.parts - 1) +
-                                                     times.wave_us * plan.parts * (plan.waves - 1)
-                                               : 0;
-        report.compute_us[i] += static_cast<float>(noisy(layers * (times.compute[i] + parts)));
-      }
-      report.dispatch_busy_us += static_cast<float>(noisy(24 * times.dispatch.busy_us));
-      report.combine_busy_us += static_cast<float>(noisy(24 * times.combine.busy_us));
-      report.dispatch_kb += static_cast<float>(24 * Machine::kb(half.rows));
-      report.combine_kb += static_cast<float>(24 * Machine::kb(half.rows));
-    }
-    report.other_us = static_cast<float>(noisy(kOtherUs));
-    report.latency_us = static_cast<float>(machine_.latency_us);
+    StepReport report = report_of(truth(bucket), plan, [this](double us) { return noisy(us); });
     report.exposed_us = static_cast<float>(took.exposed_us);
     const bool lies = kind_of(plan, *options_.orders) == PlanKind::two_batch;
     report.step_us = static_cast<float>(noisy(took.step_us * (lies ? lie : 1)));
@@ -159,7 +171,7 @@ class Server {
     return us * std::max(draw(random_), 0.2);
   }
 
-  const Machine& machine_;
+  const StageMachine& machine_;
   const Planner::Options options_;
   const double noise_;
   std::mt19937 random_;

@@ -44,9 +44,9 @@ struct PlannerTuning {
   int few = 3;                 // measurements from which a plan, a kind or a size counts as known
   int guess = 2;               // measurements that a guess counts as, next to measured ones
   double far_ratio = 1.25;     // a ratio this much off the median is no noise
-  int slower = 8, faster = 3;  // so many in a row are a change; a stall too makes steps slower
+  int slower = 8, faster = 3;  // steps in a row that are a change; a stall too makes steps slower
   double far_link = 1.4;       // a transfer this much off what is known is no noise
-  int link_changes = 3;        // so many in a row are a change of the link
+  int link_changes = 3;        // transfers in a row that are a change of the link
   int links_apart = 256;       // steps in which another change of the link is noise
 
   // Searching.
@@ -75,7 +75,7 @@ struct PlannerTuning {
 };
 inline constexpr PlannerTuning kTuning;
 
-// Returns the grains that are candidates with so many halves.
+// Returns the grains that are candidates with `num_halves` halves.
 constexpr std::span<const Grain> grains_of(int num_halves) {
   return std::span(kTuning.grains)
       .first(num_halves == 1 ? kTuning.grains.size() : kTuning.grains_of_two);

@@ -3,20 +3,21 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <span>
 #include <string_view>
 
 namespace hocket {
 
 inline constexpr size_t kSampleBytes = 4096;
 
-inline std::string_view text_of(const std::byte* data, size_t num_bytes) {
-  return {reinterpret_cast<const char*>(data), num_bytes};
+inline std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// Returns the middle kSampleBytes of a text, all of a shorter one.
-inline std::string_view middle_sample(std::string_view bytes) {
+// Returns the middle kSampleBytes, all of fewer bytes.
+inline std::span<const std::byte> middle_sample(std::span<const std::byte> bytes) {
   const size_t sampled = std::min(bytes.size(), kSampleBytes);
-  return bytes.substr((bytes.size() - sampled) / 2, sampled);
+  return bytes.subspan((bytes.size() - sampled) / 2, sampled);
 }
 
 }  // namespace hocket

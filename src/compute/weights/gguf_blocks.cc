@@ -20,9 +20,18 @@ using Id = GgufTypeId;
 constexpr int kLong = 256;  // numbers of the longer blocks
 constexpr int kShort = 32;
 
-// Number i of 32 that are stored as two halves of 16 bytes.
-int nibble(const std::byte* bytes, int i) {
-  return i < 16 ? byte_at(bytes + i) & 15 : byte_at(bytes + i - 16) >> 4;
+using Numbers = std::array<uint8_t, kShort>;
+
+// 32 numbers that are stored as the two halves of 16 bytes.
+Numbers nibbles(const std::byte* from) {
+  uint8_t bytes[kShort / 2];  // a copy, so that the loop becomes vector instructions
+  std::memcpy(bytes, from, sizeof bytes);
+  Numbers out;
+  for (int i = 0; i < kShort / 2; ++i) {
+    out[i] = bytes[i] & 15;
+    out[i + kShort / 2] = bytes[i] >> 4;
+  }
+  return out;
 }
 
 // The number for which four bits of IQ4_NL and IQ4_XS stand.
@@ -30,17 +39,19 @@ int8_t uneven(int bits) {
   return number_table(WeightFormat::iq4).numbers[bits];
 }
 
-// Number i of 32 with its fifth bit in four further bytes.
-int five_bits(const std::byte* high, const std::byte* low, int i) {
+// 32 numbers with their fifth bits in four further bytes.
+Numbers five_bits(const std::byte* high, const std::byte* low) {
   uint32_t bits;
   std::memcpy(&bits, high, 4);
-  return nibble(low, i) | static_cast<int>(bits >> i & 1) << 4;
+  Numbers out = nibbles(low);
+  for (int i = 0; i < kShort; ++i) out[i] |= static_cast<uint8_t>((bits >> i & 1) << 4);
+  return out;
 }
 
 // 32 numbers under one scale: (number - zero) * scale.
 struct Group {
   float scale = 0;
-  std::array<uint8_t, kShort> numbers;
+  Numbers numbers;
 };
 
 // Reads group j of IQ4_XS.
@@ -50,7 +61,8 @@ GridGroup read_iq4_xs(const std::byte* from, int j) {
   const int low = byte_at(from + 4 + j / 2) >> 4 * (j % 2) & 15;
   GridGroup out{.block_scale = half_at(from), .unit = 1, .scales = {}, .numbers = {}};
   out.scales.fill(static_cast<int8_t>((low | (high >> 2 * j & 3) << 4) - 32));
-  for (int i = 0; i < kShort; ++i) out.numbers[i] = uneven(nibble(from + 8 + j * 16, i));
+  const Numbers bits = nibbles(from + 8 + j * 16);
+  for (int i = 0; i < kShort; ++i) out.numbers[i] = uneven(bits[i]);
   return out;
 }
 
@@ -100,7 +112,7 @@ Group group_at(const GgufType& type, const std::byte* from, int64_t group) {
   Group out;
   if (type.id == Id::mxfp4) {
     out.scale = e8m0_to_float(static_cast<uint8_t>(byte_at(from)));
-    for (int i = 0; i < kShort; ++i) out.numbers[i] = static_cast<uint8_t>(nibble(from + 1, i));
+    out.numbers = nibbles(from + 1);
     return out;
   }
   out.scale = half_at(from);
@@ -111,26 +123,24 @@ Group group_at(const GgufType& type, const std::byte* from, int64_t group) {
         out.numbers[i] = static_cast<uint8_t>(byte_at(from + i) ^ kInt8Zero);
       break;
     case Id::q5_0:
-      for (int i = 0; i < kShort; ++i)
-        out.numbers[i] = static_cast<uint8_t>(five_bits(from, from + 4, i) - 16 + kInt8Zero);
+      out.numbers = five_bits(from, from + 4);
+      for (uint8_t& number : out.numbers) number += kInt8Zero - 16;
       break;
     case Id::iq4_nl:
-      for (int i = 0; i < kShort; ++i)
-        out.numbers[i] = static_cast<uint8_t>(uneven(nibble(from, i)) + kInt8Zero);
+      out.numbers = nibbles(from);
+      for (uint8_t& number : out.numbers) number = static_cast<uint8_t>(uneven(number) + kInt8Zero);
       break;
     default:
       HOCKET_CHECK(type.id == Id::q4_0);
-      for (int i = 0; i < kShort; ++i) out.numbers[i] = static_cast<uint8_t>(nibble(from, i));
+      out.numbers = nibbles(from);
   }
   return out;
 }
 
 void read_with_minimum(GgufTypeId type, const std::byte* from, float* to) {
   const float d = half_at(from), m = half_at(from + 2);
-  for (int i = 0; i < kShort; ++i) {
-    const int number = type == Id::q4_1 ? nibble(from + 4, i) : five_bits(from + 4, from + 8, i);
-    to[i] = d * static_cast<float>(number) + m;
-  }
+  const Numbers numbers = type == Id::q4_1 ? nibbles(from + 4) : five_bits(from + 4, from + 8);
+  for (int i = 0; i < kShort; ++i) to[i] = d * static_cast<float>(numbers[i]) + m;
 }
 
 void read_integers(const GgufType& type, const std::byte* from, float* to) {

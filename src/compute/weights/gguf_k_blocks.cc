@@ -1,6 +1,9 @@
 #include "compute/weights/gguf_k_blocks.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstring>
 
 #include "base/check.h"
 #include "compute/weights/gguf_bytes.h"
@@ -22,17 +25,24 @@ SixBits six_bits(const std::byte* s, int j) {
           byte_at(s + j + 4) >> 4 | (byte_at(s + j) >> 6) << 4};
 }
 
-// Number i of 32 in runs of four bits: run 2 r has the lower halves of 32 bytes, run 2 r + 1 the
-// upper.
-int run_number(const std::byte* bytes, int j, int i) {
-  const int both = byte_at(bytes + j / 2 * kGgufGroup + i);
-  return j % 2 == 0 ? both & 15 : both >> 4;
+using Numbers = std::array<uint8_t, kGgufGroup>;
+
+// 32 bytes; a copy, so that loops over them become vector instructions.
+Numbers bytes_at(const std::byte* from) {
+  Numbers out;
+  std::memcpy(out.data(), from, out.size());
+  return out;
 }
 
-// Number i of group j of Q4_K or Q5_K.
-int number_with_minimum(GgufTypeId type, const std::byte* block, int j, int i) {
-  if (type == Id::q4_k) return run_number(block + 16, j, i);
-  return run_number(block + 48, j, i) | (byte_at(block + 16 + i) >> j & 1) << 4;
+// The numbers of group j of Q4_K or Q5_K. One of two groups has the lower halves of 32 bytes, the
+// other the upper ones.
+Numbers numbers_with_minimum(GgufTypeId type, const std::byte* block, int j) {
+  Numbers out = bytes_at(block + (type == Id::q4_k ? 16 : 48) + j / 2 * kGgufGroup);
+  for (uint8_t& number : out) number = number >> 4 * (j % 2) & 15;
+  if (type == Id::q4_k) return out;
+  const Numbers high = bytes_at(block + 16);
+  for (int i = 0; i < kGgufGroup; ++i) out[i] |= static_cast<uint8_t>((high[i] >> j & 1) << 4);
+  return out;
 }
 
 void read_with_minima(GgufTypeId type, const std::byte* from, float* to) {
@@ -40,8 +50,9 @@ void read_with_minima(GgufTypeId type, const std::byte* from, float* to) {
   for (int j = 0; j < 8; ++j) {
     const auto [scale, min] = six_bits(from + 4, j);
     const float ds = d * static_cast<float>(scale), dm = dmin * static_cast<float>(min);
+    const Numbers numbers = numbers_with_minimum(type, from, j);
     for (int i = 0; i < kGgufGroup; ++i)
-      to[j * kGgufGroup + i] = ds * static_cast<float>(number_with_minimum(type, from, j, i)) - dm;
+      to[j * kGgufGroup + i] = ds * static_cast<float>(numbers[i]) - dm;
   }
 }
 bool read_row_with_minima(const GgufType& type, const std::byte* from, const ScaledRows& out,
@@ -54,8 +65,7 @@ bool read_row_with_minima(const GgufType& type, const std::byte* from, const Sca
     const auto [scale, min] = six_bits(block + 4, j);
     out.scales.row(row)[g] = static_cast<float>(scale);
     out.zeros.row(row)[g] = static_cast<uint8_t>(min);
-    for (int i = 0; i < kGgufGroup; ++i)
-      numbers[i] = static_cast<uint8_t>(number_with_minimum(type.id, block, j, i));
+    std::ranges::copy(numbers_with_minimum(type.id, block, j), numbers);
     const BlockFactors by = {half_at(block), half_at(block + 2)};
     out.block_scales.row(row)[g / 8] = by;
     sound &= std::isfinite(by.d) && std::isfinite(by.dmin);
@@ -70,24 +80,31 @@ float q6_k_factor(const std::byte* block) {
 float q6_k_scale(const std::byte* block, int i) {
   return static_cast<float>(static_cast<int8_t>(byte_at(block + 192 + i / kHalf)));
 }
-// Number i of a block of Q6_K, 0..63.
-int q6_k_number(const std::byte* block, int i) {
-  const int part = i / 128, run = i % 128 / kGgufGroup, column = i % kGgufGroup;
-  const int low = byte_at(block + part * 64 + run % 2 * kGgufGroup + column);
-  const int high = byte_at(block + 128 + part * kGgufGroup + column) >> 2 * run & 3;
-  return (run < 2 ? low & 15 : low >> 4) | high << 4;
+// The numbers of group j of a block of Q6_K, 0..63.
+Numbers q6_k_numbers(const std::byte* block, int j) {
+  const int part = j / 4, run = j % 4;
+  const Numbers low = bytes_at(block + part * 64 + run % 2 * kGgufGroup);
+  const Numbers high = bytes_at(block + 128 + part * kGgufGroup);
+  Numbers out;
+  for (int i = 0; i < kGgufGroup; ++i)
+    out[i] = static_cast<uint8_t>((low[i] >> 4 * (run / 2) & 15) | (high[i] >> 2 * run & 3) << 4);
+  return out;
 }
 void read_q6_k(const std::byte* from, float* to) {
-  for (int i = 0; i < kScaleBlock; ++i)
-    to[i] = (q6_k_factor(from) * q6_k_scale(from, i)) *
-            static_cast<float>(q6_k_number(from, i) - kQ6kOffset);
+  const float d = q6_k_factor(from);
+  for (int j = 0; j < kScaleBlock / kGgufGroup; ++j) {
+    const Numbers numbers = q6_k_numbers(from, j);
+    for (int i = 0; i < kGgufGroup; ++i)
+      to[j * kGgufGroup + i] =
+          (d * q6_k_scale(from, j * kGgufGroup + i)) * static_cast<float>(numbers[i] - kQ6kOffset);
+  }
 }
 bool read_q6_k_row(const GgufType& type, const std::byte* from, const ScaledRows& out,
                    int64_t row) {
   bool sound = true;
   for (int64_t k = 0; k < out.numbers.cols; k += kScaleBlock, from += type.bytes) {
-    for (int i = 0; i < kScaleBlock; ++i)
-      out.numbers.row(row)[k + i] = static_cast<uint8_t>(q6_k_number(from, i));
+    for (int i = 0; i < kScaleBlock; i += kGgufGroup)
+      std::ranges::copy(q6_k_numbers(from, i / kGgufGroup), out.numbers.row(row) + k + i);
     for (int i = 0; i < kScaleBlock; i += kHalf)
       out.scales.row(row)[(k + i) / kHalf] = q6_k_scale(from, i);
     out.block_scales.row(row)[k / kScaleBlock] = {q6_k_factor(from), 0};

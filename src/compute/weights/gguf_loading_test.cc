@@ -60,6 +60,7 @@ template <class Describe>
 Loaded load(const TypeSource& source, WeightFormat quantize, Describe describe) {
   WeightLoader::Options options;
   options.source = &source;
+  options.stored.layout = QuantConfig::Layout::gguf;
   options.quantize = quantize;
   WeightLoader plan = WeightLoader::measuring(options);
   describe(plan);
@@ -137,26 +138,31 @@ TEST(GgufLoading, EmbeddingsAreTheRoundedNumbersOfTheFile) {
   const TypeSource source;
   WorkerPool workers({.num_workers = 1});
   Backend backend = *Backend::create(Isa::ref, workers, 0);
-  int types = 0;
-  for (const auto& [name, matrix] : source.matrices()) {
-    const Loaded loaded = load(source, WeightFormat::bf16, [&](WeightLoader& l) {
-      return l.embedding(name, static_cast<int>(matrix.rows), static_cast<int>(matrix.k));
-    });
-    const PackedWeight& w = loaded.weight;
-    const MatrixFormat format = format_of_blocks(matrix.type->id);
-    const bool kept = has_block_scales(format.format) || format == kQ8Format;
-    EXPECT_EQ((MatrixFormat{w.format, w.group}), kept ? format : MatrixFormat{}) << name;
-    if (!kept || !keeps_values(matrix.type->id)) continue;
-    ++types;
-    std::vector<float> want(static_cast<size_t>(matrix.rows * matrix.k)), got(want.size());
-    read_blocks(*matrix.type, matrix.data, std::ssize(want), want.data());
-    std::vector<TokenId> ids;
-    for (int row = 0; row < w.n; ++row) ids.push_back(TokenId{row});
-    embed(backend, ids, w, {got.data(), matrix.rows, matrix.k});
-    for (size_t i = 0; i < want.size(); ++i)
-      ASSERT_EQ(got[i], to_float(from_float<Bf16>(want[i]))) << name << " " << i;
-  }
-  EXPECT_EQ(types, 17);
+  std::map<bool, int> kept;  // types of blocks that keep their format, by whether the head is tied
+  for (const bool tied : {false, true})
+    for (const auto& [name, matrix] : source.matrices()) {
+      ModelConfig config;
+      config.vocab_size = static_cast<int>(matrix.rows);
+      config.hidden_size = static_cast<int>(matrix.k);
+      config.tie_word_embeddings = tied;
+      const Loaded loaded = load(source, WeightFormat::bf16,
+                                 [&](WeightLoader& l) { return l.embedding(name, config); });
+      const PackedWeight& w = loaded.weight;
+      const MatrixFormat format = format_of_blocks(matrix.type->id);
+      const bool keeps = format.is_scaled() && !(tied && format.format == WeightFormat::int4);
+      EXPECT_EQ((MatrixFormat{w.format, w.group}), keeps ? format : MatrixFormat{}) << name;
+      if (!keeps_values(matrix.type->id)) continue;
+      kept[tied] += keeps ? 1 : 0;
+      std::vector<float> want(static_cast<size_t>(matrix.rows * matrix.k)), got(want.size());
+      read_blocks(*matrix.type, matrix.data, std::ssize(want), want.data());
+      std::vector<TokenId> ids;
+      for (int row = 0; row < w.n; ++row) ids.push_back(TokenId{row});
+      embed(backend, ids, w, {got.data(), matrix.rows, matrix.k});
+      for (size_t i = 0; i < want.size(); ++i)
+        ASSERT_EQ(got[i], to_float(from_float<Bf16>(want[i]))) << name << " " << i;
+    }
+  EXPECT_EQ(kept[false], 19);
+  EXPECT_EQ(kept[true], 18);
 }
 
 TEST(GgufLoading, QueriesKeysAndValuesStayApartByFormat) {
@@ -182,6 +188,10 @@ TEST(GgufLoading, QueriesKeysAndValuesStayApartByFormat) {
             (Formats{{WeightFormat::q5_k, 1}, {WeightFormat::q8_0, 1}, {WeightFormat::q4_k, 1}}));
   EXPECT_EQ(formats_of({"Q4_K", "Q4_K", "Q4_K"}), (Formats{{WeightFormat::q4_k, 3}}));
   EXPECT_EQ(formats_of({"F16", "Q4_K", "Q4_K"}), (Formats{{WeightFormat::bf16, 3}}));
+  EXPECT_EQ(formats_of({"Q4_0", "Q8_0", "Q8_0"}),
+            (Formats{{WeightFormat::int4, 1}, {WeightFormat::q8_0, 2}}));
+  EXPECT_EQ(formats_of({"MXFP4", "Q8_0", "Q4_0"}),
+            (Formats{{WeightFormat::mxfp4, 1}, {WeightFormat::q8_0, 1}, {WeightFormat::int4, 1}}));
 }
 
 TEST(GgufLoading, PartsOfSeveralTypesAreBytes) {
@@ -195,6 +205,8 @@ TEST(GgufLoading, PartsOfSeveralTypesAreBytes) {
   EXPECT_EQ(format_of(load_stack(source, {"Q4_K", "Q6_K"})), bytes);
   EXPECT_EQ(format_of(load_stack(source, {"IQ4_XS", "Q4_K"})), bytes);
   EXPECT_EQ(format_of(load_stack(source, {"Q4_K", "F16"})), MatrixFormat{});
+  EXPECT_EQ(format_of(load_stack(source, {"Q4_0", "Q4_K"})), bytes);
+  EXPECT_EQ(format_of(load_stack(source, {"MXFP4", "Q8_0"})), bytes);
   // int4 is asked of what the parts have in common, so it never costs memory.
   EXPECT_EQ(format_of(load_stack(source, {"Q4_K", "Q6_K"}, WeightFormat::int4)), int4);
   EXPECT_EQ(format_of(load_matrix(source, "Q4_K.weight", WeightFormat::int4)),

@@ -14,14 +14,17 @@ namespace {
 
 // How the loader treats a matrix: gates and kv_b_proj are never under scales in memory, embedding
 // and head only in a format of GGUF, the head also in int8.
-Product::Quantized quantized_of(std::string_view name) {
-  if (name == "output.weight") return Product::Quantized::to_int8;
-  if (name == "token_embd.weight") return Product::Quantized::by_gguf;
+WantedProduct::Quantized quantized_of(const GgufFile& file, std::string_view name) {
+  constexpr std::string_view kHead = "output.weight";
+  if (name == kHead) return WantedProduct::Quantized::to_int8;
+  if (name == "token_embd.weight")
+    return file.find(kHead).tensor == nullptr ? WantedProduct::Quantized::by_gguf
+                                              : WantedProduct::Quantized::looked_up;
   constexpr std::string_view kPlain[] = {"_inp.weight", "_inp_shexp.weight", "attn_kv_b.weight",
                                          "attn_k_b.weight", "attn_v_b.weight"};
   return std::ranges::any_of(kPlain, [&](std::string_view end) { return name.ends_with(end); })
-             ? Product::Quantized::never
-             : Product::Quantized::allowed;
+             ? WantedProduct::Quantized::never
+             : WantedProduct::Quantized::allowed;
 }
 
 // Bytes of `numbers` numbers, with their scales and zeros.
@@ -45,14 +48,15 @@ int64_t bytes_in_memory(MatrixFormat format, int64_t numbers) {
 }  // namespace
 
 std::vector<GgufPrice> gguf_prices(const GgufFile& file, WeightFormat quantize) {
-  const WeightLoader::Options options{.quantize = quantize};
+  WeightLoader::Options options{.quantize = quantize};
+  options.stored.layout = QuantConfig::Layout::gguf;
   std::map<std::pair<std::string_view, std::string>, GgufPrice> prices;
   for (const GgufFile::Part& part : file.parts())
     for (const auto& [name, tensor] : part.header.tensors) {
       if (tensor.type->block == 1 || tensor.shape.size() < 2) continue;
       const MatrixFormat held = format_of_blocks(tensor.type->id);
       const MatrixFormat format = format_in_memory(
-          options, held, static_cast<int>(tensor.shape.back()), quantized_of(name));
+          options, held, static_cast<int>(tensor.shape.back()), quantized_of(file, name));
       std::string words(weight_format_name(format.format));
       if (format.is_scaled()) words += fmt::format(" in groups of {}", format.group);
       GgufPrice& price = prices[{tensor.type->name, words}];

@@ -65,6 +65,12 @@ std::unexpected<Error> wrong_shape(std::string_view name, const std::vector<int6
                   .with_fix("convert the model again with a newer llama.cpp"));
 }
 
+std::span<const std::byte> sample_of(const GgufFile::Part& part, const GgufTensor& tensor) {
+  return middle_sample(
+      part.bytes.subspan(static_cast<size_t>(part.header.data_offset + tensor.begin),
+                         static_cast<size_t>(tensor.end - tensor.begin)));
+}
+
 StoredTensor stored_matrix(const GgufMatrix& matrix, std::vector<int64_t> shape,
                            GgufChange change) {
   StoredTensor out{.type = StoredType::rows, .shape = std::move(shape)};
@@ -191,22 +197,28 @@ std::vector<std::string> GgufWeights::names() const {
   return all;
 }
 
+void GgufWeights::will_read(const StoredTensor& tensor) const {
+  for (const GgufFile::Part& part : file_->parts())
+    fetch_pages(part.bytes, {tensor.data, static_cast<size_t>(tensor.bytes)});
+}
+
 void GgufWeights::done_with(const StoredTensor& tensor) const {
   for (const GgufFile::Part& part : file_->parts())
     drop_pages(part.bytes, {tensor.data, static_cast<size_t>(tensor.bytes)});
 }
 
 std::optional<uint64_t> GgufWeights::identity() const {
+  // All samples are asked for first, so that a disk reads many at once.
+  for (const GgufFile::Part& part : file_->parts())
+    for (const auto& [name, tensor] : part.header.tensors)
+      fetch_pages(part.bytes, sample_of(part, tensor));
   Fingerprint all;
   for (const GgufFile::Part& part : file_->parts()) {
     all.add(part.path.filename().string());
     all.add_all(part.bytes.size(), part.changed_ns);
-    const std::string_view text = text_of(part.bytes.data(), part.bytes.size());
-    const auto data = static_cast<size_t>(part.header.data_offset);
-    all.add(text.substr(0, data));
+    all.add(text_of(part.bytes.first(static_cast<size_t>(part.header.data_offset))));
     for (const auto& [name, tensor] : part.header.tensors)
-      all.add(middle_sample(text.substr(data + static_cast<size_t>(tensor.begin),
-                                        static_cast<size_t>(tensor.end - tensor.begin))));
+      all.add(text_of(sample_of(part, tensor)));
   }
   return all.value();
 }

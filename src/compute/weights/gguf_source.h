@@ -28,6 +28,7 @@ class GgufWeights final : public WeightSource {
   // Those of the file, without the tensors of modules for multi-token prediction, and those that
   // the configuration reads.
   std::vector<std::string> unread() const override;
+  void will_read(const StoredTensor& tensor) const override;
   void done_with(const StoredTensor& tensor) const override;
   std::optional<uint64_t> identity() const override;
 

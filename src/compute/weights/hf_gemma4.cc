@@ -13,7 +13,7 @@
 namespace hocket {
 namespace {
 
-constexpr double kCapMin = 1e-3;  // a smaller cap makes the logits nearly equal
+constexpr double kMinCap = 1e-3;  // a smaller cap makes the logits nearly equal
 
 // Every sixth layer and the last see all keys, unless layer_types says it.
 void read_gemma4_layers(JsonFields& config, ModelConfig& model) {
@@ -175,10 +175,10 @@ void read_gemma4(JsonFields& config, ModelConfig& model) {
   if (config.status()) read_gemma4_angles(config, model);
   model.result_norms = true;
   model.logit_cap = config.number("final_logit_softcapping", {0, 1e6}, 0);
-  if (model.logit_cap != 0 && model.logit_cap < kCapMin)
+  if (model.logit_cap != 0 && model.logit_cap < kMinCap)
     config.refuse(error(ErrorCode::bad_config,
                         "config.json: final_logit_softcapping is {}, but must be 0 or {} to 1e6",
-                        config.show("final_logit_softcapping"), kCapMin)
+                        config.show("final_logit_softcapping"), kMinCap)
                       .with_param("final_logit_softcapping"));
   // Published weights were trained with a factor of their own type.
   const auto factor = static_cast<float>(std::sqrt(double(model.hidden_size)));

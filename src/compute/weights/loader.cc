@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "compute/weights/matrix_rows.h"
+#include "compute/weights/packing_queue.h"
 #include "compute/weights/product.h"
 #include "compute/weights/random_weights.h"
 
@@ -22,25 +23,25 @@ struct WeightLoader::State {
   Fingerprint claimed;
   Options options;
   Buffer memory;
-  int64_t used = 0, done = 0;
+  int64_t used = 0;
   std::optional<Error> error;
   std::set<std::string> narrowed;
   FormatChanges changes;
   bool scales_narrowed = false;
   std::chrono::steady_clock::time_point reported;
-  std::vector<RowScratch> scratch;  // one per worker
+  std::optional<PackingQueue> queue;  // if filling()
 
   bool filling() const { return !measuring && options.packed == nullptr; }
   void* take(int64_t bytes);
-  void finish_claim();
   void report();
   template <class Value>
   std::optional<Value> keep(Result<Value> result);
   std::optional<MatrixReader> open(const std::string& name, int n, int k);
   PackedWeight claim(MatrixFormat format, int n, int k);
-  PackedWeight load(const Product& product);
+  PackedWeight load(const WantedProduct& product);
   bool sound(const MatrixReader& reader);
-  void fill(const MatrixReader& reader, const PlacedPart& part, const PackedWeight& to);
+  void take_error();
+  void finish();
   void fill_bias(const PlacedPart& part, float* to);
   void read_floats(const Floats& floats, float* out);
   void check_floats(const Floats& floats);
@@ -49,8 +50,6 @@ struct WeightLoader::State {
   void note_narrowing(const MatrixReader& reader, WeightFormat to);
   LatentHeadWeights claim_heads(int heads, int nope, int value, int rank);
   void fill_heads(const MatrixReader& reader, const LatentHeadWeights& to);
-  template <class Body>
-  void run(int tasks, Body body);
 };
 
 template <class Value>
@@ -72,27 +71,13 @@ void* WeightLoader::State::take(int64_t bytes) {
   return (options.memory != nullptr ? options.memory : memory.data()) + offset;
 }
 
-void WeightLoader::State::finish_claim() {
-  if (measuring || error) return;
-  done = used;
-  report();
-}
-
 void WeightLoader::State::report() {
   if (measuring || error || !options.progress) return;
   const auto now = std::chrono::steady_clock::now();
+  const int64_t done = used - (queue ? queue->waiting_bytes() : 0);
   if (done < options.bytes && now - reported < kProgressEvery) return;
   reported = now;
   options.progress({done, options.bytes});
-}
-
-template <class Body>
-void WeightLoader::State::run(int tasks, Body body) {
-  if (options.workers != nullptr) {
-    options.workers->run(tasks, body);
-  } else {
-    for (int task = 0; task < tasks; ++task) body(task, 0);
-  }
 }
 
 std::optional<MatrixReader> WeightLoader::State::open(const std::string& name, int n, int k) {
@@ -120,7 +105,7 @@ void WeightLoader::State::note_narrowing(const MatrixReader& reader, WeightForma
       to == WeightFormat::int4 && reader.format().format == to && reader.has_float32_scales();
 }
 
-PackedWeight WeightLoader::State::load(const Product& product) {
+PackedWeight WeightLoader::State::load(const WantedProduct& product) {
   std::vector<MatrixReader> readers;
   std::optional<MatrixFormat> held;
   for (const PlacedPart& part : product.parts) {
@@ -138,19 +123,20 @@ PackedWeight WeightLoader::State::load(const Product& product) {
   for (const MatrixReader& reader : readers) note_narrowing(reader, format.format);
   PackedWeight packed = claim(format, product.n, product.k);
   // Published files hold other matrices plain, whatever config.json says.
-  if (options.source != nullptr || product.quantized == Product::Quantized::allowed)
+  if (options.source != nullptr || product.quantized == WantedProduct::Quantized::allowed)
     note_change(readers, packed.bytes(), format, changes);
   auto* const bias = product.bias == Bias::none
                          ? nullptr
                          : static_cast<float*>(take(round_up(product.n, kPanelN) * 4));
   packed.bias = bias;
   for (size_t i = 0; i < readers.size() && filling() && !error; ++i) {
-    fill(readers[i], product.parts[i], packed);
-    if (bias != nullptr && !error) fill_bias(product.parts[i], bias);
+    if (bias != nullptr) fill_bias(product.parts[i], bias);
+    if (!error && sound(readers[i])) queue->add(std::move(readers[i]), product.parts[i], packed);
+    take_error();
   }
   for (const PlacedPart& part : product.parts)
     if (product.bias == Bias::present && !filling()) check_floats(bias_of(part));
-  finish_claim();
+  report();
   return packed;
 }
 
@@ -160,24 +146,16 @@ bool WeightLoader::State::sound(const MatrixReader& reader) {
   return !error;
 }
 
-void WeightLoader::State::fill(const MatrixReader& reader, const PlacedPart& part,
-                               const PackedWeight& to) {
-  if (!sound(reader)) return;
-  const int step = tasks_at_once(kPanelN * reader.row_bytes(), part.pieces(), scratch.size());
-  std::atomic<bool> finite = true;
-  for (int begin = 0; begin < part.pieces(); begin += step) {
-    const int end = std::min(begin + step, part.pieces());
-    run(end - begin, [&](int task, int worker) {
-      const int piece = begin + task, row = part.piece_begin(piece);
-      const RowMove move{row, part.piece_begin(piece + 1) - row, part.packed_row(piece)};
-      if (!pack_matrix_rows(reader, move, to, scratch[worker])) finite = false;
-    });
-    const int first = part.piece_begin(begin), last = part.piece_begin(end);
-    reader.done_with(first, last);
-    done += (last - first) * (to.bytes() / to.n);
-    report();
-  }
-  if (!finite) error = not_finite(reader);
+void WeightLoader::State::take_error() {
+  if (queue && queue->error() && !error) error = queue->error();
+}
+
+// Packs what waits. An error that was found before leaves the rest as it is.
+void WeightLoader::State::finish() {
+  if (!queue || error) return;
+  queue->finish();
+  take_error();
+  report();
 }
 
 void WeightLoader::State::fill_bias(const PlacedPart& part, float* to) {
@@ -222,7 +200,7 @@ std::span<const float> WeightLoader::State::load_floats(std::span<const Floats> 
       check_floats(part);
   if (filling()) change(std::span(out, static_cast<size_t>(n)));
   if (measuring || error) return {};
-  finish_claim();
+  report();
   return {out, static_cast<size_t>(n)};
 }
 
@@ -242,14 +220,14 @@ void WeightLoader::State::fill_heads(const MatrixReader& reader, const LatentHea
   if (!sound(reader)) return;
   const int heads = static_cast<int>(to.key_up.size());
   const int head_rows = to.key_up[0].n + to.value_up[0].n;
-  const int step = tasks_at_once(head_rows * reader.row_bytes(), heads, scratch.size());
+  const int step = tasks_at_once(head_rows * reader.row_bytes(), heads, queue->scratch().size());
   std::atomic<bool> finite = true;
   for (int begin = 0; begin < heads; begin += step) {
     const int end = std::min(begin + step, heads);
-    run(end - begin, [&](int task, int worker) {
+    queue->run(end - begin, [&](int task, int worker) {
       const int h = begin + task;
       const LatentHead head{to.key_up[h], to.value_up[h], to.key_absorb[h]};
-      if (!pack_latent_head(reader, h * head_rows, head, scratch[worker])) finite = false;
+      if (!pack_latent_head(reader, h * head_rows, head, queue->scratch()[worker])) finite = false;
     });
     reader.done_with(begin * head_rows, end * head_rows);
     report();
@@ -273,10 +251,13 @@ Result<WeightLoader> WeightLoader::loading(Options options) {
   WeightLoader loader = measuring(std::move(options));
   State& s = *loader.state_;
   s.measuring = false;
-  s.scratch.resize(s.options.workers == nullptr ? 1 : s.options.workers->size());
-  if (s.filling() && s.options.memory == nullptr) {
+  if (!s.filling()) return loader;
+  PackingQueue::Options packing{.workers = s.options.workers, .packed = [&s] { s.report(); }};
+  if (s.options.memory == nullptr) {
     HOCKET_TRY(s.memory, Buffer::allocate(s.options.bytes));
+    packing.pages = FreshPages({s.memory.data(), static_cast<size_t>(s.options.bytes)});
   }
+  s.queue.emplace(std::move(packing));
   return loader;
 }
 
@@ -313,17 +294,18 @@ PackedWeight WeightLoader::plain_matrix(const std::string& name, int n, int k, B
 
 PackedWeight WeightLoader::plain_stacked(std::span<const Part> parts, int k, Bias bias) {
   const Stack stack = stack_of(parts);
-  return state_->load({stack.parts, stack.n, k, Product::Quantized::never, bias});
+  return state_->load({stack.parts, stack.n, k, WantedProduct::Quantized::never, bias});
 }
 
 PackedWeight WeightLoader::head(const std::string& name, int n, int k) {
   const PlacedPart part{name, n, 0, kPanelN};
-  return state_->load({{&part, 1}, n, k, Product::Quantized::to_int8});
+  return state_->load({{&part, 1}, n, k, WantedProduct::Quantized::to_int8});
 }
 
-PackedWeight WeightLoader::embedding(const std::string& name, int n, int k) {
+PackedWeight WeightLoader::embedding(const std::string& name, const ModelConfig& config) {
+  const int n = config.vocab_size;
   const PlacedPart part{name, n, 0, kPanelN};
-  return state_->load({{&part, 1}, n, k, Product::Quantized::by_gguf});
+  return state_->load({{&part, 1}, n, config.hidden_size, embedding_kept(config)});
 }
 
 ExpertWeights WeightLoader::swiglu(const SwigluNames& names, int hidden, int intermediate,
@@ -350,7 +332,7 @@ LatentHeadWeights WeightLoader::latent_heads(const std::string& name, int heads,
   s.note_narrowing(*reader, out.key_up[0].format);
   note_change({&*reader, 1}, s.used - before, {out.key_up[0].format, 0}, s.changes);
   if (s.filling()) s.fill_heads(*reader, out);
-  s.finish_claim();
+  s.report();
   return out;
 }
 
@@ -378,6 +360,7 @@ uint64_t WeightLoader::fingerprint() const {
 }
 
 Result<void> WeightLoader::status() const {
+  state_->finish();
   return state_->error ? Result<void>(std::unexpected(*state_->error)) : Result<void>();
 }
 
@@ -386,7 +369,9 @@ std::vector<std::string> WeightLoader::narrowed_from() const {
 }
 
 RoundedScales WeightLoader::rounded_scales() const {
-  return {state_->scales_narrowed, count_changed_scales(state_->scratch)};
+  state_->finish();
+  const int64_t changed = state_->queue ? count_changed_scales(state_->queue->scratch()) : 0;
+  return {state_->scales_narrowed, changed};
 }
 
 FormatChanges WeightLoader::format_changes() const {
@@ -394,6 +379,7 @@ FormatChanges WeightLoader::format_changes() const {
 }
 
 Buffer WeightLoader::take_memory() {
+  state_->finish();
   return std::move(state_->memory);
 }
 

@@ -14,6 +14,9 @@
 // weights are quantized to it. If the matrices of one stacked product would have different formats,
 // it becomes bf16.
 //
+// Matrices of views are filled when status() or take_memory() returns, vectors and biases at once:
+// what is asked for next is read while workers pack (packing_queue.h).
+//
 // Thread: the one that loads; workers pack panels in parallel.
 #pragma once
 
@@ -77,11 +80,11 @@ struct RoundedScales {
 class WeightLoader {
  public:
   struct Options {
-    const WeightSource* source =
-        nullptr;                // null: random weights (measuring: sizes by config alone)
-    uint64_t seed = 0;          // seed of random weights
-    DType dtype = DType::bf16;  // type of activations: bf16 or f32
-    QuantConfig stored;         // the formats that the files hold
+    // Null: random weights (measuring: sizes by config alone).
+    const WeightSource* source = nullptr;
+    uint64_t seed = 0;                           // seed of random weights
+    DType dtype = DType::bf16;                   // type of activations: bf16 or f32
+    QuantConfig stored;                          // the formats that the files hold
     WeightFormat quantize = WeightFormat::bf16;  // int8 or int4: what they are to be
     int64_t bytes = 0;                           // bytes() of the measuring run
     // Loading: weights that the same calls packed before (packed_file.h). The views point into
@@ -120,9 +123,9 @@ class WeightLoader {
   // Loads the output head: in the format of a GGUF file where it is q8_0 or has block scales; else
   // int8 if `quantize` is int8 or int4, or not quantized.
   PackedWeight head(const std::string& name, int n, int k);
-  // Loads the embedding: in the format of a GGUF file where it is q8_0 or has block scales; else
-  // not quantized.
-  PackedWeight embedding(const std::string& name, int n, int k);
+  // Loads the embedding: in the format of a GGUF file, but not in int4 if the head is the
+  // embedding, since its products would have other bits than those of bf16; else not quantized.
+  PackedWeight embedding(const std::string& name, const ModelConfig& config);
   // Loads gate [i, k], up [i, k] and down [k, i] in the layout of experts.h.
   struct SwigluNames {
     std::string gate, up, down;
@@ -139,8 +142,8 @@ class WeightLoader {
   std::span<const float> taps(std::span<const Part> parts, int num_taps);
 
   int64_t bytes() const;  // bytes measured or filled so far
-  // Returns the first error: missing_tensor, wrong_shape (name, shape found, shape expected),
-  // unsupported_model (stored type, quantization detail, an impossible number).
+  // Fills all matrices. Returns the first error: missing_tensor, wrong_shape (name, shape found,
+  // shape expected), unsupported_model (stored type, quantization detail, an impossible number).
   Result<void> status() const;
   // Returns the stored types found that are more precise than `dtype` ("float32"), for a log line.
   std::vector<std::string> narrowed_from() const;

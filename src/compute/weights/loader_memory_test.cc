@@ -20,6 +20,7 @@ TEST(WeightLoader, FillsMemoryThatIsGiven) {
   ASSERT_TRUE(all.has_value());
   all->matrix("m.weight", 70, 33);
   const ExpertWeights among = expert_of(*all);
+  ASSERT_TRUE(all->status().has_value());
 
   WeightLoader one = WeightLoader::measuring({.seed = 7});
   expert_of(one);
@@ -27,6 +28,7 @@ TEST(WeightLoader, FillsMemoryThatIsGiven) {
   auto loader = WeightLoader::loading({.seed = 7, .bytes = one.bytes(), .memory = memory.data()});
   ASSERT_TRUE(loader.has_value());
   const ExpertWeights alone = expert_of(*loader);
+  ASSERT_TRUE(loader->status().has_value());
   EXPECT_EQ(alone.gate_up.data, static_cast<const void*>(memory.data()));
   EXPECT_EQ(std::memcmp(alone.gate_up.data, among.gate_up.data, among.gate_up.bytes()), 0);
   EXPECT_EQ(std::memcmp(alone.down.data, among.down.data, among.down.bytes()), 0);

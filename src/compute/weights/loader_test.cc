@@ -309,6 +309,7 @@ TEST(WeightLoader, ProgressRisesToTheTotal) {
   auto loader = WeightLoader::loading(std::move(options));
   ASSERT_TRUE(loader.has_value());
   loader->matrix("w.weight", 100, 50);
+  ASSERT_TRUE(loader->status().has_value());
   ASSERT_FALSE(seen.empty());
   EXPECT_EQ(seen.back().bytes_done, plan.bytes());
   EXPECT_EQ(seen.back().bytes_total, plan.bytes());

@@ -44,7 +44,12 @@ std::string_view MatrixReader::type_name() const {
 }
 
 int64_t MatrixReader::row_bytes() const {
-  if (kind_ == Kind::random || numbers_.type == StoredType::rows) return int64_t{k_} * 4;
+  if (kind_ == Kind::random) return int64_t{k_} * 4;
+  if (numbers_.type == StoredType::rows) {
+    int64_t all = 0;
+    for (const auto bytes : numbers_.rows->bytes_of(0, n_)) all += std::ssize(bytes);
+    return std::max<int64_t>(all / n_, 1);
+  }
   const int64_t dense =
       nibbles_ ? nibble_words(k_) * 4 : int64_t{k_} * stored_type_size(numbers_.type);
   const bool gaps = numbers_.row_step != 0 && numbers_.column_step == 0;
@@ -200,25 +205,37 @@ bool MatrixReader::read_mx(int row_begin, const ScaledRows& out) const {
   return sound;
 }
 
-void MatrixReader::done_with(int begin, int end) const {
+bool MatrixReader::is_row_by_row() const {
+  return numbers_.row_step == 0 &&
+         ((!nibbles_ && numbers_.column_step == 0) ||
+          (nibbles_ && nibbles_->along == Nibbles::Along::columns && nibbles_->column_stride == 1));
+}
+
+// Calls f(tensor) for the bytes of rows [begin, end), and with_whole for what has no such bytes.
+template <class F>
+void MatrixReader::each_range(int begin, int end, bool with_whole, F f) const {
   if (kind_ == Kind::random) return;
   if (numbers_.type == StoredType::rows) {
     for (const auto bytes : numbers_.rows->bytes_of(begin, end))
-      source_->done_with({.data = bytes.data(), .bytes = std::ssize(bytes)});
+      f(StoredTensor{.data = bytes.data(), .bytes = std::ssize(bytes)});
     return;
   }
-  const bool row_by_row =
-      numbers_.row_step == 0 &&
-      ((!nibbles_ && numbers_.column_step == 0) ||
-       (nibbles_ && nibbles_->along == Nibbles::Along::columns && nibbles_->column_stride == 1));
-  if (row_by_row) {
+  if (is_row_by_row()) {
     const int64_t bytes = row_bytes();
-    source_->done_with(
-        {numbers_.type, {end - begin}, numbers_.data + begin * bytes, (end - begin) * bytes});
+    f(StoredTensor{
+        numbers_.type, {end - begin}, numbers_.data + begin * bytes, (end - begin) * bytes});
   }
-  if (end < n_) return;
-  if (!row_by_row) source_->done_with(numbers_);
-  for (const StoredTensor& tensor : small_) source_->done_with(tensor);
+  if (!with_whole) return;
+  if (!is_row_by_row()) f(numbers_);
+  for (const StoredTensor& tensor : small_) f(tensor);
+}
+
+void MatrixReader::will_read(int begin, int end) const {
+  each_range(begin, end, begin == 0, [&](const StoredTensor& t) { source_->will_read(t); });
+}
+
+void MatrixReader::done_with(int begin, int end) const {
+  each_range(begin, end, end == n_, [&](const StoredTensor& t) { source_->done_with(t); });
 }
 
 }  // namespace hocket

@@ -53,7 +53,7 @@ class MatrixReader {
   bool has_float32_scales() const {
     return kind_ == Kind::scaled && !in_rows() && scales_.type == StoredType::f32;
   }
-  int64_t row_bytes() const;  // approximate bytes per row in the files
+  int64_t row_bytes() const;  // approximate bytes per row in the files; random rows: as fp32
 
   // Checks the data of a quantized matrix for faults that headers do not show: columns out of
   // order. Errors: unsupported_model, wrong_shape.
@@ -67,6 +67,9 @@ class MatrixReader {
   // mxfp4, mxfp8: also if a scale is NaN, or its products are beyond the normal numbers of bf16.
   [[nodiscard]] bool read(int row_begin, const ScaledRows& out) const;
 
+  // Rows [begin, end) will be read soon: has the kernel read their file pages, and with the first
+  // row those of scales, and of numbers whose rows are interleaved.
+  void will_read(int begin, int end) const;
   // Rows [begin, end) will not be read again: gives their file pages back. The pages of scales, and
   // of numbers whose rows are interleaved, follow with the last row.
   void done_with(int begin, int end) const;
@@ -76,6 +79,9 @@ class MatrixReader {
 
   template <class T>
   void read_columns(int row_begin, View<T> out) const;
+  bool is_row_by_row() const;
+  template <class F>
+  void each_range(int begin, int end, bool with_whole, F f) const;
   Result<bool> find_numbers(const QuantConfig& quant);
   Result<void> find_fp8_or_int8(const QuantConfig& quant);
   Result<void> find_int4(const QuantConfig& quant);

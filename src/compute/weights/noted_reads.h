@@ -21,6 +21,7 @@ class NotedReads final : public WeightSource {
   Result<StoredTensor> find(std::string_view name) const override;
   bool has(std::string_view name) const override { return files_->has(name); }
   std::vector<std::string> names() const override { return files_->names(); }
+  void will_read(const StoredTensor& tensor) const override { files_->will_read(tensor); }
   void done_with(const StoredTensor& tensor) const override { files_->done_with(tensor); }
   std::optional<uint64_t> identity() const override { return files_->identity(); }
   std::vector<std::string> unread() const override;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cerrno>
 #include <cstring>
@@ -24,6 +25,7 @@ namespace {
 constexpr uint64_t kPackingLevel = 2;
 constexpr uint64_t kMagic = 0x0031'5354'5748'4b48;  // "HKHWTS1" in the file
 constexpr int64_t kDataBegin = int64_t{2} << 20;
+constexpr int64_t kReadBytes = int64_t{16} << 20;  // bytes that one worker maps at once
 // Bytes of one write. File systems with large pages make them as large as a write.
 constexpr int64_t kWriteBytes = int64_t{8} << 20;
 
@@ -60,6 +62,7 @@ class Descriptor {
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_;
@@ -116,17 +119,43 @@ Result<void> write_all(int fd, const void* from, int64_t bytes, int64_t offset,
   return {};
 }
 
-Result<void> fill_file(int fd, const PackedKey& key, std::span<const std::byte> packed,
-                       const std::filesystem::path& path) {
-  // Reserve space first, so that a full disk is noticed before gigabytes are written. Not every
-  // file system supports that.
+// Reserves space, so that a full disk is noticed before gigabytes are written. Not every file
+// system supports that.
+Result<void> make_room(int fd, const PackedKey& key, const std::filesystem::path& path) {
   if (ftruncate(fd, 0) != 0) return cannot("write", path);
   if (fallocate(fd, 0, kDataBegin, key.bytes) != 0 && errno != EOPNOTSUPP && errno != ENOSYS)
     return cannot("reserve room for", path);
+  return {};
+}
+
+Result<void> fill_file(int fd, const PackedKey& key, std::span<const std::byte> packed,
+                       const std::filesystem::path& path) {
   HOCKET_TRY_VOID(write_all(fd, packed.data(), std::ssize(packed), kDataBegin, path));
   const Header header = header_of(key);
   HOCKET_TRY_VOID(write_all(fd, &header, sizeof header, 0, path));
   if (fsync(fd) != 0) return cannot("write", path);
+  return {};
+}
+
+// Maps all pages of a map. Cached pages are mapped at once; others are read in file order and in
+// huge pages, and a disk that fails to read reports it here. Kernels before 5.14 read page by page
+// later.
+Result<void> read_all(std::byte* map, int64_t bytes, WorkerPool* workers) {
+  const auto pieces = static_cast<int>((bytes + kReadBytes - 1) / kReadBytes);
+  std::atomic<int> problem = 0;
+  const auto read = [&](int piece, int) {
+    const int64_t begin = piece * kReadBytes;
+    if (madvise(map + begin, std::min(kReadBytes, bytes - begin), MADV_POPULATE_READ) != 0 &&
+        errno != EINVAL)
+      problem = errno;
+  };
+  if (workers != nullptr) {
+    workers->run(pieces, read);
+  } else {
+    for (int piece = 0; piece < pieces && problem == 0; ++piece) read(piece, 0);
+  }
+  errno = problem;
+  if (problem != 0) return fail(ErrorCode::io, "cannot read it: {}", reason());
   return {};
 }
 
@@ -147,7 +176,8 @@ std::filesystem::path PackedFile::path_in(const std::filesystem::path& folder,
   return folder / fmt::format("{}-{:016x}.weights", name.empty() ? "model" : name, key.packing);
 }
 
-Result<PackedFile> PackedFile::open(const std::filesystem::path& path, const PackedKey& key) {
+Result<PackedFile> PackedFile::open(const std::filesystem::path& path, const PackedKey& key,
+                                    WorkerPool* workers) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0)
     return fail(ErrorCode::io, "{}", errno == ENOENT ? "there is no such file yet" : reason());
@@ -175,43 +205,47 @@ Result<PackedFile> PackedFile::open(const std::filesystem::path& path, const Pac
   PackedFile packed(static_cast<std::byte*>(map), key.bytes);
   packed.named_ = MappedFile(map, static_cast<size_t>(mapped), path.string());
   madvise(map, mapped, MADV_HUGEPAGE);
-  // Cached pages are mapped at once; others are read in file order and in huge pages, and a disk
-  // that fails to read reports it here. Kernels before 5.14 read page by page later.
-  if (madvise(map, mapped, MADV_POPULATE_READ) != 0 && errno != EINVAL)
-    return fail(ErrorCode::io, "cannot read it: {}", reason());
+  HOCKET_TRY_VOID(read_all(static_cast<std::byte*>(map), mapped, workers));
   return packed;
 }
 
-Result<bool> PackedFile::write(const std::filesystem::path& path, const PackedKey& key,
-                               std::span<const std::byte> packed) {
-  HOCKET_CHECK(std::ssize(packed) == key.bytes);
+Result<std::optional<PackedDraft>> PackedDraft::begin(const std::filesystem::path& path,
+                                                      const PackedKey& key) {
   std::error_code problem;
   std::filesystem::create_directories(path.parent_path(), problem);
   if (problem) {
     errno = problem.value();
     return cannot("make the folder", path.parent_path());
   }
-  std::filesystem::path fresh = path;
-  fresh += ".new";
-  const Descriptor file(
+  const std::filesystem::path fresh = path.string() + ".new";
+  Descriptor file(
       ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644));
   if (file.get() < 0) return cannot("write", fresh);
   if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EWOULDBLOCK) return false;
+    if (errno == EWOULDBLOCK) return std::nullopt;
     return cannot("lock", fresh);
   }
-  if (!is_still(file.get(), fresh)) return false;
-  if (auto filled = fill_file(file.get(), key, packed, fresh); !filled) {
-    unlink(fresh.c_str());
-    return std::unexpected(std::move(filled).error());
-  }
-  if (rename(fresh.c_str(), path.c_str()) != 0) {
-    const int why = errno;
-    unlink(fresh.c_str());
-    errno = why;
-    return cannot("write", path);
-  }
-  return true;
+  if (!is_still(file.get(), fresh)) return std::nullopt;
+  PackedDraft draft(path, key, file.release());
+  HOCKET_TRY_VOID(make_room(draft.fd_, key, fresh));
+  return draft;
+}
+
+Result<void> PackedDraft::finish(std::span<const std::byte> packed) {
+  HOCKET_CHECK(std::ssize(packed) == key_.bytes);
+  HOCKET_TRY_VOID(fill_file(fd_, key_, packed, fresh()));
+  if (rename(fresh().c_str(), path_.c_str()) != 0) return cannot("write", path_);
+  close(std::exchange(fd_, -1));
+  return {};
+}
+
+PackedDraft::PackedDraft(PackedDraft&& other) noexcept
+    : path_(std::move(other.path_)), key_(other.key_), fd_(std::exchange(other.fd_, -1)) {}
+
+PackedDraft::~PackedDraft() {
+  if (fd_ < 0) return;
+  unlink(fresh().c_str());
+  close(fd_);
 }
 
 PackedFile::PackedFile(PackedFile&& other) noexcept

@@ -12,11 +12,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "base/mapped_files.h"
 #include "base/result.h"
+#include "base/worker_pool.h"
 
 namespace hocket {
 
@@ -34,12 +37,10 @@ class PackedFile {
   static std::filesystem::path path_in(const std::filesystem::path& folder, std::string_view model,
                                        const PackedKey& key);
   // Maps the file read-only, on 2 MiB pages if the file system has them, and makes the kernel read
-  // it. Errors: io (missing or not readable), bad_value (says what differs from `key`).
-  static Result<PackedFile> open(const std::filesystem::path& path, const PackedKey& key);
-  // Creates the folder if it is missing. Returns false, without writing, if another process is
-  // writing the same file. Errors: io, with what to change.
-  static Result<bool> write(const std::filesystem::path& path, const PackedKey& key,
-                            std::span<const std::byte> packed);
+  // it, by all workers if there are some. Errors: io (missing or not readable), bad_value (says
+  // what differs from `key`).
+  static Result<PackedFile> open(const std::filesystem::path& path, const PackedKey& key,
+                                 WorkerPool* workers = nullptr);
 
   PackedFile(PackedFile&& other) noexcept;
   PackedFile& operator=(PackedFile&& other) noexcept;
@@ -53,6 +54,31 @@ class PackedFile {
   std::byte* data_ = nullptr;
   int64_t bytes_ = 0;
   MappedFile named_;
+};
+
+// A file that is not written yet. It is locked, and the disk has room for it.   Thread: any, one at
+// a time.
+class PackedDraft {
+ public:
+  // Creates the folder if it is missing. Returns nullopt if another process is writing the same
+  // file. Errors: io, with what to change.
+  static Result<std::optional<PackedDraft>> begin(const std::filesystem::path& path,
+                                                  const PackedKey& key);
+  // Writes the weights and gives the file its name. Without this, or after an error, nothing stays.
+  // Errors: io.
+  Result<void> finish(std::span<const std::byte> packed);
+
+  PackedDraft(PackedDraft&& other) noexcept;
+  PackedDraft& operator=(PackedDraft&&) = delete;
+  ~PackedDraft();
+
+ private:
+  PackedDraft(std::filesystem::path path, const PackedKey& key, int fd)
+      : path_(std::move(path)), key_(key), fd_(fd) {}
+  std::filesystem::path fresh() const { return path_.string() + ".new"; }
+  std::filesystem::path path_;
+  PackedKey key_;
+  int fd_ = -1;
 };
 
 }  // namespace hocket

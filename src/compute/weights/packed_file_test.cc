@@ -1,4 +1,5 @@
 #include "compute/weights/packed_file.h"
+#include "compute/weights/packed_file_testing.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -45,7 +46,7 @@ struct KeptFile {
   TestFolder folder;
   fs::path path = PackedFile::path_in(folder.path() / "a/b", "model", kKey);
   std::vector<std::byte> bytes = bytes_of(kKey);
-  KeptFile() { EXPECT_TRUE(PackedFile::write(path, kKey, bytes).value()); }
+  KeptFile() { EXPECT_TRUE(write_packed(path, kKey, bytes).value()); }
 
   void overwrite(int64_t at, char with) const {
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
@@ -77,8 +78,7 @@ TEST(PackedFile, GivesBackWhatWasWritten) {
   // A process that has the file mapped keeps its contents when the file is replaced.
   PackedKey other = kKey;
   other.source = 5;
-  ASSERT_TRUE(
-      PackedFile::write(kept.path, other, std::vector<std::byte>(kKey.bytes)).value_or(false));
+  ASSERT_TRUE(write_packed(kept.path, other, std::vector<std::byte>(kKey.bytes)).value_or(false));
   EXPECT_EQ(std::memcmp(moved.data(), kept.bytes.data(), kKey.bytes), 0);
   EXPECT_THAT(why_not(kept.path), HasSubstr("files have changed"));
   EXPECT_EQ(why_not(kept.path, other), "");
@@ -122,7 +122,7 @@ TEST(PackedFile, AnotherLengthIsRefused) {
     EXPECT_NE(why_not(kept.path), "") << bytes;
   }
   // A file of the wrong length can be written again.
-  EXPECT_TRUE(PackedFile::write(kept.path, kKey, kept.bytes).value_or(false));
+  EXPECT_TRUE(write_packed(kept.path, kKey, kept.bytes).value_or(false));
   EXPECT_EQ(why_not(kept.path), "");
 }
 
@@ -131,17 +131,17 @@ TEST(PackedFile, TwoAtOnceAreNoHarm) {
   const fs::path fresh = kept.path.string() + ".new";
   const int other = open(fresh.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   ASSERT_EQ(flock(other, LOCK_EX), 0);
-  EXPECT_FALSE(PackedFile::write(kept.path, kKey, kept.bytes).value_or(true));
+  EXPECT_FALSE(write_packed(kept.path, kKey, kept.bytes).value_or(true));
   EXPECT_EQ(fs::file_size(fresh), 0u);
   close(other);  // its process was killed; the file it left is reused
-  EXPECT_TRUE(PackedFile::write(kept.path, kKey, kept.bytes).value_or(false));
+  EXPECT_TRUE(write_packed(kept.path, kKey, kept.bytes).value_or(false));
   EXPECT_EQ(kept.names().size(), 1u);
   EXPECT_EQ(why_not(kept.path), "");
 }
 
 TEST(PackedFile, WhereNothingCanBeWrittenItSaysWhatToChange) {
   const KeptFile kept;
-  const auto below_a_file = PackedFile::write(kept.path / "below" / "x.weights", kKey, kept.bytes);
+  const auto below_a_file = write_packed(kept.path / "below" / "x.weights", kKey, kept.bytes);
   ASSERT_FALSE(below_a_file.has_value());
   EXPECT_EQ(below_a_file.error().code, ErrorCode::io);
   EXPECT_THAT(below_a_file.error().fix, HasSubstr("another folder"));
@@ -152,7 +152,7 @@ TEST(PackedFile, WhereNothingCanBeWrittenItSaysWhatToChange) {
   const rlimit small{.rlim_cur = 1 << 20, .rlim_max = before.rlim_max};
   auto* const handler = signal(SIGXFSZ, SIG_IGN);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
-  const auto full = PackedFile::write(kept.path, kKey, kept.bytes);
+  const auto full = write_packed(kept.path, kKey, kept.bytes);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   signal(SIGXFSZ, handler);
   ASSERT_FALSE(full.has_value());
@@ -263,7 +263,7 @@ TEST_P(PackedWeights, AreTheSameMapped) {
   const PackedKey key{measured, *source_->identity(), packed.bytes()};
   const fs::path path = PackedFile::path_in(folder_.path(), "m", key);
   ASSERT_TRUE(
-      PackedFile::write(path, key, {packed.data(), static_cast<size_t>(packed.bytes())}).value());
+      write_packed(path, key, {packed.data(), static_cast<size_t>(packed.bytes())}).value());
 
   const PackedFile file = *PackedFile::open(path, key);
   ASSERT_EQ(file.bytes(), packed.bytes());

@@ -7,10 +7,23 @@
 namespace hocket {
 namespace {
 
-// Source bytes that are packed before their file pages are given back. This is the memory that
-// loading needs beyond the packed bytes; it may be more, to keep all workers busy.
+// Source bytes of heads that are packed before their file pages are given back.
 constexpr int64_t kReleaseBytes = int64_t{8} << 20;
 constexpr int64_t kTasksAWorker = 2;
+
+// Q4_0 and MXFP4 have formats that folders have, too.
+bool may_be_blocks(MatrixFormat format) {
+  const MatrixFormat q4_0 = {WeightFormat::int4, kGgufGroup};
+  return is_of_gguf(format) || format == q4_0 || format.format == WeightFormat::mxfp4;
+}
+
+// Products of mxfp4 have the bits of products of bf16, those of int4 do not.
+bool stays_in_blocks(const WeightLoader::Options& options, MatrixFormat held,
+                     WantedProduct::Quantized quantized) {
+  if (is_of_gguf(held)) return true;
+  if (options.stored.layout != QuantConfig::Layout::gguf || !may_be_blocks(held)) return false;
+  return held.format == WeightFormat::mxfp4 || quantized == WantedProduct::Quantized::looked_up;
+}
 
 }  // namespace
 
@@ -34,6 +47,11 @@ Floats bias_of(const PlacedPart& part) {
   return {module_of(part.name) + ".bias", {{part.n}, {1, part.n}}, part.n};
 }
 
+WantedProduct::Quantized embedding_kept(const ModelConfig& config) {
+  return config.tie_word_embeddings ? WantedProduct::Quantized::by_gguf
+                                    : WantedProduct::Quantized::looked_up;
+}
+
 int tasks_at_once(int64_t task_bytes, int tasks, size_t num_workers) {
   const int64_t busy = kTasksAWorker * static_cast<int64_t>(num_workers);
   return static_cast<int>(std::min<int64_t>(std::max(kReleaseBytes / task_bytes, busy), tasks));
@@ -44,12 +62,12 @@ bool is_of_gguf(MatrixFormat format) {
 }
 
 bool are_joined(MatrixFormat a, MatrixFormat b) {
-  return a == b || !is_of_gguf(a) || !is_of_gguf(b);
+  return a == b || !may_be_blocks(a) || !may_be_blocks(b);
 }
 
 MatrixFormat common_format(MatrixFormat a, MatrixFormat b) {
   if (a == b) return a;
-  return is_of_gguf(a) && is_of_gguf(b) ? kQ8Format : MatrixFormat{};
+  return may_be_blocks(a) && may_be_blocks(b) ? kQ8Format : MatrixFormat{};
 }
 
 MatrixFormat format_asked(MatrixFormat held, WeightFormat asked, int k) {
@@ -59,11 +77,13 @@ MatrixFormat format_asked(MatrixFormat held, WeightFormat asked, int k) {
 }
 
 MatrixFormat format_in_memory(const WeightLoader::Options& options, MatrixFormat held, int k,
-                              Product::Quantized quantized) {
+                              WantedProduct::Quantized quantized) {
   if (options.dtype == DType::f32) return {WeightFormat::f32, 0};
-  if (quantized == Product::Quantized::never) return {};
-  if (quantized == Product::Quantized::by_gguf) return is_of_gguf(held) ? held : MatrixFormat{};
-  if (quantized == Product::Quantized::to_int8) {
+  if (quantized == WantedProduct::Quantized::never) return {};
+  if (quantized == WantedProduct::Quantized::by_gguf ||
+      quantized == WantedProduct::Quantized::looked_up)
+    return stays_in_blocks(options, held, quantized) ? held : MatrixFormat{};
+  if (quantized == WantedProduct::Quantized::to_int8) {
     if (is_of_gguf(held)) return held;
     if (options.quantize == WeightFormat::bf16) return {};
     return {WeightFormat::int8, whole_group(k)};
@@ -71,7 +91,7 @@ MatrixFormat format_in_memory(const WeightLoader::Options& options, MatrixFormat
   return format_asked(held, options.quantize, k);
 }
 
-void describe_to(Fingerprint& out, const Product& product, MatrixFormat format) {
+void describe_to(Fingerprint& out, const WantedProduct& product, MatrixFormat format) {
   out.add_all(product.n, product.k, format.format, format.group, product.quantized, product.bias,
               product.parts.size());
   for (const PlacedPart& part : product.parts) {
@@ -108,7 +128,7 @@ void note_change(std::span<const MatrixReader> parts, int64_t bytes, MatrixForma
   }
 }
 
-Error too_deep(const Product& product) {
+Error too_deep(const WantedProduct& product) {
   return error(ErrorCode::unsupported_model,
                "{} has {} inputs; products of quantized integers have at most {}",
                product.parts.front().name, product.k, kMaxIntegerDepth)

@@ -15,14 +15,15 @@
 
 namespace hocket {
 
-struct Product {
+struct WantedProduct {
   std::span<const PlacedPart> parts;
   int n = 0, k = 0;
   enum class Quantized : uint8_t {
     never,
     to_int8,
     allowed,
-    by_gguf
+    by_gguf,   // an embedding that is also the head
+    looked_up  // an embedding of which rows are read, no products
   } quantized = Quantized::allowed;
   Bias bias = Bias::none;
 };
@@ -47,13 +48,16 @@ void put_by_tap(std::span<float> numbers, size_t num_taps);
 // Returns the bias of the outputs of a part.
 Floats bias_of(const PlacedPart& part);
 
+// Returns how the embedding of a model may be kept.
+WantedProduct::Quantized embedding_kept(const ModelConfig& config);
+
 // Returns the number of tasks between two releases of source pages.
 int tasks_at_once(int64_t task_bytes, int tasks, size_t num_workers);
 
 // Returns the format that a product of k columns gets in memory, which the files hold in `held`
 // (loader.h gives the rule).
 MatrixFormat format_in_memory(const WeightLoader::Options& options, MatrixFormat held, int k,
-                              Product::Quantized quantized);
+                              WantedProduct::Quantized quantized);
 
 // Returns that of matrices with k columns that the files hold in `held`.
 MatrixFormat format_asked(MatrixFormat held, WeightFormat asked, int k);
@@ -63,11 +67,11 @@ bool is_of_gguf(MatrixFormat format);
 // hold them in two formats.
 bool are_joined(MatrixFormat a, MatrixFormat b);
 // Returns the format of matrices of which the files hold some in `a` and some in `b`: q8_0 if
-// they differ and each is q8_0 or has block scales, else bf16 if they differ.
+// they differ and both may be blocks of GGUF, else bf16 if they differ.
 MatrixFormat common_format(MatrixFormat a, MatrixFormat b);
 
 // Adds everything that decides how the product is packed in `format`.
-void describe_to(Fingerprint& out, const Product& product, MatrixFormat format);
+void describe_to(Fingerprint& out, const WantedProduct& product, MatrixFormat format);
 // Adds the options that decide how the numbers of the files are converted.
 void describe_to(Fingerprint& out, const WeightLoader::Options& options);
 
@@ -76,7 +80,7 @@ void describe_to(Fingerprint& out, const WeightLoader::Options& options);
 void note_change(std::span<const MatrixReader> parts, int64_t bytes, MatrixFormat kept,
                  FormatChanges& all);
 
-Error too_deep(const Product& product);
+Error too_deep(const WantedProduct& product);
 Error not_finite(const MatrixReader& reader);
 
 }  // namespace hocket

@@ -19,8 +19,9 @@ constexpr float kMaxFp8 = 448;
 constexpr float kMaxInt4 = 15;
 constexpr float kMaxFp4 = 6;
 constexpr float kNvfp4ColumnScale = 0x1p-9f;
-constexpr float kWidths[] =  // widths of the grid tried; 1 is the extent of the values
-    {1.0f, 1.04f, 0.96f, 0.92f, 0.88f, 0.84f, 0.8f};
+// Widths of the grid tried; 1 is the extent of the values. The last one fills the vector.
+constexpr Lanes kWidths = {1.0f, 1.04f, 0.96f, 0.92f, 0.88f, 0.84f, 0.8f, 1.0f};
+constexpr int kNumWidths = kLanes - 1;
 
 const std::array<float, 256> kFp8Values = [] {
   std::array<float, 256> values{};
@@ -104,13 +105,12 @@ struct Asymmetric {
   }
 };
 
-// The fit of a grid's numbers to a group, with the scale of least squares.
-struct Fit {
-  float error = 0;  // squared error, in units of the grid's step
-  float scale = 1;  // scale of least squares, in the same units
+// Sums over a group, of which follow a grid's error and the scale of least squares.
+struct FitSums {
+  float error = 0, cross = 0, square = 0;
 };
 
-Fit fit_of(const float* x, int count, const Asymmetric& q) {
+FitSums fit_sums(const float* x, int count, const Asymmetric& q) {
   Lanes error = {}, cross = {}, square = {};
   for_lanes(x, count, [&](const Lanes& values, int) {
     const Lanes number = q.numbers(values) - q.zero, scaled = values * q.inverse;
@@ -119,14 +119,24 @@ Fit fit_of(const float* x, int count, const Asymmetric& q) {
     cross += number * scaled;
     square += number * number;
   });
-  const float miss = fold(error), along = fold(cross), length = fold(square);
-  if (length == 0) return {miss, 1};
-  const float gain = (along - length) * (along - length) / length;
-  return {std::max(miss - gain, 0.0f), along / length};
+  return {fold(error), fold(cross), fold(square)};
+}
+
+// The grids of all widths, a lane each.
+struct Grids {
+  Lanes step = {}, inverse = {}, zero = {};
+};
+Grids grids_of(const Extent& extent) {
+  const Lanes last = Lanes{} + kMaxInt4;
+  const Lanes step = (extent.high - extent.low) * kWidths / kMaxInt4;
+  const Lanes zero = -extent.low * kWidths / step + kRoundToInt - kRoundToInt;
+  const Lanes positive = zero < 0 ? Lanes{} : zero;
+  return {step, 1.0f / step, last < positive ? last : positive};
 }
 
 // Returns the scale, a float16. The error of a fit is in units of its own step, so errors of
-// several widths are compared times width * width.
+// several widths are compared times width * width. No width waits for the choice between others,
+// so that the processor computes several at once.
 float quantize_int4_group(const float* x, int count, uint8_t* numbers, uint8_t* zero) {
   const Extent extent = extent_of(x, count);
   if (extent.amax() < kTiny) {
@@ -134,17 +144,22 @@ float quantize_int4_group(const float* x, int count, uint8_t* numbers, uint8_t* 
     *zero = 0;
     return 0;
   }
+  const Grids grids = grids_of(extent);
+  Lanes miss = {}, along = {}, length = {};
+  for (int w = 0; w < kNumWidths; ++w) {
+    const FitSums sums = fit_sums(x, count, {grids.inverse[w], grids.zero[w]});
+    miss[w] = sums.error, along[w] = sums.cross, length[w] = sums.square;
+  }
+  const Lanes gain = (along - length) * (along - length) / length, rest = miss - gain;
+  Lanes error = rest < 0 ? Lanes{} : rest;
+  error = (length == 0 ? miss : error) * kWidths * kWidths;
   Asymmetric best;
   float best_error = std::numeric_limits<float>::max(), scale = 0;
-  for (const float width : kWidths) {
-    const float step = (extent.high - extent.low) * width / kMaxInt4;
-    const float zero_point = std::nearbyint(-extent.low * width / step);
-    const Asymmetric tried{1 / step, std::clamp(zero_point, 0.0f, kMaxInt4)};
-    const Fit fit = fit_of(x, count, tried);
-    if (fit.error * width * width >= best_error) continue;
-    best_error = fit.error * width * width;
-    best = tried;
-    scale = step * fit.scale;
+  for (int w = 0; w < kNumWidths; ++w) {
+    if (error[w] >= best_error) continue;
+    best_error = error[w];
+    best = {grids.inverse[w], grids.zero[w]};
+    scale = grids.step[w] * (length[w] == 0 ? 1 : along[w] / length[w]);
   }
   store_numbers(x, count, numbers, [&](const Lanes& lanes) { return best.numbers(lanes); });
   *zero = static_cast<uint8_t>(best.zero);

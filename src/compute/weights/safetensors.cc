@@ -214,6 +214,9 @@ class ShardedWeights final : public WeightSource {
     for (const auto& [name, shard] : shard_of_) all.push_back(name);
     return all;
   }
+  void will_read(const StoredTensor& tensor) const override {
+    for (const auto& [file, shard] : shards_) shard->will_read(tensor);
+  }
   void done_with(const StoredTensor& tensor) const override {
     for (const auto& [file, shard] : shards_) shard->done_with(tensor);
   }
@@ -324,7 +327,7 @@ Result<std::unique_ptr<SafetensorsFile>> SafetensorsFile::open(const std::filesy
   Fingerprint identity;
   identity.add(file.filename().string());
   identity.add_all(info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
-  identity.add(text_of(opened->map_, static_cast<size_t>(opened->header_.data_offset)));
+  identity.add(text_of({opened->map_, static_cast<size_t>(opened->header_.data_offset)}));
   opened->identity_ = identity.value();
   return opened;
 }
@@ -332,9 +335,14 @@ Result<std::unique_ptr<SafetensorsFile>> SafetensorsFile::open(const std::filesy
 std::optional<uint64_t> SafetensorsFile::identity() const {
   Fingerprint all;
   all.add_all(identity_);
-  for (const auto& [name, entry] : header_.tensors)
-    all.add(middle_sample(text_of(map_ + header_.data_offset + entry.begin,
-                                  static_cast<size_t>(entry.end - entry.begin))));
+  const std::span<const std::byte> map(map_, static_cast<size_t>(bytes_));
+  const auto sample_of = [&](const SafetensorsEntry& entry) {
+    return middle_sample(map.subspan(static_cast<size_t>(header_.data_offset + entry.begin),
+                                     static_cast<size_t>(entry.end - entry.begin)));
+  };
+  // All samples are asked for first, so that a disk reads many at once.
+  for (const auto& [name, entry] : header_.tensors) fetch_pages(map, sample_of(entry));
+  for (const auto& [name, entry] : header_.tensors) all.add(text_of(sample_of(entry)));
   return all.value();
 }
 
@@ -354,6 +362,11 @@ std::vector<std::string> SafetensorsFile::names() const {
   std::vector<std::string> all;
   for (const auto& [name, entry] : header_.tensors) all.push_back(name);
   return all;
+}
+
+void SafetensorsFile::will_read(const StoredTensor& tensor) const {
+  fetch_pages({map_, static_cast<size_t>(bytes_)},
+              {tensor.data, static_cast<size_t>(tensor.bytes)});
 }
 
 void SafetensorsFile::done_with(const StoredTensor& tensor) const {

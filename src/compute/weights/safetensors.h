@@ -41,6 +41,7 @@ class SafetensorsFile final : public WeightSource {
   Result<StoredTensor> find(std::string_view name) const override;
   bool has(std::string_view name) const override { return header_.tensors.contains(name); }
   std::vector<std::string> names() const override;
+  void will_read(const StoredTensor& tensor) const override;
   void done_with(const StoredTensor& tensor) const override;
   // Returns a hash of name, size, modification time, header and 4 KiB in the middle of every
   // tensor. The samples are needed because files of the same shape may have equal times.

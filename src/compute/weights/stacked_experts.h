@@ -36,6 +36,7 @@ class StackedExperts final : public WeightSource {
   bool has(std::string_view name) const override;
   std::vector<std::string> names() const override { return files_->names(); }
   std::vector<std::string> unread() const override { return files_->unread(); }
+  void will_read(const StoredTensor& tensor) const override { files_->will_read(tensor); }
   void done_with(const StoredTensor& tensor) const override { files_->done_with(tensor); }
   std::optional<uint64_t> identity() const override { return files_->identity(); }
 

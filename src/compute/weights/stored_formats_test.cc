@@ -220,7 +220,7 @@ TEST_P(StoredFormat, RandomWeightsHaveTheFormatOfTheConfig) {
     options.bytes = plan.bytes();
     auto loader = WeightLoader::loading(options);
     describe(*loader);
-    EXPECT_EQ(loader->bytes(), plan.bytes());
+    EXPECT_TRUE(loader->status() && loader->bytes() == plan.bytes());
     return *std::move(loader);
   };
   WorkerPool pool({.num_workers = 2, .cpus = {}});

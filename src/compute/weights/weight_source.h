@@ -70,6 +70,8 @@ class WeightSource {
   // Returns the names that find() never gave; empty if the source does not note them
   // (noted_reads.h).
   virtual std::vector<std::string> unread() const { return {}; }
+  // Has the kernel read the file pages of a tensor that will be packed soon, without waiting.
+  virtual void will_read(const StoredTensor&) const {}
   // Lets the kernel drop the file pages of a tensor that has been packed.
   virtual void done_with(const StoredTensor&) const {}
   // Returns a hash of the files' names, sizes, modification times, headers and samples of their

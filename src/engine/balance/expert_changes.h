@@ -17,7 +17,7 @@
 
 namespace hocket {
 
-// Reading the weights of an expert takes as long as computing so many of its rows.
+// Reading the weights of an expert takes as long as computing this number of its rows.
 inline constexpr double kOpenedRows = 16;
 // A layer changes if its busiest rank loses this share of its work.
 inline constexpr double kMinRelief = 0.02;

@@ -5,9 +5,10 @@
 
 namespace hocket {
 
-ExpertMemory::ExpertMemory(Buffer planned, int64_t expert_bytes) {
-  for (int64_t at = 0; at < planned.bytes(); at += expert_bytes)
-    give_back({planned.data() + at, expert_bytes});
+ExpertMemory::ExpertMemory(Buffer planned, const MovingMemory& plan) {
+  std::byte* at = planned.data();
+  for (const auto& [num, bytes] : {plan.of_layers, plan.of_modules})
+    for (int64_t i = 0; i < num; ++i, at += bytes) give_back({at, bytes});
   buffers_.push_back(std::move(planned));
 }
 

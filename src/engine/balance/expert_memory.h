@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "compute/tensor/buffer.h"
+#include "engine/plan/expert_places.h"
 
 namespace hocket {
 
@@ -19,8 +20,8 @@ class ExpertMemory {
     std::byte* data = nullptr;
     int64_t bytes = 0;
   };
-  // Divides the planned memory into slots of `expert_bytes`.
-  ExpertMemory(Buffer planned, int64_t expert_bytes);
+  // Divides the planned memory into the slots that `plan` says.
+  ExpertMemory(Buffer planned, const MovingMemory& plan);
 
   // Returns the smallest free slot of at least `bytes`; allocates one if none is so large.
   // Errors: out_of_memory.

@@ -47,12 +47,12 @@ ExpertMover::ExpertMover(Options options, Runner& runner, ExpertStats& stats)
       runner_(runner),
       stats_of_rows_(stats),
       home_(runner.placement()),
-      expert_bytes_(runner.expert_bytes()),
+      expert_bytes_(runner.moving().of_layers.bytes),
       last_(home_),
-      memory_(runner.take_moving_memory(), expert_bytes_) {
-  for (int layer = 0; layer < runner.info().model.num_layers; ++layer)
+      memory_(runner.take_moving_memory(), runner.moving()) {
+  for (int layer = 0; layer < home_.num_layers(); ++layer)
     has_experts_.push_back(!runner.experts(layer).empty());
-  for (int layer = 0; runner.maps_weights() && layer < runner.info().model.num_layers; ++layer)
+  for (int layer = 0; runner.maps_weights() && layer < home_.num_layers(); ++layer)
     in_file_.emplace_back(runner.experts(layer).begin(), runner.experts(layer).end());
   epoch_.ranks = RankSet::all(home_.first().num_ranks());
   thread_ = Thread({.name = "mover"}, [this] { run(); });
@@ -144,10 +144,10 @@ ExpertMoveStats ExpertMover::stats() const {
   return stats_;
 }
 
-void ExpertMover::note_look(const ExpertChanges& changes, double gain_seconds, double cost_seconds,
-                            bool moves) {
+void ExpertMover::note_balance_check(const ExpertChanges& changes, double gain_seconds,
+                                     double cost_seconds, bool moves) {
   MutexLock lock(mutex_);
-  ++stats_.looks_total;
+  ++stats_.checks_total;
   stats_.rebalances_total += moves ? 1 : 0;
   stats_.balancedness_before = changes.balancedness_before;
   stats_.balancedness_after = changes.balancedness_after;
@@ -268,7 +268,15 @@ Result<ExpertWeights> ExpertMover::load_expert(int layer, int expert) {
     MutexLock lock(mutex_);
     if (stops_ || (may_be_dropped_ && is_dropped()))
       return fail(ErrorCode::shutting_down, "the move was given up");
+    reading_since_ = RealClock().now();
   }
+  auto read = read_expert(layer, expert);
+  MutexLock lock(mutex_);
+  reading_since_.reset();
+  return read;
+}
+
+Result<ExpertWeights> ExpertMover::read_expert(int layer, int expert) {
   HOCKET_TRY_VOID(open_source());
   const Duration begin = options_.used_time();
   WeightLoader::Options options = runner_.choice().loader_options();
@@ -303,6 +311,19 @@ Result<ExpertWeights> ExpertMover::load_expert(int layer, int expert) {
   stats_.bytes_total += static_cast<uint64_t>(options.bytes);
   stats_.load_seconds_total += to_seconds(options_.used_time() - begin);
   return loaded;
+}
+
+bool ExpertMover::check_files() {
+  {
+    MutexLock lock(mutex_);
+    if (!reading_since_ || RealClock().now() - *reading_since_ < options_.max_expert_time)
+      return false;
+  }
+  if (!failed())
+    fail_with(error(ErrorCode::io, "the model's files have not answered for {:.0f} s",
+                    to_seconds(options_.max_expert_time))
+                  .with_fix("mend the storage of the model's files"));
+  return true;
 }
 
 void ExpertMover::reclaim(const LayerMove& move) {

@@ -48,7 +48,7 @@ class ExpertMover {
     int rank = 0;
     // Time for which layers that cannot be loaded for an epoch are tried again.
     Duration max_retry_time{};
-    // One expert may take this long to be loaded for an epoch; beyond, its files are taken to hang.
+    // One expert may take this long to be loaded; beyond, its files are taken to hang.
     Duration max_expert_time = std::chrono::seconds(60);
     std::function<void()> wake;  // called when the experts are loaded; may be empty
     Duration (*used_time)() = thread_processor_time;  // measures the cost of loading
@@ -72,6 +72,9 @@ class ExpertMover {
   int num_loaded() const { return num_loaded_.load(std::memory_order_acquire); }
   // True if the changes were given up, for the reason in the stats.
   bool failed() const { return failed_.load(std::memory_order_acquire); }
+  // Gives the changes up if their files hang. Returns true if the thread waits for files that hang,
+  // be they those of these changes or of earlier ones.
+  bool check_files();
   // Returns the move of the layer that was loaded last, for Runner::place(); moved() follows when
   // the step is over.
   LayerMove& next();
@@ -104,8 +107,8 @@ class ExpertMover {
   double seconds_per_byte() const;
   int64_t expert_bytes() const { return expert_bytes_; }
   ExpertMoveStats stats() const;  // Thread: any.
-  void note_look(const ExpertChanges& changes, double gain_seconds, double cost_seconds,
-                 bool moves);
+  void note_balance_check(const ExpertChanges& changes, double gain_seconds, double cost_seconds,
+                          bool moves);
 
  private:
   // The loading for an epoch.
@@ -132,6 +135,7 @@ class ExpertMover {
   // shutting_down (it was dropped).
   Result<std::unique_ptr<LayerMove>> load_layer(int layer, const Placement& to);
   Result<ExpertWeights> load_expert(int layer, int expert);
+  Result<ExpertWeights> read_expert(int layer, int expert);
   const ExpertWeights* find_in_file(int layer, int expert) const;
   // Returns how many experts the rank that lacks most has to load for an epoch of `ranks`.
   int64_t max_lacking(const RankSet& ranks) const;
@@ -148,9 +152,10 @@ class ExpertMover {
   ExpertStats& stats_of_rows_;
   const Placements home_;
   const int64_t expert_bytes_;
-  std::vector<std::vector<ExpertWeights>> in_file_;  // by layer, as home_; empty: no --weight-cache
-  std::vector<bool> has_experts_;                    // by layer
-  Placements last_;                                  // at the end of the last epoch
+  // By layer as home_, with the modules' behind the model's.
+  std::vector<std::vector<ExpertWeights>> in_file_;  // empty: no --weight-cache
+  std::vector<bool> has_experts_;
+  Placements last_;  // at the end of the last epoch
 
   // The thread `mover` alone uses these while it has a task.
   bool may_be_dropped_ = false;           // by drop(): while layers are loaded for a change
@@ -170,6 +175,8 @@ class ExpertMover {
   Task task_ HOCKET_GUARDED_BY(mutex_) = Task::none;  // the next
   bool stops_ HOCKET_GUARDED_BY(mutex_) = false;
   int num_handed_out_ HOCKET_GUARDED_BY(mutex_) = 0, num_moved_ HOCKET_GUARDED_BY(mutex_) = 0;
+  // Since when the expert is read that is under way.
+  std::optional<TimePoint> reading_since_ HOCKET_GUARDED_BY(mutex_);
   ExpertMoveStats stats_ HOCKET_GUARDED_BY(mutex_);
   Loading epoch_ HOCKET_GUARDED_BY(mutex_);
   Thread thread_;

@@ -23,8 +23,9 @@ Duration ExpertMover::load_for_epoch(const RankSet& ranks) {
     epoch_.is_done = false;
     epoch_.is_under_way = true;
     epoch_.progress_at = RealClock().now();
+    task_ = Task::load_for_epoch;  // or what is under way for other ranks could count as this
   }
-  begin(Task::load_for_epoch);
+  changed_.notify_all();
   const auto bytes = static_cast<double>(max_lacking(ranks) * expert_bytes_);
   return from_seconds(seconds_per_byte() * bytes);
 }

@@ -38,7 +38,7 @@ void Rebalance::restart(const RankSet& present) {
   present_ = present;
   leaving_ = {};
   others_are_ready_ = false;
-  look_ = 0;
+  check_ = 0;
   num_given_up_ = 0;
   has_move_ = false;
   start_over(false);
@@ -79,7 +79,7 @@ void Rebalance::begin_leave(const RankSet& leaving) {
   start_over(false);
   leaving_ = leaving;
   others_are_ready_ = false;
-  ++look_;
+  ++check_;
   mover_.plan_for(present_->without(leaving));
   phase_ = Phase::planning;
 }
@@ -109,12 +109,17 @@ LayerMove* Rebalance::take_move() {
 }
 
 BalanceVote Rebalance::vote() {
-  BalanceVote vote{.look = look_, .phase = static_cast<uint8_t>(phase_)};
+  BalanceVote vote{.check = check_, .phase = static_cast<uint8_t>(phase_)};
   if (phase_ == Phase::gathering) {
     const size_t count = std::min(vote.counts.size(), sent_.size() - next_count_);
     std::ranges::copy(std::span(sent_).subspan(next_count_, count), vote.counts.begin());
   }
   if (phase_ == Phase::planning) {
+    // A thread whose files hang plans nothing, so ranks that leave do not wait for its plan.
+    if (leaving_.size() > 0 && mover_.check_files()) {
+      vote.flags = planned;
+      return vote;
+    }
     if (const ExpertChanges* const changes = mover_.planned()) {
       vote.flags = planned;
       vote.changes = changes->fingerprint();
@@ -125,7 +130,7 @@ BalanceVote Rebalance::vote() {
   }
   if (phase_ == Phase::moving) {
     vote.num_loaded = static_cast<uint16_t>(mover_.num_loaded());
-    if (mover_.failed()) vote.flags |= failed;
+    if (mover_.check_files() || mover_.failed()) vote.flags |= failed;
   }
   return vote;
 }
@@ -145,7 +150,7 @@ void Rebalance::agreed(std::span<const BalanceVote> votes, std::span<const StepR
     }
   }
   const auto same = [&](const BalanceVote& vote) {
-    return vote.look == look_ && vote.phase == static_cast<uint8_t>(phase_);
+    return vote.check == check_ && vote.phase == static_cast<uint8_t>(phase_);
   };
   if (!all_of(votes, same)) return give_up();
   switch (phase_) {
@@ -163,7 +168,7 @@ void Rebalance::agreed(std::span<const BalanceVote> votes, std::span<const StepR
 void Rebalance::count() {
   if (options_.num_iterations == 0 || is_smaller_ || leaving_.size() > 0) return;
   if (num_steps_ < options_.num_iterations << num_given_up_) return;
-  ++look_;
+  ++check_;
   std::ranges::transform(mine_, sent_.begin(), shortened);
   std::ranges::fill(gathered_, 0);
   gathered_steps_ = num_steps_;
@@ -190,15 +195,15 @@ void Rebalance::gather(std::span<const BalanceVote> votes) {
 void Rebalance::weigh(std::span<const BalanceVote> votes) {
   const auto has_planned = [](const BalanceVote& vote) { return (vote.flags & planned) != 0; };
   if (!all_of(votes, has_planned)) return;
-  const uint32_t changes = mover_.planned()->fingerprint();
+  const uint32_t changes = votes[static_cast<size_t>(options_.rank)].changes;
   const bool agree = all_of(votes, [&](const BalanceVote& v) { return v.changes == changes; });
-  if (!agree)
+  if (!agree && leaving_.size() == 0)
     log::warning("rank {}: ranks came to different places of experts, which stay as they are",
                  options_.rank);
   if (leaving_.size() > 0) return prepare_leave(agree, changes);
   const bool moves = agree && changes != 0 && (votes[kDecider].flags & is_worth_it) != 0;
   const ExpertChanges& mine = *mover_.planned();
-  mover_.note_look(mine, worth_->gain, worth_->cost, moves);
+  mover_.note_balance_check(mine, worth_->gain, worth_->cost, moves);
   if (!moves) return start_over(!agree);
   if (options_.rank == kDecider)
     log::info(
@@ -227,8 +232,8 @@ void Rebalance::follow_moves(std::span<const BalanceVote> votes) {
   others_are_ready_ = leaving_.size() > 0;
 }
 
-// Compares the time saved in steps like those since the last look with the time of the workers that
-// loading takes away, on the rank that loads most.
+// Compares the time saved in steps like those since the last check with the time of the workers
+// that loading takes away, on the rank that loads most.
 Rebalance::Worth Rebalance::worth_of(const ExpertChanges& changes) const {
   const double saved_us = gathered_experts_us_ * changes.saved_share();
   int64_t max_moves = 0;

@@ -10,13 +10,13 @@
 //               next step of all begins with the change. Then the next layer    -> counting
 //
 // The changes are worth it if the time that they save in the next kHorizon, at the speed and with
-// the rows of the steps since the last look, is more than they cost. If a rank cannot load, all
-// give up the layers that are left. After each look that ended so, twice as many steps pass before
+// the rows of the steps since the last check, is more than they cost. If a rank cannot load, all
+// give up the layers that are left. After each check that ended so, twice as many steps pass before
 // the next.
 //
 // If ranks ask to leave, and the others may serve without them, the ranks plan and move the same
-// way, with no look and no worth, until the others have all experts (may_leave()). Thread: engine.
-// Allocates only in construction, and once a look.
+// way, with no check and no worth, until the others have all experts (may_leave()). Thread: engine.
+// Allocates only in construction, and once a check.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ class Rebalance final : public BalanceVoter {
     int rank = 0;
     int num_counts = 0;             // layers * experts
     int64_t num_iterations = 1000;  // 0: experts move only if ranks leave
-    int tolerate_ranks = 0;         // so many ranks may be missing while the others serve
+    int tolerate_ranks = 0;         // number of ranks that may be missing
     int num_workers = 1;            // threads that compute on this rank
     const Clock* clock = nullptr;
   };
@@ -82,14 +82,14 @@ class Rebalance final : public BalanceVoter {
   const Options options_;
   ExpertMover& mover_;
   Phase phase_ = Phase::counting;
-  uint32_t look_ = 0;
-  int num_given_up_ = 0;  // looks in a row
-  // The steps since the last look, as all ranks saw them.
+  uint32_t check_ = 0;    // number of this balance check
+  int num_given_up_ = 0;  // checks in a row
+  // The steps since the last check, as all ranks saw them.
   int64_t num_steps_ = 0, num_reports_ = 0;
   double experts_us_ = 0;  // time of the slowest rank, summed over steps
   TimePoint since_{};
-  std::vector<uint64_t> mine_;      // [layers, experts] rows of this rank since the last look
-  std::vector<uint64_t> gathered_;  // the same of all ranks, as of the last look
+  std::vector<uint64_t> mine_;      // [layers, experts] rows of this rank since the last check
+  std::vector<uint64_t> gathered_;  // the same of all ranks, as of the last check
   std::vector<uint16_t> sent_;      // this rank's, as votes have them
   size_t next_count_ = 0;           // the first that the next votes have
   int64_t gathered_steps_ = 0;

@@ -86,35 +86,35 @@ class ReferenceReader final : public RowReader {
     const auto found = prompt.routing.find(layer);
     if (!exact_ || found == prompt.routing.end() || row.position >= std::ssize(prompt.ids)) return;
     const ReferenceRouting& want = found->second;
-    const Place place = {prompt.name, row.position, layer};
+    const Origin origin = {prompt.name, row.position, layer};
     order_.resize(got.experts.size());
     std::iota(order_.begin(), order_.end(), 0);
     std::ranges::sort(order_, {}, [&](int slot) { return got.experts[slot]; });
     for (size_t i = 0; i < order_.size(); ++i) {
-      experts_.equal(got.experts[order_[i]], want.experts.row(row.position)[i], place);
-      weights_.near(got.weights[order_[i]], want.weights.row(row.position)[i], place);
+      experts_.equal(got.experts[order_[i]], want.experts.row(row.position)[i], origin);
+      weights_.near(got.weights[order_[i]], want.weights.row(row.position)[i], origin);
     }
-    router_logits_.near(got.logits, want.router_logits.row(row.position), place);
+    router_logits_.near(got.logits, want.router_logits.row(row.position), origin);
   }
 
   void head(ScriptRow row, const Head& got) override {
     const ReferencePrompt& prompt = prompts_[row.script];
     const auto len = static_cast<int>(prompt.ids.size());
-    const Place place = {prompt.name, row.position};
+    const Origin origin = {prompt.name, row.position};
     if (row.position < len) compare_logits(row, got);
     if (!exact_) return;
     if (row.position < len) {
-      logsumexp_.near(got.stats.logsumexp, prompt.logsumexp.values[row.position], place);
-      argmax_.equal(argmax_of(got), prompt.argmax.values[row.position], place);
+      logsumexp_.near(got.stats.logsumexp, prompt.logsumexp.values[row.position], origin);
+      argmax_.equal(argmax_of(got), prompt.argmax.values[row.position], origin);
       const auto& norms = prompt.final_norm;
       const auto kept = static_cast<int64_t>(norms.values.size()) / norms.shape.back();
       if (const int64_t i = row.position - (len - kept); i >= 0)
-        final_norm_.near(got.final_norm, norms.row(i), place);
+        final_norm_.near(got.final_norm, norms.row(i), origin);
     }
     if (const int step = row.position - (len - 1); step >= 0) {
-      greedy_ids_.equal(argmax_of(got), prompt.greedy_ids.values[step], place);
+      greedy_ids_.equal(argmax_of(got), prompt.greedy_ids.values[step], origin);
       compare_top8(greedy_top8_, got.logits, prompt.greedy_top8_ids.row(step),
-                   prompt.greedy_top8_logits.row(step), place);
+                   prompt.greedy_top8_logits.row(step), origin);
     }
   }
 
@@ -123,13 +123,13 @@ class ReferenceReader final : public RowReader {
     const int64_t behind = std::ssize(prompt.ids) - 1 - row.position;
     if (!exact_ || module >= std::ssize(prompt.modules) || behind < 0) return;
     const ReferenceModule& want = prompt.modules[module];
-    const Place place = {prompt.name, row.position};
-    module_argmax_.equal(argmax_of(got), want.argmax.values[row.position], place);
+    const Origin origin = {prompt.name, row.position};
+    module_argmax_.equal(argmax_of(got), want.argmax.values[row.position], origin);
     compare_top8(module_top8_, got.logits, want.top8_ids.row(row.position),
-                 want.top8_logits.row(row.position), place);
+                 want.top8_logits.row(row.position), origin);
     if (const int64_t last = want.logits_last.shape[0] - 1 - behind; last >= 0)
-      module_logits_.near(got.logits, want.logits_last.row(last), place);
-    if (behind == 0) module_norm_.near(got.final_norm, want.hidden_last.values, place);
+      module_logits_.near(got.logits, want.logits_last.row(last), origin);
+    if (behind == 0) module_norm_.near(got.final_norm, want.hidden_last.values, origin);
   }
 
   // Modules that are not chained read rows of the model, so the reference's drafts are theirs only
@@ -170,12 +170,12 @@ class ReferenceReader final : public RowReader {
   // Compares a row of a prompt.
   void compare_logits(ScriptRow row, const Head& got) {
     const ReferencePrompt& prompt = prompts_[row.script];
-    const Place place = {prompt.name, row.position};
+    const Origin origin = {prompt.name, row.position};
     Quantity top8 = top8_, logits_last = logits_last_;
     compare_top8(top8, got.logits, prompt.top8_ids.row(row.position),
-                 prompt.top8_logits.row(row.position), place);
+                 prompt.top8_logits.row(row.position), origin);
     const int64_t last = row.position - (std::ssize(prompt.ids) - prompt.logits_last.shape[0]);
-    if (last >= 0) logits_last.near(got.logits, prompt.logits_last.row(last), place);
+    if (last >= 0) logits_last.near(got.logits, prompt.logits_last.row(last), origin);
     ++rows_;
     if (!exact_ && routed_ && !(top8.line().ok && logits_last.line().ok)) {
       ++rows_otherwise_;
@@ -188,12 +188,12 @@ class ReferenceReader final : public RowReader {
   // Compares the logits at the reference's ids, and that no other id has a larger one. Equal logits
   // may stand in any order.
   void compare_top8(Quantity& quantity, std::span<const float> logits, std::span<const int32_t> ids,
-                    std::span<const float> want, const Place& place) {
+                    std::span<const float> want, const Origin& origin) {
     largest_.resize(want.size());
     std::ranges::partial_sort_copy(logits, largest_, std::greater<>());
     for (size_t i = 0; i < want.size(); ++i) {
-      quantity.near(logits[ids[i]], want[i], place);
-      quantity.near(largest_[i], want[i], place);
+      quantity.near(logits[ids[i]], want[i], origin);
+      quantity.near(largest_[i], want[i], origin);
     }
   }
 
@@ -237,10 +237,10 @@ class RecordedReader final : public RowReader {
     const Recorded& want = recorded_[row.script];
     const auto step = row.position - (std::ssize(want.prompt) - 1);
     if (step < 0) return;
-    const Place place = {want.kind, row.position};
+    const Origin origin = {want.kind, row.position};
     const int token = value(want.completion[step]);
-    logprobs_.near(got.logits[token] - got.stats.logsumexp, want.logprobs[step], place);
-    if (want.margins[step] >= margin_) tokens_.equal(argmax_of(got), token, place);
+    logprobs_.near(got.logits[token] - got.stats.logsumexp, want.logprobs[step], origin);
+    if (want.margins[step] >= margin_) tokens_.equal(argmax_of(got), token, origin);
   }
 
   void module_head(ScriptRow row, int module, const Head& got) override {

@@ -63,28 +63,28 @@ bool is_sure(std::span<const float> logits, std::ptrdiff_t best) {
 // more. If no token changed there, one in two hundred may. One changed token is within any bound,
 // for of few sure ones it would be a large share and say little.
 struct QualityBound {
-  double kl_mean, sure_changed, diff_mean, diff_max;
+  double kl_mean, sure_changed, diff_mean, max_diff;
 };
 QualityBound bound_of(Rounding rounding) {
   switch (rounding) {
     case Rounding::fp8:
-      return {.kl_mean = 0.02, .sure_changed = 0.005, .diff_mean = 0.3, .diff_max = 15};
+      return {.kl_mean = 0.02, .sure_changed = 0.005, .diff_mean = 0.3, .max_diff = 15};
     case Rounding::int8:
-      return {.kl_mean = 0.007, .sure_changed = 0.005, .diff_mean = 0.15, .diff_max = 12};
+      return {.kl_mean = 0.007, .sure_changed = 0.005, .diff_mean = 0.15, .max_diff = 12};
     case Rounding::int4:
-      return {.kl_mean = 0.18, .sure_changed = 0.04, .diff_mean = 0.9, .diff_max = 20};
+      return {.kl_mean = 0.18, .sure_changed = 0.04, .diff_mean = 0.9, .max_diff = 20};
     case Rounding::mxfp4:
-      return {.kl_mean = 0.33, .sure_changed = 0.12, .diff_mean = 1.3, .diff_max = 22};
+      return {.kl_mean = 0.33, .sure_changed = 0.12, .diff_mean = 1.3, .max_diff = 22};
     case Rounding::mxfp8:
-      return {.kl_mean = 0.023, .sure_changed = 0.005, .diff_mean = 0.32, .diff_max = 15};
+      return {.kl_mean = 0.023, .sure_changed = 0.005, .diff_mean = 0.32, .max_diff = 15};
     case Rounding::nvfp4:
-      return {.kl_mean = 0.18, .sure_changed = 0.06, .diff_mean = 1, .diff_max = 19};
+      return {.kl_mean = 0.18, .sure_changed = 0.06, .diff_mean = 1, .max_diff = 19};
     case Rounding::int8_kv:
-      return {.kl_mean = 0.005, .sure_changed = 0.005, .diff_mean = 0.12, .diff_max = 13};
+      return {.kl_mean = 0.005, .sure_changed = 0.005, .diff_mean = 0.12, .max_diff = 13};
     case Rounding::int8_combine:
-      return {.kl_mean = 0.0015, .sure_changed = 0.005, .diff_mean = 0.06, .diff_max = 10};
+      return {.kl_mean = 0.0015, .sure_changed = 0.005, .diff_mean = 0.06, .max_diff = 10};
     case Rounding::int8_dispatch:
-      return {.kl_mean = 0.001, .sure_changed = 0.005, .diff_mean = 0.05, .diff_max = 10};
+      return {.kl_mean = 0.001, .sure_changed = 0.005, .diff_mean = 0.05, .max_diff = 10};
   }
   std::unreachable();
 }
@@ -133,7 +133,7 @@ void add_lines(std::vector<CheckLine>& lines, const LogitDistance& found, Roundi
     add("sure tokens changed", "share", found.sure_rows, found.sure_changed,
         std::max(bound.sure_changed, 1 / static_cast<double>(found.sure_rows)));
   add("|logit difference|", "mean", found.rows, found.diff_mean, bound.diff_mean);
-  add("|logit difference|", "worst", found.rows, found.diff_max, bound.diff_max);
+  add("|logit difference|", "worst", found.rows, found.max_diff, bound.max_diff);
 }
 
 std::optional<Rounding> rounding_of(WeightFormat format) {
@@ -181,7 +181,7 @@ LogitDistance distance(const LogitTable& plain, const LogitTable& rounded) {
     for (size_t i = 0; i < p.size(); ++i) {
       const double off = std::abs(double{p[i]} - q[i]);
       found.diff_mean += off;
-      found.diff_max = std::max(found.diff_max, off);
+      found.max_diff = std::max(found.max_diff, off);
     }
   }
   const auto rows = static_cast<double>(found.rows);

@@ -31,7 +31,7 @@ struct LogitDistance {
   double kl_mean = 0;                  // mean of KL(plain || rounded), in nats; NaN if a logit is
   int64_t sure_rows = 0;               // rows whose likeliest token leads by a logit
   double sure_changed = 0;             // share of them whose likeliest token changed
-  double diff_mean = 0, diff_max = 0;  // |logit - logit|
+  double diff_mean = 0, max_diff = 0;  // |logit - logit|
 };
 // Compares tables of the same scripts.
 LogitDistance distance(const LogitTable& plain, const LogitTable& rounded);

@@ -25,7 +25,7 @@ TEST(LogitDistance, IsWhatItsDefinitionSays) {
   EXPECT_EQ(found.sure_rows, 1);
   EXPECT_EQ(found.sure_changed, 1);
   EXPECT_NEAR(found.diff_mean, (std::log(3.0) + 3 + 1) / 4, 1e-7);
-  EXPECT_EQ(found.diff_max, 3);
+  EXPECT_EQ(found.max_diff, 3);
 }
 
 TEST(Recorded, AFileWithoutAnEndIsRefusedAndSoIsAFolder) {
@@ -39,7 +39,7 @@ TEST(LogitDistance, OfEqualTablesIsNothing) {
   const LogitDistance found = distance(table, table);
   EXPECT_EQ(found.kl_mean, 0);
   EXPECT_EQ(found.sure_changed, 0);
-  EXPECT_EQ(found.diff_max, 0);
+  EXPECT_EQ(found.max_diff, 0);
 }
 
 TEST(LogitDistance, ANanIsNoSmallDistance) {

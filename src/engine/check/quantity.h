@@ -9,8 +9,9 @@
 
 namespace hocket {
 
-// The place of a number in the model. The failure with the lowest layer is reported.
-struct Place {
+// The prompt, position and layer from which a number is. The failure with the lowest layer is
+// reported.
+struct Origin {
   std::string_view prompt;
   int position = 0;
   int layer = -1;  // -1: none
@@ -24,15 +25,15 @@ class Quantity {
   }
 
   // Compares numbers within the tolerance; NaN always fails.
-  void near(std::span<const float> got, std::span<const float> want, const Place& place);
-  void near(double got, double want, const Place& place);
+  void near(std::span<const float> got, std::span<const float> want, const Origin& origin);
+  void near(double got, double want, const Origin& origin);
   // Compares exactly, whatever the tolerance.
-  void equal(int64_t got, int64_t want, const Place& place);
+  void equal(int64_t got, int64_t want, const Origin& origin);
 
   const CheckLine& line() const { return line_; }
 
  private:
-  void failed(const Place& place, double got, double want);
+  void failed(const Origin& origin, double got, double want);
 
   CheckLine line_;
   int failed_layer_ = 0;

@@ -122,7 +122,7 @@ struct Comparison {
 
 void Comparison::run(Backend& backend, const SamplingCase& want) {
   const auto vocab = static_cast<int>(want.logits.size());
-  const Place place = {want.key};
+  const Origin origin = {want.key};
   Sampler sampler(vocab, 1);
   SampleRow row{
       .params = &want.params, .prompt = want.prompt, .generated = want.output, .end_ids = {}};
@@ -130,14 +130,14 @@ void Comparison::run(Backend& backend, const SamplingCase& want) {
   int num_kept = 0, kept_below_float = 0;
   for (int i = 0; i < vocab; ++i) {
     const bool cut = want.processed[i] < kMaskedIn;
-    masked.equal(std::isinf(got.processed[i]), cut, place);
-    if (!cut) processed.near(got.processed[i], want.processed[i], place);
-    probabilities.near(got.probabilities[i], want.probabilities[i], place);
+    masked.equal(std::isinf(got.processed[i]), cut, origin);
+    if (!cut) processed.near(got.processed[i], want.processed[i], origin);
+    probabilities.near(got.probabilities[i], want.probabilities[i], origin);
     num_kept += got.probabilities[i] > 0;
     kept_below_float += want.probabilities[i] > 0 && want.probabilities[i] < kSmallestFloat;
   }
   // A probability that no float can hold is zero here.
-  kept.equal(num_kept, want.kept - kept_below_float, place);
+  kept.equal(num_kept, want.kept - kept_below_float, origin);
 
   const View<const float> logits(want.logits.data(), 1, vocab);
   SamplingParams params = want.params;
@@ -146,14 +146,14 @@ void Comparison::run(Backend& backend, const SamplingCase& want) {
   SampledToken token;
   std::unique_ptr<PositionLogprobs> unused;
   sampler.sample(backend, logits, std::span(&row, 1), std::span(&token, 1), std::span(&unused, 1));
-  greedy.equal(token.failed ? -1 : value(token.token), want.greedy_token, place);
+  greedy.equal(token.failed ? -1 : value(token.token), want.greedy_token, origin);
 
   const PositionLogprobs top = Sampler::position_logprobs(
       backend, logits, 0, TokenId{want.top[0].first}, static_cast<int>(want.top.size()));
-  logprobs.near(top.logprob, want.top[0].second, place);
+  logprobs.near(top.logprob, want.top[0].second, origin);
   for (size_t i = 0; i < want.top.size(); ++i) {
-    logprobs.near(top.top[i].logprob, want.top[i].second, place);
-    greedy.equal(value(top.top[i].token), want.top[i].first, place);
+    logprobs.near(top.top[i].logprob, want.top[i].second, origin);
+    greedy.equal(value(top.top[i].token), want.top[i].first, origin);
   }
 }
 

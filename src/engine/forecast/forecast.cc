@@ -184,8 +184,8 @@ Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
     HOCKET_TRY(const MeasuredWeights held_weights, measure_weights(choice, nullptr));
     weight_bytes = held_weights.bytes;
     if (parallel.moves_experts()) {
-      HOCKET_TRY(const int64_t bytes, largest_expert_bytes(choice, nullptr));
-      moving_bytes = bytes * moving_places(q.settings, choice.model, *placement);
+      HOCKET_TRY(const MovingMemory moving, moving_memory(q.settings, choice, *placement, nullptr));
+      moving_bytes = moving.bytes();
     }
   }
   MemoryQuestion memory = memory_question(q.settings, choice);

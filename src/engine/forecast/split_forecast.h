@@ -2,8 +2,8 @@
 // requests a second that all of them together complete while no token of an answer comes later than
 // an interval behind the one before.
 //
-//   mixed   each host computes prompts and answers: a step has the rows of b answers, and so many
-//           rows of prompts that it ends within the interval
+//   mixed   each host computes prompts and answers: a step has the rows of b answers, and the
+//           most rows of prompts with which it ends within the interval
 //   split   some hosts compute prompts in whole chunks; the others answers alone, in batches as
 //           large as the interval and the memory allow; pages travel between them
 //

@@ -81,7 +81,7 @@ std::span<const uint32_t> AnswerGrammar::mask() {
 GrammarVerdict AnswerGrammar::accept(TokenId token, int max_forced) {
   forced_.clear();
   GrammarVerdict verdict = follow(token);
-  while (verdict == GrammarVerdict::goes_on && std::ssize(forced_) < max_forced) {
+  while (verdict == GrammarVerdict::may_continue && std::ssize(forced_) < max_forced) {
     const std::optional<TokenId> next = only_next();
     if (!next) break;
     const GrammarVerdict after = follow(*next);
@@ -101,7 +101,7 @@ GrammarVerdict AnswerGrammar::follow(TokenId token) {
   broken_ = !state.has_value();
   if (broken_) return GrammarVerdict::failed;
   ended_ = state->ended;
-  return ended_ ? GrammarVerdict::ended : GrammarVerdict::goes_on;
+  return ended_ ? GrammarVerdict::ended : GrammarVerdict::may_continue;
 }
 
 // The result depends on the tokens so far alone, however many of them were drawn or forced.

@@ -34,7 +34,7 @@ std::vector<RequestInput> choices() {
     if (request % 3 == 0) p.frequency_penalty = 0.4, p.top_p = 0.95;
     if (request % 3 == 1) p.repetition_penalty = 1.3;
     p.num_top_logprobs = request % 4 == 1 ? -1 : 1;
-    input.place_in_request = i % 3;
+    input.index_in_request = i % 3;
     inputs.push_back(std::move(input));
   }
   return inputs;

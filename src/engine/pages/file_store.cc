@@ -21,9 +21,9 @@ struct OwnBytes {
   size_t size;
 };
 
-class FileReading final : public PageReading {
+class FilePromptPages final : public PromptPages {
  public:
-  explicit FileReading(FileStore& store) : store_(store) {}
+  explicit FilePromptPages(FileStore& store) : store_(store) {}
   Result<size_t> last_held(std::span<const PageKey> keys) override {
     while (!keys.empty()) {
       const auto some = keys.last(std::min(keys.size(), kKeysOfCall));
@@ -59,15 +59,15 @@ std::shared_ptr<TimedCalls> FileStore::calls_for(const std::filesystem::path& fo
 }
 
 FileStore::FileStore(std::shared_ptr<PageFiles> files, std::shared_ptr<TimedCalls> calls,
-                     Duration rest)
-    : PageStore(rest), files_(std::move(files)), calls_(std::move(calls)) {
+                     Duration retry_interval)
+    : PageStore(retry_interval), files_(std::move(files)), calls_(std::move(calls)) {
   HOCKET_CHECK((files_ != nullptr && calls_ != nullptr));
 }
 
-Result<std::unique_ptr<PageReading>> FileStore::open(const PagesWanted& wanted) {
+Result<std::unique_ptr<PromptPages>> FileStore::open(const PagesWanted& wanted) {
   static_cast<void>(wanted);
   if (is_away()) return nullptr;
-  return std::make_unique<FileReading>(*this);
+  return std::make_unique<FilePromptPages>(*this);
 }
 
 PageStore::Figures FileStore::figures() const {
@@ -103,18 +103,26 @@ Result<size_t> FileStore::put(std::span<const Page> pages, const std::function<b
     OwnBytes own(page.bytes.size());
     std::memcpy(own.bytes.get(), page.bytes.data(), page.bytes.size());
     HOCKET_TRY(const bool written,
-               run<bool>([files = files_, key = page.key, own = std::move(own)] {
-                 return files->write(key, own.span());
-               }));
+               run<bool>([files = files_, key = page.key,
+                          own = std::move(own)] { return files->write(key, own.span()); },
+                         page.bytes.size()));
     num_there += written ? 1 : 0;
   }
   return num_there;
 }
 
+// Uses that the disk does not learn cost no more than the order of deletion behind a restart.
+void FileStore::touch_used() {
+  if (!files_->has_untouched() || !takes_writes()) return;
+  static_cast<void>(
+      run<bool>([files = files_] { return files->touch_used(), Result<bool>(true); }));
+}
+
 Result<bool> FileStore::get(const PageKey& key, std::span<std::byte> page) {
   const auto own = std::make_shared<OwnBytes>(page.size());
-  HOCKET_TRY(const bool found,
-             run<bool>([files = files_, key, own] { return files->read(key, own->span()); }));
+  HOCKET_TRY(
+      const bool found,
+      run<bool>([files = files_, key, own] { return files->read(key, own->span()); }, page.size()));
   if (found) std::memcpy(page.data(), own->bytes.get(), page.size());
   return found;
 }

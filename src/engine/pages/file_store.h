@@ -13,22 +13,23 @@ namespace hocket {
 
 class FileStore final : public PageStore {
  public:
-  // Limit of one read or write.
+  // Limit of one read or write, beside the time that its bytes take at kMinBytesPerSecond.
   static constexpr Duration kLimit = std::chrono::seconds(5);
+  static constexpr int64_t kMinBytesPerSecond = 1 << 20;
   // Limit of making the folder; a sleeping mount may need long.
   static constexpr Duration kOpenLimit = std::chrono::seconds(120);
   // A start waits at most this long for the list of the folder's files; then listing goes on while
   // the server runs.
   static constexpr Duration kListWait = std::chrono::seconds(1);
-  // The calls of a store in `folder`, which end within `limit`.
+  // The calls of a store in `folder`, which end within `limit` and the time of their bytes.
   static std::shared_ptr<TimedCalls> calls_for(const std::filesystem::path& folder,
                                                Duration limit = kLimit);
 
   FileStore(std::shared_ptr<PageFiles> files, std::shared_ptr<TimedCalls> calls,
-            Duration rest = kRest);
+            Duration retry_interval = kRetryInterval);
 
   PageTier tier() const override { return PageTier::file; }
-  Result<std::unique_ptr<PageReading>> open(const PagesWanted& wanted) override;
+  Result<std::unique_ptr<PromptPages>> open(const PagesWanted& wanted) override;
   bool has(const PageKey& key) override { return files_->has(key); }
   Figures figures() const override;
   Result<std::vector<bool>> exist(std::span<const PageKey> keys) override;
@@ -37,11 +38,18 @@ class FileStore final : public PageStore {
   Result<bool> get(const PageKey& key, std::span<std::byte> page);
 
   const std::filesystem::path& folder() const { return files_->folder(); }
-  // Does something else with files of the folder; the store is away if that hangs.
+  // Does something else with files of the folder, which reads or writes `num_bytes`; the store is
+  // away if that hangs.
   template <class T>
-  Result<T> run(std::move_only_function<Result<T>()> call) {
-    return watch(calls_->run<T>(std::move(call)));
+  Result<T> run(std::move_only_function<Result<T>()> call, size_t num_bytes = 0) {
+    return watch(calls_->run<T>(std::move(call), time_of(num_bytes)));
   }
+  // Returns the time that bytes may take beside kLimit.
+  static Duration time_of(size_t num_bytes) {
+    return from_seconds(static_cast<double>(num_bytes) / static_cast<double>(kMinBytesPerSecond));
+  }
+  // Has the disk learn which pages were used (PageFiles::touch_used()).
+  void touch_used();
 
  private:
   template <class T>

@@ -18,4 +18,16 @@ void PageBuffers::release(Id id) {
   if (--users_[static_cast<size_t>(id)] == 0) HOCKET_CHECK(free.push(Id{id}));
 }
 
+Result<TransferBuffers::Memory> TransferBuffers::allocate(const TierBuffers& sizes) {
+  Memory memory{.num_pages = static_cast<size_t>(sizes.num_pages()),
+                .num_states = static_cast<size_t>(sizes.num_records())};
+  HOCKET_TRY(memory.pages, Buffer::allocate(sizes.of_pages()));
+  HOCKET_TRY(memory.states, Buffer::allocate(sizes.of_records()));
+  return memory;
+}
+
+TransferBuffers::TransferBuffers(Memory memory)
+    : pages(std::move(memory.pages), memory.num_pages),
+      states(std::move(memory.states), memory.num_states) {}
+
 }  // namespace hocket

@@ -1,6 +1,6 @@
 // Buffers of one size, through which pages or states pass between the pool and the threads that
 // read and write stores. A thread that pops a buffer from `free` has it until it pushes it back, or
-// until each user of share() has called release(). Owner: CacheTier. Thread: any.
+// until each user of share() has called release(). Owner: PageReader or PageWriter. Thread: any.
 #pragma once
 
 #include <atomic>
@@ -10,6 +10,8 @@
 
 #include "base/mailbox.h"
 #include "compute/tensor/buffer.h"
+#include "engine/pages/page_source.h"
+#include "engine/plan/tier_buffers.h"
 
 namespace hocket {
 
@@ -26,12 +28,28 @@ class PageBuffers {
   std::span<std::byte> of(Id id) const {
     return {memory_.data() + id * bytes_, static_cast<size_t>(bytes_)};
   }
+  size_t count() const { return users_.size(); }
   Mailbox<Id> free;
 
  private:
   const Buffer memory_;
   const int64_t bytes_;  // size of one
   std::vector<std::atomic<int>> users_;
+};
+
+// Those of one direction.
+struct TransferBuffers {
+  struct Memory {
+    Buffer pages, states;
+    size_t num_pages = 0, num_states = 0;
+  };
+  // Errors: out_of_memory.
+  static Result<Memory> allocate(const TierBuffers& sizes);
+  explicit TransferBuffers(Memory memory);
+
+  PageBuffers pages, states;
+  PageBuffers& of(PageKind kind) { return kind == PageKind::state ? states : pages; }
+  size_t count() const { return pages.count() + states.count(); }
 };
 
 }  // namespace hocket

@@ -57,18 +57,22 @@ class AskerTalk {
         link_(std::move(socket), "a service that asks for pages",
               [&server] { return server.stopping_.load(); }) {}
   ~AskerTalk() {
+    --(is_stranger_ ? server_.num_strangers_ : server_.num_served_);
     if (prefill_) options_.abort(*prefill_);
     if (prefill_) options_.prefills->end(*prefill_);
   }
 
   Result<void> run() {
-    HOCKET_TRY_VOID(link_.greet(options_.token));
+    HOCKET_TRY_VOID(link_.greet(options_.token, options_.tls));
     HOCKET_TRY(const PageLink::Frame first, link_.receive(PageLink::kSilence, sizeof(PageKey)));
     if (first.type != PageFrame::form || first.payload.size() != sizeof(PageKey)) return stray();
     if (std::memcmp(first.payload.data(), options_.form.data(), sizeof(PageKey)) != 0)
       return link_.send(PageFrame::no, "its pages are of another model, form or page size");
+    if (!admit()) {
+      ++options_.counts->refused;
+      return link_.send(PageFrame::busy, {});
+    }
     HOCKET_TRY_VOID(link_.send(PageFrame::ok, {}));
-    page_.resize(static_cast<size_t>(std::max(options_.page_bytes, options_.state_bytes)));
     while (true) {
       HOCKET_TRY(const PageLink::Frame frame,
                  link_.receive(PageServer::kIdle, PageLink::kMaxAskedBytes));
@@ -77,6 +81,31 @@ class AskerTalk {
   }
 
  private:
+  // A buffer of the server, until it is destroyed.
+  class Loan {
+   public:
+    Loan(PageBuffers& buffers, PageBuffers::Id id) : buffers_(buffers), id_(id) {}
+    ~Loan() { HOCKET_CHECK(buffers_.free.push(PageBuffers::Id{id_})); }
+    Loan(const Loan&) = delete;
+    Loan& operator=(const Loan&) = delete;
+    std::span<std::byte> first(size_t size) const { return buffers_.of(id_).first(size); }
+
+   private:
+    PageBuffers& buffers_;
+    const PageBuffers::Id id_;
+  };
+  using BufferLoan = std::unique_ptr<Loan>;
+
+  // The asker has shown the token and counts as served from here on, unless too many are.
+  bool admit() {
+    if (server_.num_served_.fetch_add(1) >= PageServer::kMaxConnections) {
+      --server_.num_served_;
+      return false;
+    }
+    --server_.num_strangers_;
+    is_stranger_ = false;
+    return true;
+  }
   static std::unexpected<Error> stray() {
     return fail(ErrorCode::io, "it sent what does not belong here");
   }
@@ -139,13 +168,12 @@ class AskerTalk {
     if (kind > 1) return stray();
     const int64_t size = kind == 0 ? options_.page_bytes : options_.state_bytes;
     if (size == 0) return stray();
-    const auto page = std::span(page_).first(static_cast<size_t>(size));
     for (const PageKey& key : keys) {
-      HOCKET_TRY(const bool found, find(key, page));
-      if (!found) return link_.send(PageFrame::absent, {});
+      HOCKET_TRY(const BufferLoan loan, find(key, static_cast<size_t>(size)));
+      if (!loan) return link_.send(PageFrame::absent, {});
       ++options_.counts->pages;
       const std::string_view name(reinterpret_cast<const char*>(key.data()), key.size());
-      HOCKET_TRY_VOID(link_.send(PageFrame::page, name, page));
+      HOCKET_TRY_VOID(link_.send(PageFrame::page, name, loan->first(static_cast<size_t>(size))));
     }
     return {};
   }
@@ -168,17 +196,24 @@ class AskerTalk {
     return {};
   }
 
-  // Waits for a page that a prompt's computing is about to bring.
-  Result<bool> find(const PageKey& key, std::span<std::byte> page) {
+  // Waits for a page that a prompt's computing is about to bring, and for a buffer while others use
+  // all. Returns null if the page is absent.
+  Result<BufferLoan> find(const PageKey& key, size_t size) {
     const TimePoint until = clock_.now() + PageServer::kMaxWait;
     while (true) {
       // Asks in this order, so that a page which comes between the two is found.
       const bool is_last = !is_computing() || clock_.now() > until;
-      const Result<bool> found = options_.files->get(key, page);
-      if (found && *found) return true;
-      if (!found || is_last) return false;
+      if (BufferLoan loan = borrow(); loan) {
+        const Result<bool> found = options_.files->get(key, loan->first(size));
+        if (found && *found) return loan;
+        if (!found || is_last) return nullptr;
+      }
       HOCKET_TRY_VOID(wait());
     }
+  }
+  BufferLoan borrow() {
+    const auto id = server_.buffers_.free.pop();
+    return id ? std::make_unique<Loan>(server_.buffers_, *id) : nullptr;
   }
 
   PageServer& server_;
@@ -186,12 +221,14 @@ class AskerTalk {
   const RealClock clock_;
   PageLink link_;
   TimePoint said_{};
+  bool is_stranger_ = true;  // PageServer::num_strangers_ counts it
   std::optional<RequestId> prefill_;
-  std::vector<std::byte> page_;  // bytes of a page or a state; empty for strangers
 };
 
-PageServer::PageServer(Options options, Fd listener)
-    : options_(std::move(options)), listener_(std::move(listener)) {}
+PageServer::PageServer(Options options, Fd listener, Buffer memory, size_t num_buffers)
+    : options_(std::move(options)),
+      listener_(std::move(listener)),
+      buffers_(std::move(memory), num_buffers) {}
 
 Result<std::unique_ptr<PageServer>> PageServer::create(Options options) {
   auto listener = listen_on(options.address);
@@ -202,7 +239,11 @@ Result<std::unique_ptr<PageServer>> PageServer::create(Options options) {
     why.param = "kv-cache-listen";
     return fail(std::move(why));
   }
-  return std::unique_ptr<PageServer>(new PageServer(std::move(options), *std::move(listener)));
+  const TierBuffers sizes{.page_bytes = options.page_bytes, .record_bytes = options.state_bytes};
+  HOCKET_TRY(Buffer memory, Buffer::allocate(sizes.num_served() * sizes.served_size()));
+  return std::unique_ptr<PageServer>(new PageServer(std::move(options), *std::move(listener),
+                                                    std::move(memory),
+                                                    static_cast<size_t>(sizes.num_served())));
 }
 
 PageServer::~PageServer() {
@@ -225,10 +266,11 @@ void PageServer::run() {
     if (poll(&one, 1, 100) <= 0) continue;
     Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket) continue;
-    if (askers_.size() >= kMaxConnections) {
+    if (num_strangers_ >= kMaxStrangers) {
       ++options_.counts->refused;
       continue;  // the asker sees the end of the connection
     }
+    ++num_strangers_;
     Asker& asker = askers_.emplace_back();
     asker.thread =
         Thread({.name = "kv_asker"}, [this, &asker, socket = std::move(socket)]() mutable {

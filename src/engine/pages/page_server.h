@@ -3,10 +3,9 @@
 //   thread kv_serve     accepts connections
 //   a thread for each   answers one asker (page_link.h has the protocol)
 //
-// A prompt that is computed for an asker is an ordinary request with one token, which is dropped.
-// Its pages reach the files chunk by chunk, and the asker from there. If the asker leaves, the
-// request is aborted, so nothing is held for it.
-// Owner: the engine. Thread: any.
+// A prompt that is computed for an asker is an ordinary request with num_prefill_tokens(), which
+// are dropped. Its pages reach the files chunk by chunk, and the asker from there. If the asker
+// leaves, the request is aborted, so nothing is held for it. Owner: the engine. Thread: any.
 #pragma once
 
 #include <atomic>
@@ -20,6 +19,7 @@
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "engine/pages/file_store.h"
+#include "engine/pages/page_buffers.h"
 #include "engine/pages/page_link.h"
 #include "engine/pages/page_source.h"
 #include "engine/pages/prefill_role.h"
@@ -51,7 +51,10 @@ class PrefillWatch {
 
 class PageServer {
  public:
-  static constexpr size_t kMaxConnections = 64;
+  // Connections of askers that have shown the token, and of those that have not yet, which take
+  // none of the former. Further askers hear that the service is busy; further strangers nothing.
+  static constexpr int kMaxConnections = TierBuffers::kMaxServed;
+  static constexpr int kMaxStrangers = 64;
   // Ends a connection whose asker asks for nothing.
   static constexpr Duration kIdle = std::chrono::seconds(30);
   // Limit of the time between two pages of a prompt that is computed.
@@ -63,6 +66,7 @@ class PageServer {
   struct Options {
     SocketAddress address;
     std::string token;  // the cluster's; empty: none
+    PageTls tls;
     PageKey form{};
     int64_t page_bytes = 0, state_bytes = 0;
     std::shared_ptr<FileStore> files;
@@ -72,7 +76,7 @@ class PageServer {
     std::function<Result<RequestId>(const CacheNamespace&, std::vector<TokenId>)> submit;
     std::function<void(RequestId)> abort;
   };
-  // Listens. Errors: port_in_use, io.
+  // Listens. Errors: port_in_use, io, out_of_memory.
   static Result<std::unique_ptr<PageServer>> create(Options options);
   ~PageServer();
   void start();
@@ -85,14 +89,16 @@ class PageServer {
     std::atomic<bool> done{false};
     Thread thread;
   };
-  PageServer(Options options, Fd listener);
+  PageServer(Options options, Fd listener, Buffer memory, size_t num_buffers);
   void run();
   void answer(Fd socket);
 
   const Options options_;
   const Fd listener_;
+  PageBuffers buffers_;  // the pages that are read or sent now; askers wait for one
   std::atomic<bool> stopping_{false};
-  std::list<Asker> askers_;  // used by the thread kv_serve
+  std::atomic<int> num_strangers_{0}, num_served_{0};  // connections
+  std::list<Asker> askers_;                            // used by the thread kv_serve
   Thread thread_;
   friend class AskerTalk;
 };

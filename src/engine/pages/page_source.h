@@ -1,7 +1,7 @@
 // Reads the pages of a prompt that the pool lacks, from a store (page_store.h) or from another
 // service (a peer).
 //
-//   open(what is wanted) -> PageReading: last_held(keys), expect(keys), get(key) ..
+//   open(what is wanted) -> PromptPages: last_held(keys), expect(keys), get(key) ..
 //
 // A source never holds up more than the thread that reads, and each of its waits has a limit.
 #pragma once
@@ -36,10 +36,10 @@ struct PagesWanted {
   std::function<bool()> is_over;
 };
 
-// The reading of one prompt's pages.   Thread: one, that of the reader.
-class PageReading {
+// The pages of one prompt as a source has them.   Thread: one, that of the reader.
+class PromptPages {
  public:
-  virtual ~PageReading() = default;
+  virtual ~PromptPages() = default;
   // Returns how many keys there are up to the last one whose page is there now; 0: none is.
   // Errors: io, timed_out.
   virtual Result<size_t> last_held(std::span<const PageKey> keys) = 0;
@@ -63,7 +63,7 @@ class PageSource {
   // Returns true while nothing is read there, because it failed a moment ago.
   virtual bool is_away() const { return false; }
   // Returns null if nobody is to be asked for now. Errors: io (none can be reached), timed_out.
-  virtual Result<std::unique_ptr<PageReading>> open(const PagesWanted& wanted) = 0;
+  virtual Result<std::unique_ptr<PromptPages>> open(const PagesWanted& wanted) = 0;
 
   // Notes how long reading took. time_to_read() says how long it would take now: newer measurements
   // count more. It is zero while the speed is not known: until a short trial is over, and when

@@ -10,7 +10,7 @@ using std::chrono::seconds;
 
 struct NoSource final : PageSource {
   PageTier tier() const override { return PageTier::file; }
-  Result<std::unique_ptr<PageReading>> open(const PagesWanted& /*wanted*/) override {
+  Result<std::unique_ptr<PromptPages>> open(const PagesWanted& /*wanted*/) override {
     return nullptr;
   }
 };

@@ -20,7 +20,7 @@ namespace hocket {
 class PageStore : public PageSource {
  public:
   // Time for which nothing is tried after a failure.
-  static constexpr Duration kRest = std::chrono::seconds(30);
+  static constexpr Duration kRetryInterval = std::chrono::seconds(30);
 
   struct Page {
     PageKey key{};
@@ -31,7 +31,7 @@ class PageStore : public PageSource {
     uint64_t evicted_total = 0, damaged_total = 0, failures_total = 0;
   };
 
-  explicit PageStore(Duration rest) : rest_(rest) {}
+  explicit PageStore(Duration retry_interval) : retry_interval_(retry_interval) {}
 
   // Returns true if the page is known to be there. Waits for nothing; that is all of a store that
   // the engine's thread may call, beside the two below.
@@ -49,16 +49,16 @@ class PageStore : public PageSource {
   virtual Result<size_t> put(std::span<const Page> pages, const std::function<bool()>& is_over) = 0;
 
   // No page is written for a while, since one could not be.
-  void rest_writes() { full_until_ns_ = now_ns() + rest_.count(); }
+  void pause_writes() { full_until_ns_ = now_ns() + retry_interval_.count(); }
 
  protected:
   // Nothing is read or written for a while.
-  void leave() { away_until_ns_ = now_ns() + rest_.count(); }
+  void leave() { away_until_ns_ = now_ns() + retry_interval_.count(); }
 
  private:
   static int64_t now_ns() { return RealClock().now().time_since_epoch().count(); }
 
-  const Duration rest_;
+  const Duration retry_interval_;
   std::atomic<int64_t> away_until_ns_{0}, full_until_ns_{0};
 };
 

@@ -1,37 +1,32 @@
 #include "engine/pages/peer_source.h"
 
+#include <arpa/inet.h>
+
 #include <cstring>
 #include <utility>
 
 #include "base/check.h"
 #include "engine/pages/dial.h"
+#include "engine/pages/file_store.h"
 
 namespace hocket {
 namespace {
+
+bool is_address(const std::string& host) {
+  in6_addr any;
+  return inet_pton(AF_INET, host.c_str(), &any) == 1 ||
+         inet_pton(AF_INET6, host.c_str(), &any) == 1;
+}
 
 std::string_view bytes_of(std::span<const PageKey> keys) {
   return {reinterpret_cast<const char*>(keys.data()), keys.size_bytes()};
 }
 
-// Connects to the first address of the name that answers.
-Result<Fd> dial_peer(const HostPort& peer, const std::function<bool()>& is_over) {
-  const auto addresses = resolve(peer);
-  if (!addresses)
-    return fail(error(ErrorCode::io, "the peer {}: {}", to_text(peer), addresses.error().message)
-                    .with_fix("look at its name, and at the name service of this host"));
-  auto socket = dial(*addresses, PageLink::kConnect, is_over);
-  if (socket) return socket;
-  return fail(
-      error(ErrorCode::io, "the peer {} cannot be reached: {}", to_text(peer),
-            socket.error().message)
-          .with_fix("look whether that service runs, and whether it has --kv-cache-listen"));
-}
-
 }  // namespace
 
-class PeerReading final : public PageReading {
+class PeerPromptPages final : public PromptPages {
  public:
-  PeerReading(PeerSource& source, size_t peer, Fd socket, const PagesWanted& wanted)
+  PeerPromptPages(PeerSource& source, size_t peer, Fd socket, const PagesWanted& wanted)
       : source_(source),
         peer_(peer),
         link_(std::move(socket), fmt::format("the peer {}", to_text(source.options_.peers[peer])),
@@ -39,10 +34,12 @@ class PeerReading final : public PageReading {
 
   Result<void> begin(const PagesWanted& wanted) {
     const PeerSource::Options& o = source_.options_;
-    HOCKET_TRY_VOID(link_.introduce(o.token));
+    const bool sends = o.use == PeerUse::prefill && wanted.computes;
+    if (sends) HOCKET_TRY_VOID(check_size(wanted.prompt));
+    HOCKET_TRY_VOID(link_.introduce(o.token, o.tls));
     HOCKET_TRY_VOID(link_.send(PageFrame::form, bytes_of(std::span(&o.form, 1))));
     HOCKET_TRY_VOID(take_consent());
-    if (o.use != PeerUse::prefill || !wanted.computes) return {};
+    if (!sends) return {};
     std::string text(sizeof(CacheNamespace), '\0');
     std::memcpy(text.data(), &wanted.name_space, sizeof(CacheNamespace));
     HOCKET_TRY_VOID(link_.send(PageFrame::prefill, text, std::as_bytes(wanted.prompt)));
@@ -52,8 +49,8 @@ class PeerReading final : public PageReading {
     return {};
   }
 
-  // True if the peer took the connection, but not this one prompt.
-  bool refused_prompt() const { return refused_prompt_; }
+  // True if the peer is well, but does not serve this prompt now.
+  bool is_refused() const { return is_refused_; }
 
   Result<size_t> last_held(std::span<const PageKey> keys) override {
     while (!keys.empty()) {
@@ -85,8 +82,10 @@ class PeerReading final : public PageReading {
     if (num_got_ == num_asked_) HOCKET_TRY_VOID(watch(ask_more()));
     const TimePoint until = RealClock().now() + PeerSource::kMaxWait;
     while (RealClock().now() < until) {
+      // The peer may read it from a file, which takes as long as FileStore allows.
       HOCKET_TRY(const PageLink::Frame answer,
-                 watch(link_.receive(PageLink::kSilence, sizeof(PageKey) + page.size())));
+                 watch(link_.receive(PageLink::kSilence + FileStore::time_of(page.size()),
+                                     sizeof(PageKey) + page.size())));
       if (answer.type == PageFrame::waiting && answer.payload.empty()) continue;
       if (answer.type == PageFrame::absent && answer.payload.empty()) {
         expected_.clear();
@@ -123,11 +122,26 @@ class PeerReading final : public PageReading {
               to_seconds(PeerSource::kMaxWait))
             .with_fix("see in its log what it computes, or add services that compute prompts"));
   }
+  Result<void> check_size(std::span<const TokenId> prompt) {
+    constexpr size_t kMaxTokens =
+        (PageLink::kMaxAskedBytes - sizeof(CacheNamespace)) / sizeof(TokenId);
+    if (prompt.size() <= kMaxTokens) return {};
+    is_refused_ = true;
+    return fail(error(ErrorCode::io, "a prompt of {} tokens is longer than {} takes, {}",
+                      prompt.size(), link_.name(), kMaxTokens)
+                    .with_fix("nothing: the prompt is computed here"));
+  }
   Result<void> take_consent() {
     HOCKET_TRY(const PageLink::Frame answer, link_.receive(PageLink::kSilence, 1024));
     if (answer.type == PageFrame::ok) return {};
+    if (answer.type == PageFrame::busy) {
+      is_refused_ = true;
+      return fail(error(ErrorCode::io, "{} has no connection free", link_.name())
+                      .with_fix("nothing: the prompt is computed here; or add services that offer "
+                                "their pages"));
+    }
     if (answer.type != PageFrame::no) return stray();
-    refused_prompt_ = is_asked_;
+    is_refused_ = is_asked_;
     return fail(error(ErrorCode::io, "{} refused: {}", link_.name(), answer.payload)
                     .with_fix(is_asked_ ? "nothing: the prompt is computed here"
                                         : "start both services with the same model and form"));
@@ -146,13 +160,36 @@ class PeerReading final : public PageReading {
   std::vector<PageKey> expected_;
   PageKind kind_ = PageKind::page;
   size_t num_asked_ = 0, num_got_ = 0;  // in expected_
-  bool is_asked_ = false, refused_prompt_ = false;
+  bool is_asked_ = false, is_refused_ = false;
 };
 
-PeerSource::PeerSource(Options options) : options_(std::move(options)) {
+PeerSource::PeerSource(Options options)
+    : options_(std::move(options)),
+      resolver_({.name = "kv_resolve",
+                 .target = "the resolver of this host",
+                 .limit = kResolveLimit,
+                 .fix = "look at the name service of this host, or name an address"}) {
   HOCKET_CHECK((!options_.peers.empty() && options_.peers.size() <= kMaxPeers));
   const MutexLock lock(mutex_);
   avoid_until_.resize(options_.peers.size());
+}
+
+// Connects to the first address of the name that answers.
+Result<Fd> PeerSource::dial_peer(const HostPort& peer, const std::function<bool()>& is_over) {
+  using Addresses = std::vector<SocketAddress>;
+  // An address needs no name service, so it does not wait for names that hang.
+  const auto addresses = is_address(peer.host)
+                             ? resolve(peer)
+                             : resolver_.run<Addresses>([peer] { return resolve(peer); });
+  if (!addresses)
+    return fail(error(ErrorCode::io, "the peer {}: {}", to_text(peer), addresses.error().message)
+                    .with_fix("look at its name, and at the name service of this host"));
+  auto socket = dial(*addresses, PageLink::kConnect, is_over);
+  if (socket) return socket;
+  return fail(
+      error(ErrorCode::io, "the peer {} cannot be reached: {}", to_text(peer),
+            socket.error().message)
+          .with_fix("look whether that service runs, and whether it has --kv-cache-listen"));
 }
 
 void PeerSource::avoid(size_t peer) {
@@ -161,21 +198,21 @@ void PeerSource::avoid(size_t peer) {
   avoid_until_[peer] = RealClock().now() + kLeftAlone;
 }
 
-Result<std::unique_ptr<PageReading>> PeerSource::open_at(size_t peer, const PagesWanted& wanted) {
+Result<std::unique_ptr<PromptPages>> PeerSource::open_at(size_t peer, const PagesWanted& wanted) {
   auto socket = dial_peer(options_.peers[peer], wanted.is_over);
   if (!socket) {
     if (!wanted.is_over()) avoid(peer);
     return fail(std::move(socket.error()));
   }
-  auto reading = std::make_unique<PeerReading>(*this, peer, *std::move(socket), wanted);
-  if (auto begun = reading->begin(wanted); !begun) {
-    if (!reading->refused_prompt() && !wanted.is_over()) avoid(peer);
+  auto pages = std::make_unique<PeerPromptPages>(*this, peer, *std::move(socket), wanted);
+  if (auto begun = pages->begin(wanted); !begun) {
+    if (!pages->is_refused() && !wanted.is_over()) avoid(peer);
     return fail(std::move(begun.error()));
   }
-  return reading;
+  return pages;
 }
 
-Result<std::unique_ptr<PageReading>> PeerSource::open(const PagesWanted& wanted) {
+Result<std::unique_ptr<PromptPages>> PeerSource::open(const PagesWanted& wanted) {
   const size_t first = wanted.peer >= 0 ? static_cast<size_t>(wanted.peer) : next_++;
   Error last;
   bool tried = false;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/timed_calls.h"
 #include "engine/pages/page_link.h"
 #include "engine/pages/page_source.h"
 
@@ -30,11 +31,14 @@ class PeerSource final : public PageSource {
   // every second that it is there.
   static constexpr Duration kMaxWait = std::chrono::seconds(300);
   static constexpr Duration kLeftAlone = std::chrono::seconds(30);
+  // Limit of the wait for the system's resolver, which may hang.
+  static constexpr Duration kResolveLimit = std::chrono::seconds(5);
 
   struct Options {
     std::vector<HostPort> peers;  // 1 to kMaxPeers
     PeerUse use = PeerUse::cache;
     std::string token;  // the cluster's; empty: none
+    PageTls tls;
     PageKey form{};
   };
   explicit PeerSource(Options options);
@@ -42,17 +46,19 @@ class PeerSource final : public PageSource {
   PageTier tier() const override { return PageTier::peer; }
   bool computes() const override { return options_.use == PeerUse::prefill; }
   int num_tries() const override { return static_cast<int>(options_.peers.size()); }
-  Result<std::unique_ptr<PageReading>> open(const PagesWanted& wanted) override;
+  Result<std::unique_ptr<PromptPages>> open(const PagesWanted& wanted) override;
   const PeerCounts& counts() const { return counts_; }
 
  private:
-  friend class PeerReading;
-  Result<std::unique_ptr<PageReading>> open_at(size_t peer, const PagesWanted& wanted);
+  friend class PeerPromptPages;
+  Result<Fd> dial_peer(const HostPort& peer, const std::function<bool()>& is_over);
+  Result<std::unique_ptr<PromptPages>> open_at(size_t peer, const PagesWanted& wanted);
   void avoid(size_t peer);
 
   const Options options_;
   PeerCounts counts_;
   std::atomic<size_t> next_{0};
+  TimedCalls resolver_;
   Mutex mutex_;
   std::vector<TimePoint> avoid_until_ HOCKET_GUARDED_BY(mutex_);
 };

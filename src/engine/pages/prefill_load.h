@@ -29,7 +29,8 @@ class PrefillLoad {
   PrefillLoad(const PrefillLoad&) = delete;
   PrefillLoad& operator=(const PrefillLoad&) = delete;
 
-  // Notes a prompt that would take so long here, beside so many running answers.
+  // Notes a prompt that would take `to_compute` here, without the pages that were read, beside
+  // `num_answers` running answers.
   void note_prompt(Duration to_compute, int num_answers, TimePoint now);
   // Notes a step of answers alone.
   void note_answers(Duration took, TimePoint now);

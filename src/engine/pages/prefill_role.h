@@ -9,8 +9,15 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "core/model_config.h"
 
 namespace hocket {
+
+// Returns the tokens that a request for a prompt alone has sampled; none is of use. The model's own
+// module computes its rows of a chunk behind the chunk's step, and of requests that go on only.
+inline int num_prefill_tokens(const ModelConfig& model) {
+  return model.num_mtp_loaded > 0 ? 2 : 1;
+}
 
 // null: computes prompts and answers of its own. prefill: also prompts of others. decode: others
 // compute its prompts. automatic: as prefill; and each rank as decode while its load says so.

@@ -60,13 +60,13 @@ Error refusal(std::string_view name, const RedisReply& reply) {
 
 // The reading of one prompt's pages: asks for some ahead, so that they travel while others are
 // checked.
-class RedisReading final : public PageReading {
+class RedisPromptPages final : public PromptPages {
  public:
-  RedisReading(RedisStore& store, RedisStore::Link link, std::function<bool()> is_over)
+  RedisPromptPages(RedisStore& store, RedisStore::Link link, std::function<bool()> is_over)
       : store_(store), link_(std::move(link)), is_over_(std::move(is_over)) {
     link_->watch(is_over_);
   }
-  ~RedisReading() override {
+  ~RedisPromptPages() override {
     link_->watch([] { return false; });
     store_.give_back(std::move(link_));
   }
@@ -165,7 +165,7 @@ size_t RedisStore::KeyHash::operator()(const PageKey& key) const noexcept {
 }
 
 RedisStore::RedisStore(Options options)
-    : PageStore(options.rest),
+    : PageStore(options.retry_interval),
       options_(std::move(options)),
       prefix_(prefix_of(options_.form, options_.secret)),
       name_(fmt::format("the store {}", options_.address.text())),
@@ -243,10 +243,10 @@ void RedisStore::give_back(Link link) {
   if (idle_.size() < kMaxIdle) idle_.push_back(std::move(link));
 }
 
-Result<std::unique_ptr<PageReading>> RedisStore::open(const PagesWanted& wanted) {
+Result<std::unique_ptr<PromptPages>> RedisStore::open(const PagesWanted& wanted) {
   if (is_away()) return nullptr;
   HOCKET_TRY(Link link, watch(take_link()));
-  return std::make_unique<RedisReading>(*this, std::move(link), wanted.is_over);
+  return std::make_unique<RedisPromptPages>(*this, std::move(link), wanted.is_over);
 }
 
 void RedisStore::age_known() {

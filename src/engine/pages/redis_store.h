@@ -33,12 +33,12 @@ class RedisStore final : public PageStore {
     RedisAddress address;
     PageKey form{};      // hash of all that the pages depend on, beside their tokens
     std::string secret;  // empty: none
-    Duration rest = kRest;
+    Duration retry_interval = kRetryInterval;
   };
   explicit RedisStore(Options options);
 
   PageTier tier() const override { return PageTier::redis; }
-  Result<std::unique_ptr<PageReading>> open(const PagesWanted& wanted) override;
+  Result<std::unique_ptr<PromptPages>> open(const PagesWanted& wanted) override;
   bool has(const PageKey& key) override;
   Figures figures() const override;
   Result<std::vector<bool>> exist(std::span<const PageKey> keys) override;
@@ -51,7 +51,7 @@ class RedisStore final : public PageStore {
   const std::string& prefix() const { return prefix_; }
 
  private:
-  friend class RedisReading;
+  friend class RedisPromptPages;
   using Link = std::unique_ptr<RedisLink>;
   struct KeyHash {
     size_t operator()(const PageKey& key) const noexcept;

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "compute/kernels/delta_net.h"
+
 namespace hocket {
 namespace {
 
@@ -36,7 +38,7 @@ Result<ModelCost> ModelCost::measure(const ModelChoice& choice) {
   cost.add_states(choice.dtype);
   WeightLoader loader = WeightLoader::measuring(choice.loader_options());
   const int rows = model.vocab_size, cols = model.hidden_size;
-  cost.add_matrix(WeightPart::embedding, loader.embedding(family->embedding_name(), rows, cols));
+  cost.add_matrix(WeightPart::embedding, loader.embedding(family->embedding_name(), model));
   for (int i = 0; i < model.num_layers; ++i)
     cost.add_layer(family->load_layer(model, family->names, i, all_experts(model), loader));
   loader.vector(family->final_norm_name(), model.hidden_size);
@@ -100,27 +102,13 @@ void ModelCost::add_row_operations(Operations& of_row, const PackedWeight& weigh
   }
 }
 
-// On average half of a block is open: its keys and values are read and multiplied.
 void ModelCost::add_states(DType dtype) {
-  const DeltaNetConfig& net = model_.delta_net;
   const double layers = model_.num_linear_layers();
   if (layers == 0) return;
-  const DeltaShape shape = delta_shape_of(model_, dtype);
-  const auto element = static_cast<double>(size_of(dtype));
-  const double keys = net.num_key_heads * static_cast<double>(shape.keys_elements());
-  const double values = net.num_value_heads * static_cast<double>(shape.values_elements());
-  const double base = net.num_value_heads * static_cast<double>(shape.base_elements());
-  block_bytes_ = layers * element * (base + 0.5 * (keys + values));
-  state_bytes_of_row_ =
-      layers / kDeltaBlock *
-      (2 * static_cast<double>(shape.state_bytes()) + element * (base + keys + values));
-  // The base answers a query and a key, and the state takes a key's value in; then the keys and
-  // values of half a block.
-  const double state = 3.0 * net.num_value_heads * net.key_dim * net.value_dim;
-  const double open =
-      0.5 * kDeltaBlock *
-      (2.0 * net.num_key_heads * net.key_dim + 2.0 * net.num_value_heads * net.value_dim);
-  state_operations_of_row_ = 2 * layers * (state + open);
+  const DeltaNetWork work = delta_net_work(delta_shape_of(model_, dtype));
+  block_bytes_ = layers * work.block_bytes;
+  state_bytes_of_row_ = layers * work.state_bytes_of_row;
+  state_operations_of_row_ = layers * work.operations_of_row;
 }
 
 void ModelCost::add_matrix(WeightPart part, const PackedWeight& weight) {
@@ -229,7 +217,7 @@ double ModelCost::bytes(const PassShape& pass) const {
 }
 
 double ModelCost::local_reach() const {
-  return model_.local.reach.most_keys();
+  return model_.local.reach.max_keys();
 }
 
 // A local layer reads the keys of the rows, and those that the first row of each sequence sees.

@@ -18,7 +18,7 @@ std::string form_of(const EngineInfo& info) {
   return form;
 }
 
-std::string tell_tokenizer_misfit(int tokenizer_size, int vocab_size) {
+std::string tokenizer_misfit(int tokenizer_size, int vocab_size) {
   if (tokenizer_size <= vocab_size) return {};
   std::string why = fmt::format("its tokenizer has {} ids, and the model logits for {}",
                                 tokenizer_size, vocab_size);

@@ -30,7 +30,7 @@ enum class OverlapSchedule : uint8_t { off, on, measured };
 struct SpeculationInfo {
   std::string algorithm = "none";
   int max_drafts = 0;       // an answer in a step
-  int64_t draft_bytes = 0;  // the part of work_bytes for grammars that follow drafts
+  int64_t draft_bytes = 0;  // the part of work_bytes for grammars that follow drafts, and look-up
 };
 
 // The sizes add up all ranks, except context_length.
@@ -79,8 +79,8 @@ struct EngineInfo {
 // "bfloat16-groups-2-dispatch-int8".
 std::string form_of(const EngineInfo& info);
 
-// Logs and returns why grammars cannot be used: some ids of the tokenizer have no logit. Empty if
-// all have one.
-std::string tell_tokenizer_misfit(int tokenizer_size, int vocab_size);
+// Returns, after logging it, why grammars cannot be used: some ids of the tokenizer have no logit.
+// Empty if all have one.
+std::string tokenizer_misfit(int tokenizer_size, int vocab_size);
 
 }  // namespace hocket

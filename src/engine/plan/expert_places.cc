@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/show_bytes.h"
 #include "compute/moe/balancer.h"
 #include "compute/moe/exchange_message.h"
 
@@ -46,6 +47,58 @@ Result<int> replicas_that_fit(const ModelChoice& choice, const Placement& plain,
   return static_cast<int>(std::min<int64_t>(most, room / std::max<int64_t>(1, with_one - without)));
 }
 
+// Returns the change to `each` replicas on every rank, on which the ranks agreed, or that this
+// process chose for all of its own.
+Result<SettingChange> change_of_auto(int each, bool is_agreed, const ModelChoice& choice,
+                                     const Placement& plain, int64_t bytes) {
+  const std::string number = std::to_string(each * plain.num_ranks());
+  SettingChange change{.flag = fmt::format("--{}", kRedundant),
+                       .from = "auto",
+                       .to = number,
+                       .why = "replicas take up to an eighth of the memory that the weights leave"};
+  if (!is_agreed) return change;
+  change.why += ", on the rank that has least";
+  if (each > plain.num_experts() - plain.max_experts()) return change;  // refused by the caller
+  HOCKET_TRY(const int64_t held, bytes_held(choice, plain.with_replicas(each)));
+  if (held <= bytes) return change;
+  return fail(
+      error(ErrorCode::out_of_memory,
+            "the ranks of this service hold {} replicas of experts together, with which the "
+            "weights of a rank take {}; this one has {}",
+            number, show_bytes(held), show_bytes(bytes))
+          .with_param(std::string(kRedundant))
+          .with_fix("free memory of this host, or start all ranks anew, which then agree on "
+                    "fewer"));
+}
+
+// Returns why --eplb-algorithm hierarchical places as global does; empty if it does not.
+std::string why_not_hierarchical(const ParallelSettings& settings, const MoeConfig& moe) {
+  if (settings.eplb_algorithm != "hierarchical") return {};
+  if (settings.nnodes <= 1) return "all ranks are on one host";
+  if (moe.num_groups <= 1) return "the experts of this model are in no groups";
+  if (moe.num_groups % settings.nnodes == 0) return {};
+  return fmt::format("{} groups of experts cannot be spread evenly over {} hosts", moe.num_groups,
+                     settings.nnodes);
+}
+
+// Returns what to use instead of a value of SGLang for --eplb-algorithm.
+std::string_view eplb_algorithm_here(std::string_view theirs) {
+  if (theirs == "deepseek" || theirs == "deepseek_vec") return "global";
+  if (theirs == "deepseek_hierarchical" || theirs == "deepseek_vec_hierarchical")
+    return "hierarchical";
+  if (theirs.starts_with("elasticity_aware"))
+    return "auto; --tolerate-ranks K places experts for ranks that are missing";
+  return "auto";
+}
+
+// Returns what to use instead of a value of SGLang for --expert-distribution-recorder-mode.
+std::string_view recorder_mode_here(std::string_view theirs) {
+  if (theirs == "stat_approx") return "stat, which counts every row here";
+  if (theirs == "per_token")
+    return "per_pass; return_routed_experts of /generate has the experts of each token";
+  return "stat";
+}
+
 // Returns how --eplb-algorithm places a layer's experts, from where they would be without counts.
 Result<Balance> balance_by(const ParallelSettings& settings, const ModelChoice& choice,
                            const Placement& start) {
@@ -85,9 +138,6 @@ Result<void> check_tolerance(int tolerate_ranks, const ModelChoice& choice, cons
                                "{} of them on one rank",
                                choice.combine_groups, any.num_experts() / choice.combine_groups),
                    "--combine-groups 0");
-  if (choice.model.num_mtp_loaded > 0)
-    return refused("modules for multi-token prediction keep the places of their experts",
-                   "--speculative-algorithm NGRAM or none, or leave out --tolerate-ranks");
   if (any.num_places() > kMaxPlaces)
     return refused(fmt::format("a layer would have {} places for experts, more than {}",
                                any.num_places(), kMaxPlaces),
@@ -133,20 +183,28 @@ int max_taken_over(const Placement& home, int tolerate_ranks, int max_sets) {
 
 }  // namespace
 
-int64_t moving_places(const ServerSettings& settings, const ModelConfig& model,
-                      const Placements& placements) {
-  constexpr int kMaxSets = 4096;  // the sums of all layers have so many
-  int64_t places = placements.first().max_experts();
+Result<MovingMemory> moving_memory(const ServerSettings& settings, const ModelChoice& choice,
+                                   const Placements& placements, const WeightSource* source) {
+  const ModelConfig& model = choice.model;
+  HOCKET_TRY(const ExpertBytes largest, largest_expert_bytes(choice, source));
+  const int64_t at_once = placements.first().max_experts();
+  MovingMemory memory{.of_layers = {at_once, largest.of_layers}, .of_modules = {}};
   const int tolerate_ranks = settings.parallel.tolerate_ranks;
-  if (tolerate_ranks == 0 || settings.model.weight_cache.empty()) return places;
-  const int num_layers = model.num_layers;
+  const bool apart = tolerate_ranks > 0 && largest.of_modules > largest.of_layers;
+  if (apart) memory.of_modules = {at_once, largest.of_modules};
+  if (tolerate_ranks == 0 || settings.model.weight_cache.empty()) return memory;
+  constexpr int kMaxSets = 4096;  // sets of ranks that are looked at, in all layers together
+  const int num_layers = model.num_layers + model.num_mtp_loaded;
   const bool differ = placements.differ();
   const int max_sets = differ ? std::max(1, kMaxSets / num_layers) : kMaxSets;
   const int of_first = differ ? 0 : max_taken_over(placements.first(), tolerate_ranks, max_sets);
-  for (int layer = 0; layer < num_layers; ++layer)
-    if (model.layer_is_moe[static_cast<size_t>(layer)])
-      places += differ ? max_taken_over(placements.at(layer), tolerate_ranks, max_sets) : of_first;
-  return places;
+  for (int layer = 0; layer < num_layers; ++layer) {
+    const bool of_module = layer >= model.num_layers;
+    if (!(of_module ? model.mtp_module().layer_is_moe[0] : model.layer_is_moe[layer])) continue;
+    (of_module && apart ? memory.of_modules : memory.of_layers).num +=
+        differ ? max_taken_over(placements.at(layer), tolerate_ranks, max_sets) : of_first;
+  }
+  return memory;
 }
 
 Result<Rebalancer> rebalancer_of(const ParallelSettings& settings, const ModelChoice& choice,
@@ -179,7 +237,7 @@ Result<void> check_places(const ParallelSettings& s) {
     return fail(error(ErrorCode::bad_value,
                       "--eplb-algorithm {} is not one of auto, global, hierarchical", by)
                     .with_param("eplb-algorithm")
-                    .with_fix("auto"));
+                    .with_fix(std::string(eplb_algorithm_here(by))));
   if (s.enable_eplb && s.ep_size == 1)
     return fail(
         error(ErrorCode::bad_value, "--enable-eplb moves experts between ranks, but there is one")
@@ -203,24 +261,35 @@ Result<void> check_places(const ParallelSettings& s) {
     return fail(error(ErrorCode::bad_value,
                       "--expert-distribution-recorder-mode {} is not one of stat, per_pass", mode)
                     .with_param("expert-distribution-recorder-mode")
-                    .with_fix("stat"));
+                    .with_fix(std::string(recorder_mode_here(mode))));
   return {};
 }
 
+Result<std::optional<int>> auto_replicas(const ParallelSettings& settings,
+                                         const ModelChoice& choice, int num_ranks,
+                                         int64_t available_bytes) {
+  if (redundant_experts(settings) != -1) return std::nullopt;
+  HOCKET_TRY(const Placement plain,
+             Placement::contiguous(choice.model.moe.num_experts, num_ranks, choice.combine_groups));
+  return replicas_that_fit(choice, plain, available_bytes);
+}
+
 Result<ExpertPlaces> place_experts(const ParallelSettings& settings, const ModelChoice& choice,
-                                   int num_ranks, int64_t available_bytes) {
+                                   int num_ranks, int64_t available_bytes,
+                                   std::optional<int> agreed) {
   const int experts = choice.model.moe.num_experts;
   HOCKET_TRY(const Placement plain,
              Placement::contiguous(experts, num_ranks, choice.combine_groups));
   int number = redundant_experts(settings);
   std::optional<SettingChange> change;
   if (number == -1) {
-    HOCKET_TRY(const int each, replicas_that_fit(choice, plain, available_bytes));
-    number = each * num_ranks;
-    change = {.flag = "--ep-num-redundant-experts",
-              .from = "auto",
-              .to = std::to_string(number),
-              .why = "replicas take up to an eighth of the memory that the weights leave"};
+    int each = agreed.value_or(0);
+    if (!agreed) {
+      HOCKET_TRY(each, replicas_that_fit(choice, plain, available_bytes));
+    }
+    // Another rank says it, so it may be any number.
+    number = std::min(each, kMaxPlaces) * num_ranks;
+    HOCKET_TRY(change, change_of_auto(each, agreed.has_value(), choice, plain, available_bytes));
   }
   const int most = experts - plain.max_experts();
   if (number % num_ranks != 0 || number / num_ranks > most || experts + number > kMaxPlaces)
@@ -269,7 +338,14 @@ Result<ExpertPlaces> place_experts(const ParallelSettings& settings, const Model
                       choice.combine_groups, experts / choice.combine_groups)
                     .with_param("combine-groups")
                     .with_fix("--combine-groups 0"));
-  return ExpertPlaces{std::move(placements), std::move(change)};
+  ExpertPlaces places{std::move(placements), {}};
+  if (change) places.changes.push_back(*std::move(change));
+  if (auto why = why_not_hierarchical(settings, choice.model.moe); !why.empty())
+    places.changes.push_back({.flag = "--eplb-algorithm",
+                              .from = "hierarchical",
+                              .to = "global",
+                              .why = std::move(why)});
+  return places;
 }
 
 }  // namespace hocket

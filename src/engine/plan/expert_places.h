@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "base/result.h"
 #include "compute/moe/placement.h"
@@ -28,19 +29,41 @@ Result<Rebalancer> rebalancer_of(const ParallelSettings& settings, const ModelCh
 
 struct ExpertPlaces {
   Placements placements;
-  std::optional<SettingChange> change;  // the number of replicas that `auto` chose
+  std::vector<SettingChange> changes;  // the number of replicas that `auto` chose, and others
 };
-// `choice` is the form that all ranks share, of a model with experts. available_bytes: memory of a
-// rank, from which `--ep-num-redundant-experts auto` takes up to an eighth of what the weights
-// leave; then the number differs between hosts with unequal memory, which cannot join each other.
-// Errors: io, bad_value (--init-expert-location, --ep-num-redundant-experts, --combine-groups).
-Result<ExpertPlaces> place_experts(const ParallelSettings& settings, const ModelChoice& choice,
-                                   int num_ranks, int64_t available_bytes);
+// Returns the replicas in each layer of a rank for `--ep-num-redundant-experts auto`: up to an
+// eighth of the memory that the weights leave; nullopt if the flag names a number. All ranks must
+// have as many, so ranks of several hosts agree on the least (ClusterView::replicas). `choice` is
+// the form that all ranks share, of a model with experts. available_bytes: memory of a rank.
+// Errors: io, bad_value (--combine-groups).
+Result<std::optional<int>> auto_replicas(const ParallelSettings& settings,
+                                         const ModelChoice& choice, int num_ranks,
+                                         int64_t available_bytes);
 
-// Returns for how many experts a rank needs memory beside its own while experts move: those of a
-// layer. With --tolerate-ranks and --weight-cache, whose file cannot give up memory, also those
-// that a rank takes over in the epoch that needs most. `placements` are those of place_experts().
-int64_t moving_places(const ServerSettings& settings, const ModelConfig& model,
-                      const Placements& placements);
+// `agreed` is the number for `auto` on which the ranks have agreed; nullopt: auto_replicas().
+// Errors: io, bad_value (--init-expert-location, --ep-num-redundant-experts, --combine-groups);
+// out_of_memory if the rank has no memory for as many as were agreed.
+Result<ExpertPlaces> place_experts(const ParallelSettings& settings, const ModelChoice& choice,
+                                   int num_ranks, int64_t available_bytes,
+                                   std::optional<int> agreed = std::nullopt);
+
+// Memory for experts that a rank loads while it serves: places for experts of the model's layers,
+// and for those of modules where these are larger.
+struct MovingMemory {
+  struct Slots {
+    int64_t num = 0, bytes = 0;  // bytes of each
+  };
+  Slots of_layers, of_modules;
+  int64_t bytes() const {
+    return of_layers.num * of_layers.bytes + of_modules.num * of_modules.bytes;
+  }
+};
+// Returns the memory that a rank needs beside its own experts: for those of a layer, and of a
+// module if that moves, for which there is --tolerate-ranks alone. With --tolerate-ranks and
+// --weight-cache, whose file cannot give up memory, also for those that a rank takes over in the
+// epoch that needs most. `source`: as in measure_weights(). `placements` are those of
+// place_experts(). Errors: those of Model::load.
+Result<MovingMemory> moving_memory(const ServerSettings& settings, const ModelChoice& choice,
+                                   const Placements& placements, const WeightSource* source);
 
 }  // namespace hocket

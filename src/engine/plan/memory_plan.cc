@@ -11,6 +11,7 @@
 #include "engine/plan/tier_buffers.h"
 #include "policy/cache/page_allocator.h"
 #include "policy/scheduler/scheduler.h"
+#include "policy/speculation/ngram_drafter.h"
 
 namespace hocket {
 namespace {
@@ -100,19 +101,27 @@ std::string taken(const MemoryPlan& plan) {
                      show_bytes(plan.work_bytes), states);
 }
 
-// Returns what prefixes take on their way to stores and peers and back.
+// Returns the memory of prefixes on their way to stores and peers and back.
 int64_t tier_bytes(const MemoryQuestion& q, const MemoryPlan& plan) {
   if (!has_cache_tier(q.settings)) return 0;
-  TierBuffers buffers{.page_bytes = q.page_bytes};
+  TierBuffers buffers{.page_bytes = q.page_bytes,
+                      .chunk_pages = chunk_pages(plan.chunk_tokens, plan.max_prefill_tokens,
+                                                 q.settings.memory.page_size)};
   if (q.model.num_linear_layers() > 0)
     buffers.record_bytes = q.model.num_linear_layers() *
                            delta_shape_of(q.model, q.dtype, plan.max_drafts).state_bytes();
   else if (q.window_page_bytes > 0)
     buffers.record_bytes =
         q.window_page_bytes *
-        window_record_pages(std::min(q.model.window().most_keys(), plan.context_length),
+        window_record_pages(std::min(q.model.window().max_keys(), plan.context_length),
                             q.settings.memory.page_size);
-  return buffers.bytes();
+  if (q.settings.peers.kv_cache_listen.empty()) return buffers.bytes();
+  // The ranks of a process share the buffers of its server, and each plans with its part of the
+  // memory.
+  const ParallelSettings& parallel = q.settings.parallel;
+  const bool has_processes = parallel.nnodes > 0 || parallel.ranks_per_node > 0;
+  const int64_t num_sharing = has_processes ? 1 : parallel.ep_size;
+  return buffers.bytes() + (buffers.served_bytes() + num_sharing - 1) / num_sharing;
 }
 
 // Says which ratios have no layers whose memory they could plan.
@@ -179,6 +188,22 @@ void note_kept_chunks(const MemoryQuestion& q, MemoryPlan& plan) {
                        q.model.local.reach.chunk)});
 }
 
+// Notes each flag of drafts that is not followed as it was asked.
+void note_drafts(const SpeculationSettings& asked, const SpeculationChoice& choice,
+                 MemoryPlan& plan) {
+  // The other flag counts the token before the drafts, too.
+  const int more = asked.num_steps > 0 ? 0 : 1;
+  const int drafts = more == 0 ? asked.num_steps : asked.num_draft_tokens - more;
+  if (drafts > choice.max_drafts)
+    plan.changes.push_back(
+        {.flag = more == 0 ? "--speculative-num-steps" : "--speculative-num-draft-tokens",
+         .from = std::to_string(drafts + more),
+         .to = std::to_string(choice.max_drafts + more),
+         .why = fmt::format("the model has {} modules, which read the model's rows only, so each "
+                            "guesses one token",
+                            choice.max_drafts)});
+}
+
 }  // namespace
 
 AllToAll::Options exchange_options(const ExpertParallelDispatcher::Options& dispatcher) {
@@ -205,7 +230,7 @@ int64_t window_pages_beside(const MemoryQuestion& q, const MemoryPlan& plan, int
   const double asked = q.settings.memory.swa_full_tokens_ratio;
   int64_t wanted = static_cast<int64_t>(std::ceil(asked * static_cast<double>(pages)));
   if (asked == 0) {
-    const int apart = std::max(kTokensOfAWindow, 2 * options.window.most_keys());
+    const int apart = std::max(kTokensOfAWindow, 2 * options.window.max_keys());
     const int64_t kept = pages * options.page_tokens / apart + 1;
     const int rows = whole ? 0 : std::min(plan.chunk_tokens, plan.max_prefill_tokens);
     wanted = (plan.max_running_requests + kept) * request + pages_for(rows, options.page_tokens);
@@ -255,23 +280,14 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
   plan.max_drafts = speculation.max_drafts;
   const int drafted = std::min(plan.max_running_requests, kMaxDraftedRows) * (1 + plan.max_drafts);
   plan.max_answer_rows = std::max(plan.max_running_requests, std::min(kMaxDraftedRows, drafted));
-  if (!speculation.why.empty())
-    plan.changes.push_back({.flag = "--speculative-algorithm",
-                            .from = s.speculation.algorithm,
-                            .to = speculation.algorithm,
-                            .why = speculation.why});
-  if (const int drafts = s.speculation.num_steps;
-      drafts > speculation.max_drafts && speculation.max_drafts > 0)
-    plan.changes.push_back({.flag = "--speculative-num-steps",
-                            .from = std::to_string(drafts),
-                            .to = std::to_string(speculation.max_drafts),
-                            .why = "the model's own module reads the model's rows only, so it has "
-                                   "no row of its own to guess a second token from"});
+  note_drafts(s.speculation, speculation, plan);
   plan.chunk_tokens = s.scheduler.chunked_prefill_size != 0 ? s.scheduler.chunked_prefill_size
                       : q.isa >= Isa::amx || q.placement != nullptr ? kTileChunk
                                                                     : kLaneChunk;
   plan.max_prefill_tokens = s.scheduler.max_prefill_tokens;
   plan.work = work_limits(plan, prefill.policy);
+  if (q.model.local_mtp && q.model.num_mtp_loaded > 1)
+    plan.work.max_kept_rows = plan.max_running_requests * (q.model.num_mtp_loaded - 1);
   plan.work.int8_dispatch = q.dispatch_dtype == DType::int8;
   plan.work.int8_combine = q.combine_dtype == DType::int8;
   if (q.placement != nullptr)
@@ -280,6 +296,9 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
   plan.work_bytes = WorkBuffers::bytes_for(q.model, q.dtype, plan.work) + exchange_bytes(q, plan);
   if (plan.max_drafts > 0 && s.model.grammar_backend != "none")
     plan.draft_bytes = kDraftChecksBytes;
+  if (speculation.by_text)
+    plan.draft_bytes += static_cast<int64_t>(NgramDrafter::bytes_per_seat(plan.context_length)) *
+                        plan.max_running_requests;
   plan.moving_bytes = q.moving_bytes;
   plan.tier_bytes = tier_bytes(q, plan);
   plan.work_bytes += plan.draft_bytes + plan.moving_bytes + plan.tier_bytes;
@@ -295,7 +314,7 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
   note_needless_ratios(q, plan);
   note_kept_chunks(q, plan);
   plan_states(q, plan);
-  if (q.module_page_bytes > 0 && plan.max_drafts > 1)
+  if (q.module_page_bytes > 0 && plan.max_drafts > 1 && !q.model.local_mtp)
     plan.num_spare_pages =
         plan.max_running_requests * pages_for(plan.max_drafts - 1, s.memory.page_size);
   const int64_t remaining =

@@ -43,7 +43,7 @@ struct MemoryPlan {
   int num_states = 0, num_blocks = 0;
   WorkLimits work;
   int64_t window_bytes = 0;  // the part of kv_bytes that window layers take
-  int64_t draft_bytes = 0;   // the part of work_bytes for grammars that follow drafts
+  int64_t draft_bytes = 0;   // the part of work_bytes for grammars that follow drafts, and look-up
   int64_t moving_bytes = 0;  // the part of work_bytes for experts that are loaded while serving
   int64_t tier_bytes = 0;    // the part of work_bytes for prefixes on their way to and from stores
   // work_bytes: buffers of passes, scratch of the workers, and these three.
@@ -61,7 +61,7 @@ struct MemoryQuestion {
   int64_t moving_bytes = 0;       // experts of a layer that are loaded while serving; 0: none are
   int64_t page_bytes = 0;         // one page in all layers, window layers excepted
   int64_t window_page_bytes = 0;  // one page in all window layers; 0: the model has none
-  int64_t module_page_bytes = 0;  // one page in the module for multi-token prediction; 0: none
+  int64_t module_page_bytes = 0;  // one page in one of the modules that are loaded; 0: none are
   int64_t total_bytes = 0, available_bytes = 0;
   ScratchNeed scratch;  // its max_rows is set by the plan
   int num_workers = 0;  // 0: no scratch
@@ -86,11 +86,11 @@ inline constexpr double kDefaultStateRatio = 0.9;
 // State slots that are planned for each running request: its own, and the one that it began with.
 // It takes more while others are free.
 inline constexpr int kStatesOfARequest = 2;
-// The prefix cache can keep one window for so many tokens of the KV cache, or for twice its own
-// length if that is more, if --swa-full-tokens-ratio is not given.
+// Tokens of the KV cache for which the prefix cache can keep one window, unless twice its own
+// length is more, if --swa-full-tokens-ratio is not given.
 inline constexpr int kTokensOfAWindow = 2048;
 inline constexpr int kDefaultRunningRequests = 128;
-// A step with more rows of answers than this gets no drafts: each row costs logits, and so many
+// A step with more rows of answers than this gets no drafts: each row costs logits, and the
 // rows read nearly all experts already, so drafts gain little there.
 inline constexpr int kMaxDraftedRows = 128;
 // Most bytes of the matchers that find drafts which grammars forbid, of all answers of a rank.

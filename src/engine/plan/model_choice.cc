@@ -123,10 +123,12 @@ Result<int> choose_combine_groups(int asked, int num_ranks, const ModelConfig& m
           .with_fix(fmt::format("--combine-groups, one of {}", divisors(experts, num_ranks))));
 }
 
-// Only modules that read the model's own rows come in several; else one is used again and again.
+// Only modules that read the model's own rows come in several, one for each draft; else one is used
+// again and again.
 Result<int> choose_modules(const ServerSettings& settings, const ModelConfig& model) {
   HOCKET_TRY(const SpeculationChoice speculation, choose_speculation(settings, model));
-  const int most = std::max(settings.model.max_mtp_modules, speculation.by_module ? 1 : 0);
+  const int for_drafts = !speculation.by_module ? 0 : model.local_mtp ? speculation.max_drafts : 1;
+  const int most = std::max(settings.model.max_mtp_modules, for_drafts);
   if (most == 0) return 0;
   HOCKET_TRY_VOID(find_family(model.architecture));
   if (!has_module(model))
@@ -250,16 +252,19 @@ ExpertWeights load_expert(const ModelChoice& choice, int layer, int expert, Weig
   return Model::load_expert(choice.model, layer, expert, loader);
 }
 
-Result<int64_t> largest_expert_bytes(const ModelChoice& choice, const WeightSource* source) {
+Result<ExpertBytes> largest_expert_bytes(const ModelChoice& choice, const WeightSource* source) {
   WeightLoader::Options options = choice.loader_options();
   if (source != nullptr) options.source = source;
-  int64_t most = 0;
-  for (int layer = 0; layer < choice.model.num_layers; ++layer) {
-    if (!choice.model.layer_is_moe[static_cast<size_t>(layer)]) continue;
+  const ModelConfig& model = choice.model;
+  ExpertBytes most;
+  for (int layer = 0; layer < model.num_layers + model.num_mtp_loaded; ++layer) {
+    const bool of_module = layer >= model.num_layers;
+    if (!(of_module ? model.mtp_module().layer_is_moe[0] : model.layer_is_moe[layer])) continue;
     WeightLoader loader = WeightLoader::measuring(options);
     load_expert(choice, layer, 0, loader);
     HOCKET_TRY_VOID(loader.status());
-    most = std::max(most, loader.bytes());
+    int64_t& bytes = of_module ? most.of_modules : most.of_layers;
+    bytes = std::max(bytes, loader.bytes());
   }
   return most;
 }

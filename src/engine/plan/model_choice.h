@@ -53,9 +53,12 @@ Result<Model> load_held(const ModelChoice& choice, WeightLoader& loader);
 
 // Loads one expert, numbered in all of its layer, as load_held() does.
 ExpertWeights load_expert(const ModelChoice& choice, int layer, int expert, WeightLoader& loader);
-// Measures an expert of the layer in which they are largest. `source`: as in measure_weights().
-// Errors: those of Model::load.
-Result<int64_t> largest_expert_bytes(const ModelChoice& choice, const WeightSource* source);
+// Measures an expert of the layer in which they are largest, and one of the loaded modules; 0 where
+// there are none. `source`: as in measure_weights(). Errors: those of Model::load.
+struct ExpertBytes {
+  int64_t of_layers = 0, of_modules = 0;
+};
+Result<ExpertBytes> largest_expert_bytes(const ModelChoice& choice, const WeightSource* source);
 
 struct MeasuredWeights {
   int64_t bytes = 0;         // size in memory

@@ -22,10 +22,13 @@ inline ModelConfig model() {
 struct PlanCase {
   ServerSettings settings;
   int64_t weight_bytes = 1 * kGb, page_bytes = 1'000'000, module_page_bytes = 0;
+  int num_local_modules = 0;  // modules of the model that cannot be chained
   int64_t total_bytes = 10 * kGb, available_bytes = 8 * kGb;
 
   Result<MemoryPlan> plan() const {
-    static const ModelConfig m = model();
+    ModelConfig m = model();
+    m.local_mtp = num_local_modules > 0;
+    m.num_mtp_layers = num_local_modules;
     return plan_memory({.settings = settings,
                         .model = m,
                         .dtype = DType::bf16,

@@ -177,33 +177,23 @@ Result<SpeculationChoice> choose_speculation(const ServerSettings& settings,
                       s.algorithm, model.architecture)
                     .with_fix("--speculative-algorithm auto, which is NGRAM then")
                     .with_param("speculative-algorithm"));
-  HOCKET_TRY(const OverlapSchedule schedule, choose_overlap_schedule(settings.scheduler));
-  const bool overlaps = schedule == OverlapSchedule::on;
-  const bool might = algorithm == "auto" && has_module(model) && !overlaps;
-  // The experts of a module keep their places (expert_places.h).
-  const bool keeps_places = might && settings.parallel.tolerate_ranks > 0;
-  const bool by_module = algorithm == "NEXTN" || (might && !keeps_places);
-  if (overlaps && by_module)
-    return SpeculationChoice{.why =
-                                 "with --overlap-schedule on the next step is made before the "
-                                 "model's own module could guess"};
+  const bool by_module = algorithm == "NEXTN" || (algorithm == "auto" && has_module(model));
   const bool by_text = algorithm != "NEXTN";
-  // A module that joins rows of the model only has none of its own to go on from.
-  const int most = by_module && !by_text && model.local_mtp ? 1 : kMaxDrafts;
+  // A module that joins rows of the model only has none of its own to go on from, so each gives
+  // one.
+  const int most = by_module && !by_text && model.local_mtp
+                       ? std::clamp(model.num_mtp_layers, 1, kMaxDrafts)
+                       : kMaxDrafts;
   return SpeculationChoice{.max_drafts = asked > 0 ? std::min(asked, most) : most,
                            .fixed = asked > 0 ? std::optional(std::min(asked, most)) : std::nullopt,
                            .by_module = by_module,
                            .by_text = by_text,
                            .algorithm = !by_text     ? "NEXTN"
                                         : !by_module ? "NGRAM"
-                                                     : "auto",
-                           .why = keeps_places ? "with --tolerate-ranks other ranks take over the "
-                                                 "experts of a lost one, but not those of the "
-                                                 "model's own module"
-                                               : ""};
+                                                     : "auto"};
 }
 
-// Returns how many tokens of a long prompt stand between two kept states: so many that all states
+// Returns how many tokens of a long prompt stand between two kept states, such that all states
 // of a full KV cache take half of the slots that running requests leave.
 int cached_state_interval(const MemoryPlan& plan, int page_tokens) {
   const int64_t spare = plan.num_states - int64_t{kStatesOfARequest} * plan.num_blocks;
@@ -251,7 +241,7 @@ Result<SchedulerOptions> scheduler_options(const ServerSettings& settings, const
       .running_timeout = seconds(s.running_timeout_s),
       .session_timeout = seconds(settings.memory.session_timeout_s),
       .prefill_max_requests = s.prefill_max_requests,
-      .in_batch = {.max_cached = s.in_batch_prefix_check, .least_common = s.in_batch_prefix_common},
+      .in_batch = {.max_cached = s.in_batch_prefix_check, .min_common = s.in_batch_prefix_common},
       .max_overtaken = s.max_overtaken,
       .seed = static_cast<uint64_t>(s.schedule_seed)};
   HOCKET_TRY_VOID(check(options));

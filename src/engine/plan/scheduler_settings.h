@@ -39,15 +39,13 @@ std::vector<std::string> speculation_notes(const SpeculationSettings& settings);
 
 struct SpeculationChoice {
   int max_drafts = 0;              // an answer in a step; 0: no speculation
-  std::optional<int> fixed = {};   // every answer gets so many; else they are chosen
+  std::optional<int> fixed = {};   // number of drafts that every answer gets; null: it is chosen
   bool by_module = false;          // the model's own module for multi-token prediction guesses
   bool by_text = false;            // the request's own text guesses
   std::string algorithm = "none";  // NEXTN, NGRAM, none; auto: both guess
-  std::string why = {};            // not empty: another algorithm was asked for
 };
-// Chooses by the flags --speculative-* and whether steps overlap: then the model's own module has
-// no place between them. `auto` is both drafters if the files have a module, steps do not overlap
-// and no experts are taken over, else NGRAM. Errors: bad_value.
+// Chooses by the flags --speculative-*. `auto` is both drafters if the files have a module, else
+// NGRAM. Errors: bad_value.
 Result<SpeculationChoice> choose_speculation(const ServerSettings& settings,
                                              const ModelConfig& model);
 

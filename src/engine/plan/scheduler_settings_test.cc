@@ -111,6 +111,11 @@ TEST(ChooseSpeculation, ByTheModelsOwnModule) {
   const auto local = choose_speculation(settings, {.local_mtp = true});  // it cannot be chained
   EXPECT_EQ(local->fixed, 1);
   EXPECT_EQ(local->max_drafts, 1);
+  ModelConfig three{.num_mtp_layers = 3};
+  three.local_mtp = true;
+  EXPECT_EQ(choose_speculation(settings, three)->fixed, 3);
+  settings.speculation.num_steps = 0;
+  EXPECT_EQ(choose_speculation(settings, three)->max_drafts, 3);
 }
 
 TEST(ChooseSpeculation, AutomaticallyByTheModuleIfTheFilesHaveOne) {
@@ -126,16 +131,10 @@ TEST(ChooseSpeculation, AutomaticallyByTheModuleIfTheFilesHaveOne) {
   EXPECT_EQ(choose_speculation(settings, with)->max_drafts, kMaxDrafts);
   ServerSettings overlapped = settings;
   overlapped.scheduler.overlap_schedule = "on";
-  EXPECT_EQ(choose_speculation(overlapped, with)->algorithm, "NGRAM");
+  EXPECT_EQ(choose_speculation(overlapped, with)->algorithm, "auto");
   ServerSettings tolerant = settings;
   tolerant.parallel.tolerate_ranks = 1;
-  const auto by_text = choose_speculation(tolerant, with);
-  EXPECT_EQ(by_text->algorithm, "NGRAM");
-  EXPECT_FALSE(by_text->by_module);
-  EXPECT_NE(by_text->why.find("--tolerate-ranks"), std::string::npos);
-  EXPECT_EQ(choose_speculation(tolerant, without)->why, "");
-  tolerant.speculation.algorithm = "NEXTN";
-  EXPECT_TRUE(choose_speculation(tolerant, with)->by_module);
+  EXPECT_EQ(choose_speculation(tolerant, with)->algorithm, "auto");
   with.architecture = "Qwen3ForCausalLM";  // a family without names for them
   EXPECT_FALSE(choose_speculation(settings, with)->by_module);
 }
@@ -162,15 +161,15 @@ TEST(ChooseSpeculation, KnowsSglangsWordsInAnyCase) {
   EXPECT_EQ(speculation_notes(s).size(), 2u);
 }
 
-TEST(ChooseSpeculation, ByTheModuleIsOffWhereStepsOverlap) {
-  ServerSettings settings = speculating({.algorithm = "NGRAM", .num_steps = 3});
-  settings.scheduler.overlap_schedule = "on";
-  EXPECT_EQ(choose_speculation(settings, {})->fixed, 3);
-  settings.speculation.algorithm = "NEXTN";
-  const auto choice = choose_speculation(settings, {});
-  ASSERT_TRUE(choice.has_value());
-  EXPECT_EQ(choice->max_drafts, 0);
-  EXPECT_NE(choice->why.find("--overlap-schedule on"), std::string::npos);
+TEST(ChooseSpeculation, IsTheSameWhereStepsOverlap) {
+  for (const char* algorithm : {"NGRAM", "NEXTN"}) {
+    ServerSettings settings = speculating({.algorithm = algorithm, .num_steps = 3});
+    settings.scheduler.overlap_schedule = "on";
+    const auto choice = choose_speculation(settings, {});
+    ASSERT_TRUE(choice.has_value());
+    EXPECT_EQ(choice->algorithm, algorithm);
+    EXPECT_EQ(choice->fixed, 3);
+  }
 }
 
 TEST(ChooseSpeculation, RefusesNonsense) {

@@ -55,7 +55,7 @@ StageForecast::StageForecast(const ModelChoice& choice, const ModelCost& cost,
       prompt_form_(choice.prompt_form),
       num_moe_(static_cast<int>(std::ranges::count(model_.layer_is_moe, true))) {
   if (const int experts = model_.moe.num_experts; experts > 0) {
-    // Groups that are too few for so many ranks count as one an expert, as choose_model_form()
+    // Groups that are too few for the ranks count as one an expert, as choose_model_form()
     // would have it.
     const int ranks = std::min(question.num_ranks, experts);
     const int groups = choice.combine_groups >= ranks ? choice.combine_groups : experts;

@@ -1,6 +1,7 @@
 // The buffers between the prefix cache of a rank and its stores and peers (engine/cache_tier.h):
-// pages and records on their way in, and as many on their way out. A record is what a model needs
-// beside pages to go on behind them (engine/border_states.h). Pure values.
+// pages and records on their way in, and as many on their way out; and those of pages that peers
+// get from files. A record is the state that a model needs beside pages to go on behind them
+// (engine/border_states.h). Pure values.
 #pragma once
 
 #include <algorithm>
@@ -12,16 +13,25 @@ namespace hocket {
 
 struct TierBuffers {
   static constexpr int64_t kBytes = 64 << 20;  // pages one way, and records one way
-  // Few large ones take more than kBytes, so that one is filled while others travel.
+  // The pages of a prompt's chunk, which become known at once, all find a buffer up to this size.
+  static constexpr int64_t kMaxChunkBytes = int64_t{1} << 30;
+  // There are at least kMinPages, even if they take more than kBytes, so that one is filled while
+  // others travel; and at most kMaxPages, which bounds the queues.
   static constexpr int64_t kMinPages = 4, kMaxPages = 1024;
   static constexpr int64_t kMinRecords = 2, kMaxRecords = 64;
+  // Pages or records that are read from files for peers at a time (engine/pages/page_server.h).
+  static constexpr int64_t kMinServed = 4, kMaxServed = 64;
 
   int64_t page_bytes = 0;
   int64_t record_bytes = 0;              // 0: the model has none
   int64_t record_budget_bytes = kBytes;  // for the records one way
+  int64_t chunk_pages = 0;               // that a chunk can fill; 0: prompts are never cut
 
   // Numbers of buffers one way. Models without records have buffers of a byte.
-  int64_t num_pages() const { return std::clamp(kBytes / page_bytes, kMinPages, kMaxPages); }
+  int64_t num_pages() const {
+    const int64_t of_chunk = std::min(chunk_pages, kMaxChunkBytes / page_bytes);
+    return std::clamp(std::max(kBytes / page_bytes, of_chunk), kMinPages, kMaxPages);
+  }
   int64_t num_records() const {
     return std::clamp(record_budget_bytes / std::max<int64_t>(record_bytes, 1), kMinRecords,
                       kMaxRecords);
@@ -30,7 +40,17 @@ struct TierBuffers {
   int64_t of_records() const { return num_records() * std::max<int64_t>(record_bytes, 1); }
   // Returns the size of all, both ways.
   int64_t bytes() const { return 2 * (of_pages() + of_records()); }
+  // Buffers of a process that offers pages to peers: how many, the size of one, and the size of
+  // all. The call that reads a file has a copy of its own (engine/pages/file_store.h).
+  int64_t served_size() const { return std::max(page_bytes, record_bytes); }
+  int64_t num_served() const { return std::clamp(kBytes / served_size(), kMinServed, kMaxServed); }
+  int64_t served_bytes() const { return 2 * num_served() * served_size(); }
 };
+
+// Returns how many pages become whole by a chunk of a prompt, which may begin inside a page.
+constexpr int64_t chunk_pages(int chunk_tokens, int max_prefill_tokens, int page_tokens) {
+  return chunk_tokens < 0 ? 0 : std::min(chunk_tokens, max_prefill_tokens) / page_tokens + 1;
+}
 
 // Returns the most pages that a window can have if it ends at a border of pages.
 constexpr int window_record_pages(int window_tokens, int page_tokens) {

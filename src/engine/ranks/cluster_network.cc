@@ -1,17 +1,34 @@
 #include "engine/ranks/cluster_network.h"
 
 #include <algorithm>
+#include <cstring>
 #include <thread>
 
 #include "base/log.h"
+#include "cluster/auth.h"
 #include "compute/comm/ucx_settings.h"
 
 namespace hocket {
 namespace {
 
+constexpr Duration kPublishAgain = std::chrono::seconds(1);  // after a failure
 constexpr Duration kPoll = std::chrono::milliseconds(5);
 
+std::string_view nonce_text(std::span<const uint8_t> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 }  // namespace
+
+uint64_t secret_of_rows(const Proof& key, uint32_t epoch, const NonceOfRank& from,
+                        const NonceOfRank& to) {
+  const Proof proof =
+      sign(nonce_text(key), fmt::format("{}/{}/{}/{}{}", epoch, from.rank, to.rank,
+                                        nonce_text(from.nonce), nonce_text(to.nonce)));
+  uint64_t secret = 0;
+  std::memcpy(&secret, proof.data(), sizeof secret);
+  return secret;
+}
 
 Result<std::unique_ptr<ClusterNetwork>> ClusterNetwork::create(ControlPlane& control,
                                                                Options options) {
@@ -24,7 +41,8 @@ ClusterNetwork::ClusterNetwork(ControlPlane& control, Options options, std::stri
     : control_(control),
       options_(std::move(options)),
       version_(std::move(version)),
-      addresses_(static_cast<size_t>(control.self().num_ranks)) {}
+      addresses_(static_cast<size_t>(control.self().num_ranks)),
+      nonces_(addresses_.size()) {}
 
 std::string ClusterNetwork::describe() const {
   MutexLock lock(mutex_);
@@ -58,11 +76,13 @@ Result<std::optional<RankNetwork::Link>> ClusterNetwork::join(const RankSet& ran
     if (auto refused = refusal()) return fail(*std::move(refused));
     return std::nullopt;
   };
-  if (transport() == nullptr)
-    if (auto opened = open(view->epoch); !opened) {
-      if (opened.error().code != ErrorCode::lost_rank) return fail(std::move(opened).error());
-      return not_yet(opened.error());
-    }
+  if (transport() == nullptr) HOCKET_TRY_VOID(open(view->epoch));
+  if (RealClock().now() >= publish_at_) {
+    // Others may know the address already, so only one that was never told costs the transport.
+    const bool is_first = publish_at_ == TimePoint{};
+    if (auto published = publish_address(); !published && is_first)
+      return not_yet(published.error());
+  }
   const Result<bool> all_known = read_addresses(ranks, until);
   if (!all_known) return not_yet(all_known.error());
   if (!*all_known) return std::nullopt;
@@ -71,6 +91,7 @@ Result<std::optional<RankNetwork::Link>> ClusterNetwork::join(const RankSet& ran
     for (const std::string& address : addresses_) all.push_back(std::as_bytes(std::span(address)));
     return all;
   }();
+  transport()->set_secrets(secrets());
   if (auto connected = transport()->connect(places); !connected) {
     control_.report_unreachable(epoch_, connected.error().rank, connected.error().message);
     return not_yet(connected.error());
@@ -87,17 +108,26 @@ Result<void> ClusterNetwork::open(uint32_t epoch) {
   HOCKET_TRY(auto transport, UcxTransport::create(rank(), num_ranks(), ucx));
   if (epoch_ != 0) static_cast<void>(control_.erase(key(epoch_, rank())));
   const std::span<const std::byte> address = transport->address();
-  std::string place(reinterpret_cast<const char*>(address.data()), address.size());
-  const std::string said = fmt::format("{}\n{}", options_.terms, place);
   addresses_.assign(static_cast<size_t>(num_ranks()), "");
-  addresses_[static_cast<size_t>(rank())] = std::move(place);
-  {
-    MutexLock lock(mutex_);
-    transport_ = std::move(transport);
-    epoch_ = epoch;
-  }
-  const auto known = control_.set(key(epoch, rank()), said);
+  addresses_[static_cast<size_t>(rank())] =
+      std::string(reinterpret_cast<const char*>(address.data()), address.size());
+  nonces_[static_cast<size_t>(rank())] = make_nonce();
+  publish_at_ = {};
+  MutexLock lock(mutex_);
+  transport_ = std::move(transport);
+  epoch_ = epoch;
+  return {};
+}
+
+// The address is needed until all ranks have met: a rank that leaves the epoch later ends it.
+Result<void> ClusterNetwork::publish_address() {
+  publish_at_ = RealClock().now() + options_.address_lifetime / 2;
+  const std::string said =
+      fmt::format("{}\n{}{}", options_.terms, nonce_text(nonces_[static_cast<size_t>(rank())]),
+                  addresses_[static_cast<size_t>(rank())]);
+  const auto known = control_.set(key(epoch_, rank()), said, options_.address_lifetime);
   if (known) return {};
+  publish_at_ = RealClock().now() + kPublishAgain;
   return fail(ErrorCode::lost_rank, "the ranks' store does not take this rank's address: {}",
               known.error().message);
 }
@@ -117,15 +147,29 @@ Result<bool> ClusterNetwork::read_addresses(const RankSet& ranks, TimePoint unti
       return fail(said.error());
     }
     const size_t end = said->find('\n');
-    if (end == std::string::npos || end + 1 == said->size())
+    Nonce& nonce = nonces_[static_cast<size_t>(rank)];
+    if (end == std::string::npos || said->size() <= end + 1 + nonce.size())
       return fail(ErrorCode::lost_rank, "rank {} does not say where it is", rank);
     const std::string_view terms = std::string_view(*said).substr(0, end);
     if (terms != options_.terms) return refuse(rank, rank == ranks.first(), terms, until);
-    address = said->substr(end + 1);
+    std::memcpy(nonce.data(), said->data() + end + 1, nonce.size());
+    address = said->substr(end + 1 + nonce.size());
   }
   MutexLock lock(mutex_);
   awaited_ = -1;
   return true;
+}
+
+std::vector<UcxTransport::Secret> ClusterNetwork::secrets() const {
+  const Proof key = control_.key_for("hocket rows 1");
+  std::vector<UcxTransport::Secret> all(addresses_.size());
+  const NonceOfRank own{.rank = rank(), .nonce = nonces_[static_cast<size_t>(rank())]};
+  for (int other = 0; other < num_ranks(); ++other) {
+    const NonceOfRank theirs{.rank = other, .nonce = nonces_[static_cast<size_t>(other)]};
+    all[static_cast<size_t>(other)] = {.in = secret_of_rows(key, epoch_, theirs, own),
+                                       .out = secret_of_rows(key, epoch_, own, theirs)};
+  }
+  return all;
 }
 
 // The lowest rank is right: a rank that differs from it must stop, and the others wait for its
@@ -205,6 +249,12 @@ std::optional<Error> ClusterNetwork::lost() const {
                       name_of_rank(awaited));
   if (why.empty()) why = "the ranks are still connecting";
   return error(ErrorCode::lost_rank, "{}", why).with_fix("ask again after the time in Retry-After");
+}
+
+// Without --tolerate-ranks the service never counts as begun: there the ranks may load for long.
+bool ClusterNetwork::serves_soon() const {
+  const ClusterView view = control_.view();
+  return view.began && view.serves() && view.present().has(rank()) && !failure();
 }
 
 void ClusterNetwork::wake() {

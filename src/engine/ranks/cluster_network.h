@@ -1,8 +1,13 @@
 // The network of ranks in several processes: found by the control plane, reached over UCX.
 //
-//   join   view that serves -> a transport of its epoch -> store: addr/EPOCH/RANK = terms, address
-//          -> the others' -> connect -> enter(epoch)
+//   join   view that serves -> a transport of its epoch -> store: addr/EPOCH/RANK = terms, nonce,
+//          address -> the others' -> secrets -> connect -> enter(epoch)
 //   lose   waits first for the control plane, which may know better which rank is at fault
+//
+// UCX authenticates nobody, so each pair of ranks has a secret in each direction, which every
+// message carries (UcxTransport::set_secrets): an HMAC over epoch, ranks and both nonces, with a
+// key from the cluster's token. Nonces are new in every epoch, so messages of an earlier one are
+// not taken.
 //
 // A rank that dies ends its connections, and ranks that give up the step then end theirs, so the
 // first connection that ends need not be that of the dead rank. The control plane decides.
@@ -14,10 +19,20 @@
 
 #include "base/mutex.h"
 #include "cluster/control_plane.h"
+#include "cluster/wire.h"
 #include "compute/comm/ucx_transport.h"
 #include "engine/ranks/network.h"
 
 namespace hocket {
+
+struct NonceOfRank {
+  int rank = 0;
+  Nonce nonce;
+};
+
+// Returns the secret of messages from one rank to another.
+uint64_t secret_of_rows(const Proof& key, uint32_t epoch, const NonceOfRank& from,
+                        const NonceOfRank& to);
 
 class ClusterNetwork final : public RankNetwork {
  public:
@@ -27,6 +42,9 @@ class ClusterNetwork final : public RankNetwork {
     std::string terms;
     // The control plane may take this long to name the lost rank after the network failed.
     Duration verdict = std::chrono::milliseconds(800);
+    // An address stays in the store so long, unless it is set again: a process that has ended
+    // erases none.
+    Duration address_lifetime = std::chrono::minutes(10);
   };
   // Loads UCX, which sets variables of this process: call it before other threads start. `control`
   // outlives the network. Errors: io, without UCX.
@@ -38,23 +56,27 @@ class ClusterNetwork final : public RankNetwork {
   Result<std::optional<RankSet>> members(Duration max_wait) override;
   Result<std::optional<Link>> join(const RankSet& ranks, Duration max_wait) override;
   void leave() override;
-  bool is_indispensable() const override { return control_.is_indispensable(); }
-  void retire() override { control_.leave(); }
+  bool pauses_others() const override { return control_.pauses_others(); }
+  void announce_end() override { control_.leave(); }
   void report_lost(int peer, const Error& why) override;
   std::optional<Error> lost() const override;
+  bool serves_soon() const override;
   std::optional<Error> failure() const override;
   const std::atomic<uint32_t>& abort() const override { return control_.aborted(); }
   Pulse& pulse() override { return control_.pulse(); }
   void wake() override;
-  bool meets_again() const override { return true; }
-  bool may_leave_others() const override { return true; }  // the control plane tells the others
+  bool can_rejoin() const override { return true; }
+  // The control plane tells the others.
+  bool others_serve_without_it() const override { return true; }
 
  private:
   ClusterNetwork(ControlPlane& control, Options options, std::string version);
   std::string key(uint32_t epoch, int rank) const;
   Result<void> open(uint32_t epoch);
+  Result<void> publish_address();
   // True if all these ranks have published their addresses.
   Result<bool> read_addresses(const RankSet& ranks, TimePoint until);
+  std::vector<UcxTransport::Secret> secrets() const;
   Result<bool> refuse(int rank, bool is_right, std::string_view terms, TimePoint until);
   std::string name_of_rank(int rank) const;
   std::optional<Error> refusal() const;
@@ -65,7 +87,9 @@ class ClusterNetwork final : public RankNetwork {
   const Options options_;
   const std::string version_;
   uint32_t epoch_ = 0;                  // epoch of transport_
+  TimePoint publish_at_{};              // when its address is set again, while it meets the others
   std::vector<std::string> addresses_;  // indexed by rank; empty: not known yet
+  std::vector<Nonce> nonces_;           // indexed by rank
   mutable Mutex mutex_;                 // other threads read the members below
   // Changed by the engine's thread alone, which may therefore use what it points to.
   std::unique_ptr<UcxTransport> transport_ HOCKET_GUARDED_BY(mutex_);

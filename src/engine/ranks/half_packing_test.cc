@@ -41,7 +41,7 @@ double all_cost(const std::vector<int32_t>& keys, const HalfPacking& packing) {
 
 // Tries all packings with `first_rows` rows in the first half (-1: any number), and returns the
 // least excess.
-double least_excess(const std::vector<int32_t>& keys, const HalfPacking& packing, int first_rows) {
+double min_excess(const std::vector<int32_t>& keys, const HalfPacking& packing, int first_rows) {
   double least = 1e300;
   const auto rows = static_cast<unsigned>(keys.size());
   for (unsigned set = 1; set + 1 < 1U << rows; ++set) {
@@ -78,12 +78,12 @@ TEST(HalfPacking, IsNearTheBestOfAllWays) {
     const double all = all_cost(keys, packing);
     pack(packer, keys, packing, Counts::free);
     const double free = std::abs(excess(packer, keys, packing));
-    lost_free += (free - least_excess(keys, packing, -1)) / all;
+    lost_free += (free - min_excess(keys, packing, -1)) / all;
     const int first = pack(packer, keys, packing, Counts::by_share);
     ASSERT_EQ(first, rows_by_share(rows, {.share = packing.share}));
     const HalfPacking keys_alone{.share = packing.share, .keys_per_row = 0};
     lost_by_share +=
-        (std::abs(excess(packer, keys, keys_alone)) - least_excess(keys, keys_alone, first)) /
+        (std::abs(excess(packer, keys, keys_alone)) - min_excess(keys, keys_alone, first)) /
         all_cost(keys, keys_alone);
   }
   printf("lost against the best of all ways: %.2f %% free, %.2f %% by share\n",

@@ -10,6 +10,7 @@
 #include <iterator>
 #include <memory>
 #include <set>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -66,11 +67,12 @@ Result<void> add_file(Sha256& sum, const fs::path& path) {
 // Samples lie in the middle of each part. A fine-tune may change a few small tensors and no other,
 // so each tensor counts.
 void add_tensor(Sha256& sum, std::string_view name, const std::byte* data, size_t size) {
-  const std::string_view bytes = text_of(data, size);
+  const std::span<const std::byte> bytes(data, size);
   sum.add(name);
-  if (size <= kMaxWholeBytes) return sum.add(bytes);
+  if (size <= kMaxWholeBytes) return sum.add(text_of(bytes));
   const size_t num_parts = (size + kPartBytes - 1) / kPartBytes, part = size / num_parts;
-  for (size_t i = 0; i < num_parts; ++i) sum.add(middle_sample(bytes.substr(i * part, part)));
+  for (size_t i = 0; i < num_parts; ++i)
+    sum.add(text_of(middle_sample(bytes.subspan(i * part, part))));
 }
 
 Result<void> add_weights(Sha256& sum, const fs::path& folder) {
@@ -89,7 +91,7 @@ Result<void> add_gguf(Sha256& sum, const fs::path& path) {
   for (const GgufFile::Part& part : file->parts()) {
     const std::byte* const data = part.bytes.data() + part.header.data_offset;
     sum.add(part.path.filename().string());
-    sum.add(text_of(part.bytes.data(), static_cast<size_t>(part.header.data_offset)));
+    sum.add(text_of(part.bytes.first(static_cast<size_t>(part.header.data_offset))));
     for (const auto& [name, tensor] : part.header.tensors)
       add_tensor(sum, name, data + tensor.begin, static_cast<size_t>(tensor.end - tensor.begin));
   }

@@ -13,8 +13,9 @@ namespace hocket {
 namespace {
 
 constexpr int kLane = 0;
-// A step counts as hung after ten times the time of the last step of its mode plus 1 s, because
-// prompts differ in length; the first steps get 30 s, because memory is cold.
+// A step counts as hung after ten times the time of the last step of its mode plus 1 s. If more
+// rows are foreseen than that one had, it gets as many times longer, but not more than 30 s because
+// of it. The first steps get 30 s, because memory is cold.
 constexpr Duration kFirstSteps = std::chrono::seconds(30);
 constexpr Duration kSlack = std::chrono::seconds(1);
 constexpr int kPatience = 10;
@@ -25,6 +26,10 @@ bool has_prompts(ForwardMode mode) {
 
 size_t index_of(Phase phase) {
   return static_cast<size_t>(phase);
+}
+
+uint16_t to_vote(int number) {
+  return static_cast<uint16_t>(std::clamp<int>(number, 0, std::numeric_limits<uint16_t>::max()));
 }
 
 int to_rows(uint32_t number) {
@@ -69,7 +74,7 @@ void Lockstep::rebind(Transport& transport, AllToAll& exchange) {
     loads_[static_cast<size_t>(rank)].takes_requests.store(exchange.has(rank),
                                                            std::memory_order_relaxed);
   }
-  planning_rank_.store(present_.first(), std::memory_order_relaxed);
+  lead_.store(present_.first(), std::memory_order_relaxed);
   votes_.reserve(loads_.size());
   std::ranges::fill(sizes_, Size{});
   std::ranges::fill(reports_, StepReport{});
@@ -78,7 +83,7 @@ void Lockstep::rebind(Transport& transport, AllToAll& exchange) {
   error_.reset();
   bad_peer_ = -1;
   delayer_ = PrefillDelayer(options_.max_delayed_passes);
-  times_.forget_begin();
+  hang_limit_.forget_begin();
 }
 
 void Lockstep::fail_with(Error why) {
@@ -93,7 +98,7 @@ void Lockstep::begin_agreement(const StepProposal& mine) {
 
 bool Lockstep::finish_agreement(const StepProposal& now) {
   if (error_) return false;
-  times_.end(agreed_.pass.phase, transport_->now());
+  hang_limit_.end(agreed_.pass.phase, agreed_.rows, transport_->now());
   const bool is_early = under_way_;
   Result<void> agreed = exchange_votes(now);
   const bool has_work = has_rows(now.work) || asks_to_end_;
@@ -105,7 +110,7 @@ bool Lockstep::finish_agreement(const StepProposal& now) {
 }
 
 void Lockstep::open_step() {
-  if (agreed_.computes) times_.begin(transport_->now());
+  if (agreed_.computes) hang_limit_.begin(transport_->now());
   if (options_.pulse == nullptr) return;
   if (agreed_.computes)
     options_.pulse->begin(agreed_.pass.step, hung_after());
@@ -116,7 +121,8 @@ void Lockstep::open_step() {
 void Lockstep::start(const StepProposal& proposal) {
   const NextStepForecast& work = proposal.work;
   mine_ = {
-      .rows = static_cast<uint32_t>(work.num_decoding),
+      .answers = to_vote(work.num_decoding),
+      .drafts = to_vote(proposal.num_drafts),
       .begins = work.begins,
       .continues = work.continues,
       .ends = asks_to_end_,
@@ -124,6 +130,7 @@ void Lockstep::start(const StepProposal& proposal) {
       .takes_requests = proposal.load.takes_requests && !asks_to_end_,
       .module_passes = static_cast<uint8_t>(proposal.module_passes),
       .overlaps = proposal.overlaps,
+      .vetoes_overlap = proposal.vetoes_overlap,
       .load_requests = proposal.load.num_requests,
       .load_tokens = proposal.load.num_tokens,
       .prompt_step_rows = static_cast<uint32_t>(std::max(0, proposal.prompt_step_rows)),
@@ -143,23 +150,27 @@ Result<void> Lockstep::exchange_votes(const StepProposal& now) {
   HOCKET_TRY_VOID(carrier_.collect());
   const Phase phase_before = agreed_.pass.phase;
   RankSet leaving;
-  int module_passes = 0;
+  int module_passes = 0, num_other_answers = 0;
   int stopping_peer = -1;
-  StepVote planner;
+  bool is_vetoed = false;
+  StepVote of_lead;
   votes_.clear();
   for (int rank = 0; rank < exchange_->num_ranks(); ++rank) {
     if (!present_.has(rank)) continue;
     HOCKET_TRY(const StepVote vote, vote_of(rank));
     if (vote.ends != 0) leaving.add(rank);
     if (vote.ends != 0 && rank != exchange_->rank()) stopping_peer = rank;
-    if (rank == planning_rank()) planner = vote;
+    if (rank == lead()) of_lead = vote;
+    is_vetoed |= vote.vetoes_overlap != 0;
+    if (rank != exchange_->rank()) num_other_answers += vote.answers;
     module_passes = std::max(module_passes, int{vote.module_passes});
     record_vote(rank, vote);
   }
   decide();
-  adopt_plan(planner);
+  adopt_plan(of_lead);
   adopt_module_passes(module_passes, phase_before);
-  if (agreed_.computes) agreed_.steps_overlap = planner.overlaps != 0;
+  agreed_.num_other_answers = num_other_answers;
+  if (agreed_.computes) agreed_.steps_overlap = of_lead.overlaps != 0 && !is_vetoed;
   agreed_.all_end = leaving == present_;
   if (options_.balance_voter != nullptr)
     options_.balance_voter->agreed(
@@ -175,10 +186,10 @@ Result<void> Lockstep::exchange_votes(const StepProposal& now) {
 // A rank that leaves alone has said so one agreement before, so requests that other ranks had begun
 // by then got their step.
 bool Lockstep::may_go() const {
-  if (!options_.may_leave_others || !has_asked_) return false;
+  if (!options_.others_serve_without_it || !has_asked_) return false;
   if (!agreed_.computes) return true;
-  if (options_.waits_for_others) return false;
-  const bool has_rows = mine_.rows > 0 || mine_.begins != 0 || mine_.continues != 0;
+  if (options_.pauses_others) return false;
+  const bool has_rows = mine_.answers > 0 || mine_.begins != 0 || mine_.continues != 0;
   return !has_rows && options_.balance_voter != nullptr && options_.balance_voter->may_leave();
 }
 
@@ -199,8 +210,9 @@ Result<Lockstep::StepVote> Lockstep::vote_of(int rank) {
 void Lockstep::record_vote(int rank, const StepVote& vote) {
   const auto at = static_cast<size_t>(rank);
   votes_.push_back(
-      {.begins = vote.begins != 0, .continues = vote.continues != 0, .decodes = vote.rows > 0});
-  sizes_[at] = {.rows = to_rows(vote.rows), .prompt_step_rows = to_rows(vote.prompt_step_rows)};
+      {.begins = vote.begins != 0, .continues = vote.continues != 0, .decodes = vote.answers > 0});
+  sizes_[at] = {.rows = vote.answers + vote.drafts,
+                .prompt_step_rows = to_rows(vote.prompt_step_rows)};
   reports_[at] = sane(vote.report);
   balances_[at] = vote.balance;
   Load& load = loads_[at];
@@ -210,13 +222,13 @@ void Lockstep::record_vote(int rank, const StepVote& vote) {
 }
 
 // All ranks have equal tables, so either all know a plan or none does.
-void Lockstep::adopt_plan(const StepVote& planner) {
+void Lockstep::adopt_plan(const StepVote& of_lead) {
   const auto phase = index_of(agreed_.pass.phase);
-  const uint32_t id = planner.plans.at(phase);
+  const uint32_t id = of_lead.plans.at(phase);
   const std::optional<Plan> plan = plan_of(PlanId{id}, *options_.orders);
   const bool plays = agreed_.computes && plan.has_value();
   agreed_.plan = plays ? *plan : Plan{};
-  agreed_.is_trial = plays && (planner.trials >> phase & 1) != 0;
+  agreed_.is_trial = plays && (of_lead.trials >> phase & 1) != 0;
   agreed_.pass.parts = agreed_.plan.parts;
   agreed_.pass.waves = agreed_.plan.waves;
   if (!agreed_.computes || plan) return;
@@ -224,7 +236,7 @@ void Lockstep::adopt_plan(const StepVote& planner) {
     log::warning(
         "rank {} says plan {:#010x}, which is none of {} orders: such steps are played "
         "without overlap",
-        planning_rank(), id, options_.orders->size());
+        lead(), id, options_.orders->size());
 }
 
 // If no rank has rows, all requests have ended, so nothing is guessed.
@@ -242,7 +254,8 @@ int Lockstep::expected_rows(Phase phase, const StepProposal& mine) const {
   for (int rank = 0; rank < static_cast<int>(sizes_.size()); ++rank) {
     Size size = sizes_[static_cast<size_t>(rank)];
     if (exchange_ != nullptr && rank == exchange_->rank())
-      size = {.rows = mine.work.num_decoding, .prompt_step_rows = mine.prompt_step_rows};
+      size = {.rows = mine.work.num_decoding + mine.num_drafts,
+              .prompt_step_rows = mine.prompt_step_rows};
     most = std::max(most, phase == Phase::prefill ? size.prompt_step_rows : size.rows);
   }
   return most;
@@ -269,6 +282,9 @@ void Lockstep::decide() {
   agreed_.computes = agreed_.extends || std::ranges::any_of(votes_, &PrefillVote::decodes);
   agreed_.may_begin = agreed_.extends && allowed;
   agreed_.pass.phase = agreed_.extends ? Phase::prefill : Phase::decode;
+  agreed_.rows = 0;
+  for (const Size& size : sizes_)
+    agreed_.rows = std::max(agreed_.rows, agreed_.extends ? size.prompt_step_rows : size.rows);
 }
 
 bool Lockstep::any_rank_computes(const Batch& mine) {
@@ -284,14 +300,18 @@ RankLoad Lockstep::load_of(int rank) const {
           .num_tokens = load.num_tokens.load(std::memory_order_relaxed)};
 }
 
-void Lockstep::StepTimes::end(Phase phase, TimePoint now) {
-  if (begin_) note(phase, now - *begin_);
+void Lockstep::HangLimit::end(Phase phase, int rows, TimePoint now) {
+  if (begin_) note(phase, rows, now - *begin_);
   begin_.reset();
 }
 
-Duration Lockstep::StepTimes::hung_after(Phase phase) const {
-  const std::optional<Duration>& last = last_.at(index_of(phase));
-  return last ? kSlack + kPatience * *last : kFirstSteps;
+Duration Lockstep::HangLimit::hung_after(Phase phase, int rows) const {
+  const std::optional<Step>& last = last_.at(index_of(phase));
+  if (!last) return kFirstSteps;
+  const Duration as_last = kPatience * last->took;
+  const double more_rows = std::max(1.0, static_cast<double>(rows) / std::max(1, last->rows));
+  const double scaled_s = std::min(to_seconds(as_last) * more_rows, to_seconds(kFirstSteps));
+  return kSlack + std::max(as_last, from_seconds(scaled_s));
 }
 
 bool Lockstep::peer_waiting() {

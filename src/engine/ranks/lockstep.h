@@ -6,10 +6,10 @@
 //   rank 1   forward 6 | begin: nothing   |                         | finish -+- 7, no rows
 //   rank 2   forward 6 | begin: nothing   |                         | finish -'- 7, no rows
 //
-// In its vote each rank also reports on the step that it has just played, and rank 0 proposes how
-// to play the next one: one plan if prompts are computed, another if not. All ranks play what rank
-// 0 proposed, so a plan changes between two steps, on all ranks together. In an epoch without some
-// ranks only those that are present vote, and the lowest of them has the role of rank 0.
+// In its vote each rank also reports on the step that it has just played, and the lead proposes how
+// to play the next one: one plan if prompts are computed, another if not. All ranks play what the
+// lead proposed, so a plan changes between two steps, on all ranks together. In an epoch without
+// some ranks only those that are present vote. The lead is the lowest of them.
 // The agreement binds. A request that comes after begin_agreement() waits for the step after,
 // unless a rank begins prompts anyway; if all requests of a rank end after it, the rank runs a step
 // without rows. If no rank has rows, no rank runs, and each sleeps until it has work or another
@@ -40,7 +40,7 @@
 
 namespace hocket {
 
-// A plan for the next step. Only rank 0's proposal counts.
+// A plan for the next step. Only the lead's proposal counts.
 struct PlanProposal {
   PlanId id = PlanId::none;
   bool is_trial = false;  // played only to measure it (planner.h)
@@ -51,10 +51,12 @@ struct PlanProposal {
 // A rank's proposal for the next step, and its report on the last one.
 struct StepProposal {
   NextStepForecast work;
+  int num_drafts = 0;  // rows beside those of `work`, as far as drafts are expected
   RankLoad load;
   int prompt_step_rows = 0;  // rows of prompts and answers, if prompts are computed
   int module_passes = 0;  // passes of the module that guesses, before the step (module_drafter.h)
   bool overlaps = false;  // steps should overlap; only the lead's counts
+  bool vetoes_overlap = false;                 // no step should overlap; any rank's counts
   std::array<PlanProposal, kNumPhases> plans;  // indexed by Phase
   StepReport report;
 };
@@ -62,7 +64,7 @@ struct StepProposal {
 // A rank's vote on moving experts, beside its proposal (engine/balance/rebalance.h). In host byte
 // order.
 struct BalanceVote {
-  uint32_t look = 0;     // number of the look at the counts
+  uint32_t check = 0;    // number of the balance check
   uint32_t changes = 0;  // fingerprint of what this rank would change
   uint8_t phase = 0, flags = 0;
   uint16_t num_loaded = 0;            // layers whose experts are loaded, of those that change
@@ -96,8 +98,8 @@ class Lockstep final : public SchedulerHooks {
     int max_delayed_passes = 0;  // limit of PrefillDelayer; equal on all ranks
     // The orders that plans name; equal on all ranks; outlives it.
     const OrderTable* orders = &OrderTable::builtin();
-    bool may_leave_others = true;   // RankNetwork::may_leave_others()
-    bool waits_for_others = false;  // it leaves only when no rank has rows, since they would pause
+    bool others_serve_without_it = true;  // RankNetwork::others_serve_without_it()
+    bool pauses_others = false;  // RankNetwork::pauses_others(): it leaves when no rank has rows
     BalanceVoter* balance_voter = nullptr;  // outlives it; null on all ranks or on none
   };
   Lockstep(int num_ranks, const Options& options);
@@ -106,8 +108,8 @@ class Lockstep final : public SchedulerHooks {
   void rebind(Transport& transport, AllToAll& exchange);
 
   int rank() const { return exchange_->rank(); }
-  // Returns the rank whose plans count in this epoch. Thread: any.
-  int planning_rank() const { return planning_rank_.load(std::memory_order_relaxed); }
+  // Returns the lead of this epoch, the lowest rank that is in it: its plans count. Thread: any.
+  int lead() const { return lead_.load(std::memory_order_relaxed); }
 
   // Called between forward and sample: sends this rank's vote for the next step without waiting.
   // Does nothing after an error, or if this step is the last.
@@ -143,6 +145,8 @@ class Lockstep final : public SchedulerHooks {
   // Returns the rows of the next step, if it is of this phase, on the rank that has most. This
   // rank's are taken from `mine`, the others' from their last votes. 0 if none are expected.
   int expected_rows(Phase phase, const StepProposal& mine) const;
+  // Returns the answers of the other ranks that share the step that was agreed on, by their votes.
+  int num_other_answers() const { return agreed_.num_other_answers; }
 
   // Returns another rank that asks to stop, so that no request should begin; -1: none. Thread: any.
   int stopping_peer() const { return stopping_peer_.load(std::memory_order_relaxed); }
@@ -157,17 +161,21 @@ class Lockstep final : public SchedulerHooks {
 
   // Makes this rank ask to stop, from the next agreement on.
   void ask_to_end() { asks_to_end_ = true; }
-  // Returns true if steps should overlap from the next one on, as the lead says in its votes.
+  // Returns true if steps should overlap from the next one on: the lead says so in its vote, and no
+  // rank says that none should.
   bool steps_overlap() const { return agreed_.steps_overlap; }
   // Says whether another thread computes the steps that were agreed on, and opens them in the
   // pulse; while it does, it has the exchange (carrier()).
   void set_overlapped(bool overlapped) { is_overlapped_ = overlapped; }
   // Returns what carries the votes of this rank and lends the exchange to passes.
   VoteCarrier& carrier() { return carrier_; }
+  // Returns the rows of the step that was agreed on, as its votes foresaw them, on the rank that
+  // has most.
+  int rows() const { return agreed_.rows; }
   // Returns how long the step that was agreed on may take before the rank counts as hung.
-  Duration hung_after() const { return times_.hung_after(agreed_.pass.phase); }
-  // Notes how long a step of this mode took, if another thread computes.
-  void note_took(Phase phase, Duration took) { times_.note(phase, took); }
+  Duration hung_after() const { return hang_limit_.hung_after(agreed_.pass.phase, agreed_.rows); }
+  // Notes how long a step of this mode took, if another thread computes. rows: as rows() said.
+  void note_took(Phase phase, int rows, Duration took) { hang_limit_.note(phase, rows, took); }
 
   // True between begin_agreement() and finish_agreement().
   bool is_under_way() const { return under_way_; }
@@ -180,7 +188,8 @@ class Lockstep final : public SchedulerHooks {
  private:
   // A rank's message in an agreement. In host byte order: ranks of other orders are not supported.
   struct StepVote {
-    uint32_t rows = 0;      // decode rows
+    uint16_t answers = 0;   // with rows in the step
+    uint16_t drafts = 0;    // expected; further decode rows
     uint8_t begins = 0;     // a prompt may begin
     uint8_t continues = 0;  // a chunked prompt goes on
     uint8_t ends = 0;       // asks to stop after this step
@@ -188,11 +197,11 @@ class Lockstep final : public SchedulerHooks {
     uint8_t takes_requests = 0;
     uint8_t module_passes = 0;
     uint8_t overlaps = 0;  // only the lead's counts
-    uint8_t zero = 0;      // reserved
+    uint8_t vetoes_overlap = 0;
     int32_t load_requests = 0;
     int64_t load_tokens = 0;
     uint32_t prompt_step_rows = 0;
-    std::array<uint32_t, kNumPhases> plans{};  // PlanId, by Phase; only rank 0's count
+    std::array<uint32_t, kNumPhases> plans{};  // PlanId, by Phase; only the lead's count
     StepReport report;
     BalanceVote balance;
   };
@@ -210,26 +219,34 @@ class Lockstep final : public SchedulerHooks {
     PassSpec pass;
     Plan plan;
     bool is_trial = false, steps_overlap = false;
+    int rows = 0;
     std::array<PassSpec, kMaxDrafts> module_passes;
     int num_module_passes = 0;
+    int num_other_answers = 0;
     bool computes = false;   // some rank has rows
     bool extends = false;    // some rank computes rows of prompts
     bool may_begin = false;  // this rank may begin prompts
     bool ends = false, all_end = false;
   };
-  // The times of steps, by which a step counts as hung.
-  class StepTimes {
+  // Finds from the times of steps how long one may take before the rank counts as hung.
+  class HangLimit {
    public:
     void begin(TimePoint now) { begin_ = now; }
     // Notes the time of the step that began last, if it is not noted yet.
-    void end(Phase phase, TimePoint now);
-    void note(Phase phase, Duration took) { last_.at(static_cast<size_t>(phase)) = took; }
+    void end(Phase phase, int rows, TimePoint now);
+    void note(Phase phase, int rows, Duration took) {
+      last_.at(static_cast<size_t>(phase)) = {.rows = rows, .took = took};
+    }
     void forget_begin() { begin_.reset(); }
-    Duration hung_after(Phase phase) const;
+    Duration hung_after(Phase phase, int rows) const;
 
    private:
-    std::optional<TimePoint> begin_;               // begin of the running step, if it has rows
-    std::array<std::optional<Duration>, 2> last_;  // by phase
+    struct Step {
+      int rows = 0;
+      Duration took{};
+    };
+    std::optional<TimePoint> begin_;           // begin of the running step, if it has rows
+    std::array<std::optional<Step>, 2> last_;  // by phase
   };
 
   void start(const StepProposal& proposal);
@@ -239,7 +256,7 @@ class Lockstep final : public SchedulerHooks {
   void record_vote(int rank, const StepVote& vote);
   void decide();
   bool may_go() const;
-  void adopt_plan(const StepVote& planner);
+  void adopt_plan(const StepVote& of_lead);
   void adopt_module_passes(int wanted, Phase phase_before);
   void forget_loads();
   static bool has_rows(const NextStepForecast& work) {
@@ -259,7 +276,7 @@ class Lockstep final : public SchedulerHooks {
   int bad_peer_ = -1;  // rank whose vote could not be read
   StepVote mine_;      // vote of the agreement under way
   PrefillDelayer delayer_;
-  std::atomic<int> planning_rank_{0};
+  std::atomic<int> lead_{0};
   RankSet present_;                    // the ranks that vote
   std::vector<PrefillVote> votes_;     // [ranks that vote]
   std::vector<Load> loads_;            // [ranks]
@@ -267,7 +284,7 @@ class Lockstep final : public SchedulerHooks {
   std::vector<StepReport> reports_;    // [ranks]
   std::vector<BalanceVote> balances_;  // [ranks]
   VoteCarrier carrier_;
-  StepTimes times_;
+  HangLimit hang_limit_;
 };
 
 }  // namespace hocket

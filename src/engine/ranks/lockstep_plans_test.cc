@@ -1,4 +1,5 @@
-// Tests how ranks agree on the plan of a step, and how they report the last step to each other.
+// Tests how ranks agree on the plan of a step and on overlapped steps, and how they report the last
+// step to each other.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -74,9 +75,11 @@ TEST(LockstepPlans, ReportsOfAllAreHeardAndTheLargestRankIsForeseen) {
     const int rank = v.lockstep.rank();
     StepProposal proposal = kDecode;
     proposal.work.num_decoding = 10 + rank;
+    proposal.num_drafts = 5 * rank;
     proposal.prompt_step_rows = rank == 1 ? 512 : 0;
     proposal.report = {.rows = 100U + static_cast<uint32_t>(rank), .is_valid = 1, .step_us = 12.5F};
     ASSERT_TRUE(v.lockstep.finish_agreement(proposal));
+    EXPECT_EQ(v.lockstep.num_other_answers(), 10 + 11 + 12 - (10 + rank));
     ASSERT_EQ(v.lockstep.reports().size(), 3u);
     for (int other = 0; other < 3; ++other) {
       const StepReport& got = v.lockstep.reports()[static_cast<size_t>(other)];
@@ -88,8 +91,33 @@ TEST(LockstepPlans, ReportsOfAllAreHeardAndTheLargestRankIsForeseen) {
     StepProposal now = kDecode;
     now.work.num_decoding = 40 - 20 * rank;
     now.prompt_step_rows = 3;
-    EXPECT_EQ(v.lockstep.expected_rows(Phase::decode, now), rank == 0 ? 40 : rank == 1 ? 20 : 11);
+    EXPECT_EQ(v.lockstep.expected_rows(Phase::decode, now), rank == 0 ? 40 : rank == 1 ? 22 : 16);
     EXPECT_EQ(v.lockstep.expected_rows(Phase::prefill, now), rank == 1 ? 3 : 512);
+  });
+}
+
+TEST(LockstepPlans, StepsOverlapIfRank0SaysSo) {
+  on_lockstep_ranks(3, [](LockstepRank& v) {
+    for (const bool so : {true, false, true}) {
+      StepProposal says = kDecode;
+      says.overlaps = so == (v.end.rank() == 0);
+      ASSERT_TRUE(v.lockstep.finish_agreement(says));
+      EXPECT_EQ(v.lockstep.steps_overlap(), so);
+    }
+    ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));  // without rows nothing changes
+    EXPECT_TRUE(v.lockstep.steps_overlap());
+  });
+}
+
+TEST(LockstepPlans, NoStepOverlapsIfAnyRankVetoes) {
+  on_lockstep_ranks(3, [](LockstepRank& v) {
+    for (const int vetoing : {-1, 2, 0, -1, 1}) {
+      StepProposal says = kDecode;
+      says.overlaps = v.end.rank() == 0;
+      says.vetoes_overlap = v.end.rank() == vetoing;
+      ASSERT_TRUE(v.lockstep.finish_agreement(says));
+      EXPECT_EQ(v.lockstep.steps_overlap(), vetoing == -1);
+    }
   });
 }
 

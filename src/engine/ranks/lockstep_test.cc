@@ -178,7 +178,7 @@ TEST(Lockstep, WhoAsksToStopSaysSoThoughNobodyRuns) {
 
 TEST(Lockstep, WhoMayNotLeaveTheOthersStopsWhenAllAskTo) {
   on_lockstep_ranks(2, [](LockstepRank& v) {
-    Lockstep lockstep(2, {.may_leave_others = false});
+    Lockstep lockstep(2, {.others_serve_without_it = false});
     lockstep.rebind(v.end, *v.exchange);
     if (v.end.rank() == 0) lockstep.ask_to_end();
     for (int step = 1; step <= 3; ++step) {
@@ -258,6 +258,31 @@ TEST(Lockstep, ThePulseBeatsWithTheSteps) {
   });
 }
 
+// A prompt of one row took 100 ms. The time that rows add is bounded, since clients ask for them.
+TEST(Lockstep, AStepOfManyRowsMayTakeLonger) {
+  on_lockstep_ranks(2, [](LockstepRank& v) {
+    const auto prompt_of = [&](int rows) {
+      StepProposal proposal = kPrompt;
+      if (v.lockstep.rank() == 1) proposal.prompt_step_rows = rows;
+      return proposal;
+    };
+    ASSERT_TRUE(v.lockstep.finish_agreement(prompt_of(1)));
+    v.spend(microseconds(100'000));
+    for (const auto& [rows, expected_ms] : {std::pair(1, 2'000u), std::pair(20, 21'000u)}) {
+      v.lockstep.begin_agreement(prompt_of(rows));
+      ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
+      EXPECT_EQ(v.lockstep.rows(), rows);
+      EXPECT_EQ(v.pulse.beat().expected_ms, expected_ms) << rows;
+      v.spend(microseconds(100'000));
+    }
+    v.lockstep.note_took(Phase::prefill, 1, microseconds(100'000));
+    v.lockstep.set_overlapped(true);
+    v.lockstep.begin_agreement(prompt_of(2048));
+    ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
+    EXPECT_EQ(v.lockstep.hung_after(), seconds(31));
+  });
+}
+
 // The thread that computes opens the steps then.
 TEST(Lockstep, OpensNoStepThatIsComputedElsewhere) {
   on_lockstep_ranks(2, [](LockstepRank& v) {
@@ -265,26 +290,13 @@ TEST(Lockstep, OpensNoStepThatIsComputedElsewhere) {
     ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
     EXPECT_EQ(v.pulse.beat().state, EngineState::closed);
     EXPECT_EQ(v.lockstep.hung_after(), seconds(30));
-    v.lockstep.note_took(Phase::decode, microseconds(70'000));
+    v.lockstep.note_took(Phase::decode, v.lockstep.rows(), microseconds(70'000));
     EXPECT_EQ(v.lockstep.hung_after(), microseconds(1'700'000));
   });
 }
 
-TEST(Lockstep, StepsOverlapIfRank0SaysSo) {
-  on_lockstep_ranks(3, [](LockstepRank& v) {
-    for (const bool so : {true, false, true}) {
-      StepProposal says = kDecode;
-      says.overlaps = so == (v.end.rank() == 0);
-      ASSERT_TRUE(v.lockstep.finish_agreement(says));
-      EXPECT_EQ(v.lockstep.steps_overlap(), so);
-    }
-    ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));  // without rows nothing changes
-    EXPECT_TRUE(v.lockstep.steps_overlap());
-  });
-}
-
-// Rank 0 of three is absent: rank 1 has its role, and the delayer does not count rank 0's silence.
-TEST(Lockstep, TheLowestRankThatIsPresentHasTheRoleOfRank0) {
+// Rank 0 of three is absent: rank 1 leads, and the delayer does not count rank 0's silence.
+TEST(Lockstep, TheLowestRankThatIsPresentLeads) {
   constexpr int kMaxDelayed = 4;
   LoopbackHub hub(3, {}, LoopbackHub::Time::virtual_time);
   on_ranks(hub, 3, [&](Transport& end) {
@@ -293,7 +305,7 @@ TEST(Lockstep, TheLowestRankThatIsPresentHasTheRoleOfRank0) {
     present.add(1);
     present.add(2);
     LockstepRank v(hub, end, kMaxDelayed, present);
-    EXPECT_EQ(v.lockstep.planning_rank(), 1);
+    EXPECT_EQ(v.lockstep.lead(), 1);
     StepProposal says = kPrompt;
     says.overlaps = end.rank() == 1;
     ASSERT_TRUE(v.lockstep.finish_agreement(says));

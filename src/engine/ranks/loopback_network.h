@@ -45,10 +45,10 @@ class LoopbackNetwork final : public RankNetwork {
   const std::atomic<uint32_t>& abort() const override { return loss_.flag(); }
   Pulse& pulse() override { return pulse_; }
   void wake() override { end_->wake(); }
-  bool meets_again() const override { return false; }
+  bool can_rejoin() const override { return false; }
   // The network cannot tell the others. All ranks are asked to stop, one soon after another, and
   // stop together.
-  bool may_leave_others() const override { return false; }
+  bool others_serve_without_it() const override { return false; }
   Transport& end() { return *end_; }
 
  private:

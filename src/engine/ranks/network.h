@@ -52,13 +52,16 @@ class RankNetwork {
 
   // Tells the others that this rank leaves for good, so that none waits for its next message. No
   // epoch follows. Thread: engine.
-  virtual void retire() {}
+  virtual void announce_end() {}
 
   // Reports that a step of this rank failed because of `peer` (-1: no single rank). All ranks leave
   // the epoch. Thread: engine.
   virtual void report_lost(int peer, const Error& why) = 0;
   // Returns why no step can run, naming the missing rank; nullopt while linked. Thread: any.
   virtual std::optional<Error> lost() const = 0;
+  // True if this rank is one of those that serve, which has shown before: if it is not linked, it
+  // meets the others now, and a request may wait for that. Thread: any.
+  virtual bool serves_soon() const { return false; }
   // Returns why no step can ever run again; the process should end. Thread: any.
   virtual std::optional<Error> failure() const { return std::nullopt; }
   // Becomes non-zero as soon as the epoch is over; waits then give up. Thread: any.
@@ -69,12 +72,12 @@ class RankNetwork {
   virtual void wake() = 0;
 
   // True if ranks that lost each other may join again, so that requests can wait for that.
-  virtual bool meets_again() const = 0;
+  virtual bool can_rejoin() const = 0;
   // True if the others pause while this rank is away, however many may be missing.
-  virtual bool is_indispensable() const { return false; }
+  virtual bool pauses_others() const { return false; }
   // True if a rank may stop while the others go on. For that the network must tell them that it has
   // left, or they would wait for its next message until the stall timeout.
-  virtual bool may_leave_others() const = 0;
+  virtual bool others_serve_without_it() const = 0;
 };
 
 // Passes events of the exchange on to a pulse and a ledger, lets passes carry votes, and adds up

@@ -1,5 +1,5 @@
 // Reads --overlap and its companions: which plans a service may choose among. All ranks must have
-// the same orders, else they do not connect; rank 0 alone chooses. Thread: any.
+// the same orders, else they do not connect; the lead alone chooses. Thread: any.
 #pragma once
 
 #include <memory>

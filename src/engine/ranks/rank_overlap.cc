@@ -78,12 +78,10 @@ void RankOverlap::add_up(const StepAccount& a) {
 }
 
 void RankOverlap::note_reports(const Lockstep& lockstep) {
-  for (const StepReport& report : lockstep.reports()) {
-    if (report.is_valid == 0 || report.rows == 0) continue;
-    LastStep& last = last_steps_.at(report.phase);
-    last = {.rows = static_cast<int>(report.rows),
-            .keys_per_row = static_cast<double>(report.kv_tokens) / report.rows};
-  }
+  // The planner learns from the same numbers, so that it is asked for the bucket that it learns in.
+  if (const StepReport all = slowest_of(lockstep.reports()); all.is_valid != 0 && all.rows > 0)
+    last_steps_.at(all.phase) = {.rows = static_cast<int>(all.rows),
+                                 .keys_per_row = static_cast<double>(all.kv_tokens) / all.rows};
   if (const uint64_t unknown = lockstep.num_unknown_plans(); unknown != num_unknown_) {
     num_unknown_ = unknown;
     MutexLock lock(mutex_);

@@ -1,5 +1,5 @@
 // Handles overlap on one rank: books the time of its steps, reports it to the other ranks, and on
-// rank 0 plans the next step for all.
+// the lead plans the next step for all.
 //
 //   begin  intake  finish --.  note   schedule  prepare  forward  end   intake  begin  sample ...
 //   |------- step n --------+---------------------------------------|---------- step n + 1 ------
@@ -39,8 +39,7 @@ class RankOverlap {
  public:
   struct Options {
     int rank = 0, num_ranks = 1;
-    int tolerate_ranks =
-        0;  // so many ranks may be missing; the lowest that is present plans for all
+    int tolerate_ranks = 0;  // number of ranks that may be missing
     LayerCounts layers;
     const OverlapSettings* settings = nullptr;  // outlives it
     std::shared_ptr<const StageModel> prior;    // not null
@@ -68,7 +67,7 @@ class RankOverlap {
 
   // Takes in the reports of all ranks, after finish_agreement().
   void note_reports(const Lockstep& lockstep);
-  // Fills this rank's report, once per step, and on rank 0 the plans, for begin_agreement() or
+  // Fills this rank's report, once per step, and on the lead the plans, for begin_agreement() or
   // finish_agreement().
   void fill(const Lockstep& lockstep, StepProposal& proposal);
   // Returns how to pack decode rows for this plan; nullopt if it has one half.
@@ -94,7 +93,7 @@ class RankOverlap {
   std::atomic<bool> plans_{false};
   bool is_open_ = false;
   StepReport report_;
-  // The rows of the last step of each phase, as ranks reported them.
+  // The last step of each phase, as slowest_of() reports it.
   struct LastStep {
     int rows = 0;
     double keys_per_row = 0;

@@ -34,7 +34,9 @@ void VoteCarrier::post(Stamp stamp, std::span<const std::byte> vote) {
   std::ranges::copy(vote, mine_.begin());
   enter(State::posted);
   // A pass that ended meanwhile may have sent it.
-  if (is_here() && state_.load(std::memory_order_relaxed) == State::posted) start();
+  if (is_here() && state_.load(std::memory_order_relaxed) == State::posted &&
+      exchange_->may_start(kVoteLane, MessageKind::agree))
+    start();
 }
 
 Result<void> VoteCarrier::collect() {
@@ -60,10 +62,14 @@ std::span<const std::byte> VoteCarrier::from(int rank) const {
 
 void VoteCarrier::move() {
   const State now = state_.load(std::memory_order_acquire);
-  if (now == State::posted) start();
-  if (now != State::started || !exchange_->ready(kVoteLane, MessageKind::agree)) return;
-  take();
-  signal();
+  if (now == State::posted) {
+    if (!exchange_->may_start(kVoteLane, MessageKind::agree)) return;
+    start();
+    if (state_.load(std::memory_order_relaxed) == State::failed) signal();
+  } else if (now == State::started && exchange_->ready(kVoteLane, MessageKind::agree)) {
+    take();
+    signal();
+  }
 }
 
 void VoteCarrier::give_back() {

@@ -6,9 +6,10 @@
 //
 // The exchange, and the transport below it, belong to the engine's thread. Where steps overlap it
 // lends them to the forward thread for each pass. Votes that are posted meanwhile are carried by
-// the pass, between its operations, and never wait there. If the pass is over before they are here,
-// collect() takes the exchange back and waits itself. So no two threads use the exchange at the
-// same time, and an agreement that began is always finished, whatever becomes of the pass.
+// the pass, between its operations, and never wait there: a vote leaves once the one before is
+// sent, and those of the others are taken once they are all here. If the pass is over before they
+// are here, collect() takes the exchange back and waits itself. So no two threads use the exchange
+// at the same time, and an agreement that began is always finished, whatever becomes of the pass.
 // Thread: engine, except where marked "forward". Allocates only in construction.
 // Source: docs/decisions/0021-the-pass-carries-the-votes.md.
 #pragma once
@@ -31,8 +32,8 @@ class VoteCarrier {
   // Starts a new epoch. The exchange outlives all calls until the next rebind().
   void rebind(AllToAll& exchange);
 
-  // Sends this rank's vote, which is copied, or has the pass send it. Errors are kept: collect()
-  // returns them. Precondition: the agreement before is collected.
+  // Sends this rank's vote, which is copied, or has the pass or collect() send it, without waiting.
+  // Errors are kept: collect() returns them. Precondition: the agreement before is collected.
   void post(Stamp stamp, std::span<const std::byte> vote);
   // Waits until the votes of all ranks are here. Errors: lost_rank.
   Result<void> collect();

@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <random>
+#include <semaphore>
 #include <thread>
 
 #include "compute/comm/testing.h"
@@ -112,6 +113,67 @@ TEST(VoteCarrier, TakesTheExchangeBackFromAPassThatCarriedNothing) {
       ASSERT_TRUE(rank.votes.collect().has_value());
       rank.expect_votes(step);
     }
+  });
+}
+
+// Rank 0's first vote is under way for a second, although that of rank 1 is here.
+TEST(VoteCarrier, APassDoesNotWaitUntilTheVoteBeforeIsSent) {
+  LoopbackHub hub(2, {}, LoopbackHub::Time::virtual_time);
+  on_ranks(hub, 2, [&](Transport& end) {
+    CarryingRank rank(end, 2);
+    if (end.rank() == 0) {
+      hub.spend(0, std::chrono::milliseconds(1));
+      hub.set_links({.latency = std::chrono::seconds(1)});
+    }
+    rank.post(1);
+    ASSERT_TRUE(rank.votes.collect().has_value());
+    rank.expect_votes(1);
+    if (end.rank() == 0) {
+      const TimePoint before = end.now();
+      EXPECT_EQ(testing::ns(before), 1'000'000);
+      rank.votes.lend();
+      rank.post(2);
+      rank.exchange->progress();
+      EXPECT_EQ(end.now(), before);
+      hub.spend(0, std::chrono::seconds(2));
+      rank.exchange->progress();
+      rank.votes.give_back();
+    } else {
+      rank.post(2);
+    }
+    ASSERT_TRUE(rank.votes.collect().has_value());
+    rank.expect_votes(2);
+  });
+}
+
+// The pass ends only after the vote's fate was told.
+TEST(VoteCarrier, TellsDuringAPassThatAVoteCouldNotBeSent) {
+  LoopbackHub hub(2, {}, LoopbackHub::Time::real);
+  on_ranks(hub, 2, [&](Transport& end) {
+    CarryingRank rank(end, 2);
+    rank.post(1);
+    ASSERT_TRUE(rank.votes.collect().has_value());
+    if (end.rank() == 1) return;  // its end is gone
+    std::binary_semaphore has_failed{0}, is_posted{0}, is_told{0};
+    bool was_told_amid_the_pass = false;
+    rank.votes.lend();
+    std::jthread forward([&] {
+      rank.exchange_rows(2, 0);
+      has_failed.release();
+      is_posted.acquire();
+      rank.exchange->progress();
+      was_told_amid_the_pass = is_told.try_acquire_for(std::chrono::seconds(10));
+      rank.votes.give_back();
+    });
+    has_failed.acquire();
+    rank.post(2);
+    is_posted.release();
+    const auto lost = rank.votes.collect();
+    is_told.release();
+    ASSERT_FALSE(lost.has_value());
+    EXPECT_EQ(lost.error().code, ErrorCode::lost_rank);
+    forward.join();
+    EXPECT_TRUE(was_told_amid_the_pass);
   });
 }
 

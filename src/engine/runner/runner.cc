@@ -16,7 +16,6 @@
 #include "compute/weights/gguf_prices.h"
 #include "compute/weights/hf_config.h"
 #include "compute/weights/stacked_experts.h"
-#include "engine/plan/expert_places.h"
 #include "engine/plan/latent_form.h"
 #include "engine/plan/scheduler_settings.h"
 #include "engine/runner/weight_changes.h"
@@ -120,13 +119,11 @@ Result<void> Runner::choose(const Options& options) {
   HOCKET_TRY_VOID(check_places(settings.parallel));
   if (options.seat != nullptr) {
     seat_ = *options.seat;
-    HOCKET_TRY(ExpertPlaces places, place_experts(settings.parallel, choice_, seat_->num_ranks,
-                                                  seat_->machine.memory_available_bytes));
-    if (places.change) info_.changes.push_back(*places.change);
+    HOCKET_TRY(ExpertPlaces places,
+               place_experts(settings.parallel, choice_, seat_->num_ranks,
+                             seat_->machine.memory_available_bytes, seat_->replicas));
+    std::ranges::move(places.changes, std::back_inserter(info_.changes));
     placement_ = std::move(places.placements);
-    // Modules have the places of the last layer and keep them.
-    if (settings.parallel.moves_experts())
-      placement_ = placement_->by_layer(choice_.model.num_layers + choice_.model.num_mtp_loaded);
     choice_.experts = placement_->held_by(seat_->rank);
   }
   machine_ = seat_ ? seat_->machine : inspect_machine();
@@ -142,14 +139,19 @@ Result<void> Runner::open_files(const ServerSettings& settings) {
   if (format != "auto")
     return fail(ErrorCode::bad_value, "--load-format {} is not one of auto, dummy", format);
   HOCKET_TRY(weights_.source, open_model_weights(settings.model.model_path, choice_.model.moe));
-  if (settings.model.max_mtp_modules > 0 || holds_modules(choice_.model, *weights_.source))
-    return {};
-  HOCKET_TRY(const SettingChange change, leave_modules(settings.speculation, choice_.model));
+  if (settings.model.max_mtp_modules > 0) return {};
+  const int num_held = num_held_modules(choice_.model, *weights_.source);
+  if (num_held == choice_.model.num_mtp_loaded) return {};
+  HOCKET_TRY(const SettingChange change,
+             leave_modules(settings.speculation, num_held, choice_.model));
   info_.changes.push_back(change);
   return {};
 }
 
 Result<void> Runner::make_plan(const ServerSettings& settings) {
+  // Modules begin with the places of the last layer.
+  if (placement_ && settings.parallel.moves_experts())
+    placement_ = placement_->by_layer(choice_.model.num_layers + choice_.model.num_mtp_loaded);
   HOCKET_TRY(const MeasuredWeights weights, measure_weights(choice_, weights_.source.get()));
   weights_.fingerprint = weights.fingerprint;
   // All ranks plan with the weights of the rank that holds most, so that they choose equal limits.
@@ -161,14 +163,13 @@ Result<void> Runner::make_plan(const ServerSettings& settings) {
       HOCKET_TRY(most, measure_weights(fullest, weights_.source.get()));
     }
   }
-  int64_t moving_bytes = 0;
   if (placement_ && settings.parallel.moves_experts()) {
-    HOCKET_TRY(weights_.expert_bytes, largest_expert_bytes(choice_, weights_.source.get()));
-    moving_bytes = weights_.expert_bytes * moving_places(settings, choice_.model, *placement_);
+    HOCKET_TRY(weights_.moving,
+               moving_memory(settings, choice_, *placement_, weights_.source.get()));
   }
   MemoryQuestion question = memory_question(settings, choice_);
   question.weight_bytes = most.bytes;
-  question.moving_bytes = moving_bytes;
+  question.moving_bytes = weights_.moving.bytes();
   question.total_bytes = machine_.memory_bytes;
   question.available_bytes = machine_.memory_available_bytes;
   question.num_workers = workers_->size();
@@ -187,8 +188,8 @@ Result<void> Runner::load_weights(const Options& options) {
   load.bytes = plan_.weight_bytes;
   load.workers = workers_.get();
   load.progress = options.progress;
-  const std::optional<WeightCacheFile> kept = weight_cache_file(options.settings.model);
-  if (kept) load.packed = map_weights(*kept);
+  choose_kept(options.settings.model);
+  if (weights_.kept) load.packed = weights_.kept->map(*workers_);
   HOCKET_TRY(WeightLoader loader, WeightLoader::loading(std::move(load)));
   HOCKET_TRY(model_, load_held(choice_, loader));
   weights_.memory = loader.take_memory();
@@ -198,59 +199,37 @@ Result<void> Runner::load_weights(const Options& options) {
     weights_.source_identity = weights_.source->identity();
   weights_.source.reset();
   HOCKET_TRY_VOID(announce_blocks(choice_, options.settings.model.model_path, info_.changes));
-  if (kept && !weights_.mapped) write_weight_cache(*kept);
+  if (weights_.kept && !weights_.kept->is_mapped()) keep_weights();
   return {};
 }
 
-// Returns the file of --weight-cache for the weights that this rank packs; nullopt if there is
-// none.
-std::optional<Runner::WeightCacheFile> Runner::weight_cache_file(const ModelSettings& settings) {
-  if (settings.weight_cache.empty()) return std::nullopt;
+// Chooses the file of --weight-cache for the weights that this rank packs, if there is one.
+void Runner::choose_kept(const ModelSettings& settings) {
+  if (settings.weight_cache.empty()) return;
   const auto identity = weights_.source ? weights_.source->identity() : std::nullopt;
   if (!identity) {
     info_.changes.push_back({.flag = "--weight-cache",
                              .from = settings.weight_cache,
                              .to = "none",
                              .why = "random weights are made anew, never kept"});
-    return std::nullopt;
+    return;
   }
   const PackedKey key{weights_.fingerprint, *identity, plan_.weight_bytes};
   const auto model = std::filesystem::weakly_canonical(settings.model_path).filename().string();
-  return WeightCacheFile{.folder = settings.weight_cache,
-                         .path = PackedFile::path_in(settings.weight_cache, model, key),
-                         .key = key};
+  weights_.kept.emplace(settings.weight_cache,
+                        PackedFile::path_in(settings.weight_cache, model, key), key);
 }
 
-const std::byte* Runner::map_weights(const WeightCacheFile& kept) {
-  auto opened = PackedFile::open(kept.path, kept.key);
-  if (!opened) {
-    log::info("weights are packed anew, since of {}: {}", kept.path.string(),
-              opened.error().message);
-    return nullptr;
-  }
-  weights_.mapped = *std::move(opened);
-  log::info("weights: {} mapped from {}", show_bytes(weights_.mapped->bytes()), kept.path.string());
-  return weights_.mapped->data();
-}
-
-void Runner::write_weight_cache(const WeightCacheFile& kept) {
-  const auto started = std::chrono::steady_clock::now();
-  const auto written = PackedFile::write(
-      kept.path, kept.key, {weights_.memory.data(), static_cast<size_t>(weights_.memory.bytes())});
-  if (!written) {
-    const std::string why = fmt::format("{} ({})", written.error().message, written.error().fix);
-    info_.changes.push_back(
-        {.flag = "--weight-cache", .from = kept.folder, .to = "none", .why = why});
-    // Only rank 0 prints its changes at start, so the other ranks log theirs here.
-    if (seat_ && seat_->rank > 0)
-      log::warning("weights of rank {} are not kept: {}", seat_->rank, why);
-  } else if (*written) {
-    log::info("weights: {:.2f} GB written to {} in {:.1f} s; the next start maps them",
-              weights_.memory.bytes() / 1e9, kept.path.string(),
-              to_seconds(std::chrono::steady_clock::now() - started));
-  } else {
-    log::info("weights: another process is writing {}", kept.path.string());
-  }
+void Runner::keep_weights() {
+  using enum KeptWeights::Packed;
+  const auto change =
+      weights_.kept->write({weights_.memory.data(), static_cast<size_t>(weights_.memory.bytes())},
+                           plan_.moving_bytes > 0 ? may_change : stay);
+  if (!change) return;
+  info_.changes.push_back(*change);
+  // Only rank 0 prints its changes at start, so the other ranks log theirs here.
+  if (seat_ && seat_->rank > 0)
+    log::warning("weights of rank {} are not kept: {}", seat_->rank, change->why);
 }
 
 Result<AllToAll*> Runner::attach(const AttachOptions& attached) {
@@ -302,10 +281,11 @@ std::string Runner::terms() const {
       sizes = (sizes ^ static_cast<uint32_t>(part)) * 16777619u;
   }
   return fmt::format(
-      "{} rows of prompts and {} of answers; messages up to {} bytes, {:08x}; experts placed as "
-      "{:08x}; {} orders, {:08x}",
+      "{} rows of prompts and {} of answers; messages up to {} bytes, {:08x}; {} places for "
+      "experts, {:08x}; {} orders, {:08x}",
       plan_.work.max_rows, plan_.work.exchange.max_decode_rows, most, sizes,
-      placement_->fingerprint(), overlap_.orders->size(), overlap_.orders->fingerprint());
+      placement_->first().num_places(), placement_->fingerprint(), overlap_.orders->size(),
+      overlap_.orders->fingerprint());
 }
 
 Result<void> Runner::make_memory(int page_tokens) {
@@ -336,9 +316,8 @@ Result<void> Runner::make_memory(int page_tokens) {
 
 void Runner::describe(const ServerSettings& settings) {
   const auto speculation = choose_speculation(settings, choice_.model);  // planned before
-  // The module computes between two steps, and a fixed number of drafts leaves no step without.
-  if (info_.overlap_schedule == OverlapSchedule::measured &&
-      (speculation->by_module || speculation->fixed))
+  // A fixed number of drafts leaves no step that could overlap.
+  if (info_.overlap_schedule == OverlapSchedule::measured && speculation->fixed)
     info_.overlap_schedule = OverlapSchedule::off;
   info_.model = choice_.model;
   info_.dtype = choice_.dtype;

@@ -17,12 +17,13 @@
 #include "compute/models/model.h"
 #include "compute/moe/expert_parallel.h"
 #include "compute/moe/placement.h"
-#include "compute/weights/packed_file.h"
 #include "core/server_settings.h"
 #include "engine/plan/engine_info.h"
+#include "engine/plan/expert_places.h"
 #include "engine/plan/memory_plan.h"
 #include "engine/plan/model_choice.h"
 #include "engine/ranks/overlap_settings.h"
+#include "engine/runner/kept_weights.h"
 
 namespace hocket {
 
@@ -33,6 +34,9 @@ Result<WorkerPool::Options> choose_workers(const ComputeSettings& settings, cons
 struct RankConfig {
   int rank = 0, num_ranks = 1;
   Machine machine;  // its cores and memory
+  // The replicas of experts in each layer of each rank on which the ranks agreed, for
+  // --ep-num-redundant-experts auto; nullopt: this process decides.
+  std::optional<int> replicas = std::nullopt;
 };
 
 // The connection of the ranks of one epoch. Every part of it outlives the exchange.
@@ -95,10 +99,10 @@ class Runner {
   std::optional<uint64_t> source_identity() const { return weights_.source_identity; }
   // Gives the memory for experts that are loaded while serving: moving_bytes of the plan.
   Buffer take_moving_memory() { return std::move(weights_.moving_memory); }
-  // Returns the bytes of the largest expert; 0 unless experts move.
-  int64_t expert_bytes() const { return weights_.expert_bytes; }
+  // Returns how that memory is divided; nothing unless experts move.
+  const MovingMemory& moving() const { return weights_.moving; }
   // True if the weights are those in the file of --weight-cache.
-  bool maps_weights() const { return weights_.mapped.has_value(); }
+  bool maps_weights() const { return weights_.kept && weights_.kept->is_mapped(); }
   // True if the bytes are in the model's own memory, which place() lets others use, and not in the
   // file of --weight-cache.
   bool owns(const void* bytes) const {
@@ -158,15 +162,8 @@ class Runner {
   Result<void> open_files(const ServerSettings& settings);
   Result<void> make_plan(const ServerSettings& settings);
   Result<void> load_weights(const Options& options);
-  // The file of --weight-cache with this rank's packed weights.
-  struct WeightCacheFile {
-    std::string folder;
-    std::filesystem::path path;
-    PackedKey key;
-  };
-  std::optional<WeightCacheFile> weight_cache_file(const ModelSettings& settings);
-  const std::byte* map_weights(const WeightCacheFile& kept);  // null: they have to be packed
-  void write_weight_cache(const WeightCacheFile& kept);
+  void choose_kept(const ModelSettings& settings);
+  void keep_weights();
   Result<void> make_memory(int page_tokens);
   ExpertParallelDispatcher::Options dispatcher_options() const;
   void describe(const ServerSettings& settings);
@@ -175,11 +172,11 @@ class Runner {
   struct Weights {
     std::unique_ptr<WeightSource> source;  // until the weights are loaded
     std::optional<uint64_t> source_identity;
-    uint64_t fingerprint = 0;  // hash of how they are packed
-    Buffer memory;             // empty if `mapped` has them (--weight-cache)
-    std::optional<PackedFile> mapped;
-    Buffer moving_memory;      // until take_moving_memory()
-    int64_t expert_bytes = 0;  // bytes of the largest expert; 0 unless experts move
+    uint64_t fingerprint = 0;         // hash of how they are packed
+    Buffer memory;                    // empty if `kept` has mapped them
+    std::optional<KeptWeights> kept;  // the file of --weight-cache, if it is used
+    Buffer moving_memory;             // until take_moving_memory()
+    MovingMemory moving;
   };
 
   std::optional<RankConfig> seat_;

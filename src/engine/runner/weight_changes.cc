@@ -54,16 +54,24 @@ bool leaves_draft_layers(const ModelChoice& choice, const WeightSource* files) {
 
 }  // namespace
 
-bool holds_modules(const ModelConfig& model, const WeightSource& files) {
-  if (model.num_mtp_loaded == 0) return true;
+int num_held_modules(const ModelConfig& model, const WeightSource& files) {
   const Result<const ModelFamily*> family = find_family(model.architecture);
-  if (!family) return true;
-  for (int i = 0; i < model.num_mtp_loaded; ++i)
-    if (!holds_mtp_module(model, **family, i, files)) return false;
-  return true;
+  if (!family) return model.num_mtp_loaded;
+  int num = 0;
+  while (num < model.num_mtp_loaded && holds_mtp_module(model, **family, num, files)) ++num;
+  return num;
 }
 
-Result<SettingChange> leave_modules(const SpeculationSettings& settings, ModelConfig& model) {
+Result<SettingChange> leave_modules(const SpeculationSettings& settings, int num_held,
+                                    ModelConfig& model) {
+  const int wanted = model.num_mtp_loaded;
+  model.num_mtp_layers = model.num_mtp_loaded = num_held;
+  if (num_held > 0)
+    return SettingChange{
+        .flag = "weights",
+        .from = fmt::format("{} modules for multi-token prediction", wanted),
+        .to = std::to_string(num_held),
+        .why = "the files hold no more of those that config.json names; each gives one draft"};
   if (speculation_named(settings.algorithm) == "NEXTN")
     return fail(error(ErrorCode::missing_tensor,
                       "the files hold no module for multi-token prediction, as config.json says "
@@ -71,7 +79,6 @@ Result<SettingChange> leave_modules(const SpeculationSettings& settings, ModelCo
                       settings.algorithm)
                     .with_fix("--speculative-algorithm NGRAM, or the files of the publisher")
                     .with_param("speculative-algorithm"));
-  model.num_mtp_layers = model.num_mtp_loaded = 0;
   return SettingChange{.flag = "--speculative-algorithm",
                        .from = settings.algorithm,
                        .to = "NGRAM",

@@ -12,11 +12,13 @@
 
 namespace hocket {
 
-// Returns true if the files hold the modules for multi-token prediction that are to be loaded.
-bool holds_modules(const ModelConfig& model, const WeightSource& files);
-// Makes `model` one without such modules, as its files are, so that drafts come from the text.
-// Errors: missing_tensor, if --speculative-algorithm asks for the modules.
-Result<SettingChange> leave_modules(const SpeculationSettings& settings, ModelConfig& model);
+// Returns how many of the modules for multi-token prediction that are to be loaded the files hold.
+int num_held_modules(const ModelConfig& model, const WeightSource& files);
+// Makes `model` one with the first `num_held` of such modules, as its files are. Without any,
+// drafts come from the text. Errors: missing_tensor, if --speculative-algorithm asks for modules,
+// and there are none.
+Result<SettingChange> leave_modules(const SpeculationSettings& settings, int num_held,
+                                    ModelConfig& model);
 
 // Returns what became of the weights that `loader` loaded from `files` (null: random ones).
 std::vector<SettingChange> weight_changes(const ModelChoice& choice, const WeightLoader& loader,

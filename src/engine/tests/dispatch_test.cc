@@ -99,7 +99,7 @@ TEST_F(DispatchForms, Int8SumsAreAlikeOnAnyNumberOfRanks) {
         return s;
       };
       const std::vector<Answer> want = alone(settings(1), dispatched_requests());
-      for (const int num_ranks : {2, 3, 4}) expect_same_answers(settings(num_ranks), want);
+      for (const int num_ranks : {2, 3, 4, 8}) expect_same_answers(settings(num_ranks), want);
       EXPECT_TRUE(
           any_bit_differs(want, alone(settings_of(form, 1, dispatch), dispatched_requests())));
     }
@@ -200,6 +200,20 @@ TEST_F(DispatchForms, RecordedCountsPlaceExperts) {
     expect_same_answers(settings, want);
   }
   std::filesystem::remove(path);
+}
+
+TEST_F(DispatchForms, WhereHierarchicalIsGlobalTheServerSaysSo) {
+  ServerSettings settings = settings_of(kBundled, 2, "auto");
+  settings.parallel.eplb_algorithm = "hierarchical";
+  for (const auto& [nnodes, why] : {std::pair{0, "all ranks are on one host"},
+                                    {2, "the experts of this model are in no groups"}}) {
+    settings.parallel.nnodes = nnodes;
+    const std::vector<SettingChange> changes = make_engine(settings)->info().changes;
+    const auto found = std::ranges::find(changes, "--eplb-algorithm", &SettingChange::flag);
+    ASSERT_NE(found, changes.end());
+    EXPECT_EQ(found->to, "global");
+    EXPECT_EQ(found->why, why);
+  }
 }
 
 // auto takes what fits in an eighth of the memory that is left, and says so.

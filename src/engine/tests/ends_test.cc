@@ -165,7 +165,7 @@ TEST_P(EngineEnds, ByCompletionWhileRunning) {
   for (int i = 0; i < 12; ++i) engine_->step(outbox), collect(outbox, answers);
   const auto num_seen = std::ssize(answers[id].tokens);
   EXPECT_EQ(num_seen, overlaps() ? 11 : 12);
-  engine_->complete(id);
+  engine_->finish_whole(id);
   while (engine_->step(outbox)) {
   }
   collect(outbox, answers);

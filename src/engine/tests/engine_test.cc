@@ -66,10 +66,10 @@ TEST(Engine, OneRequestOfManyTextsLeavesHalfOfTheQueueToOthers) {
   settings.memory.max_queued_requests = 8;
   const auto engine = make_engine(settings);
   ASSERT_NE(engine, nullptr);
-  const auto submit = [&](int place_in_request) -> std::optional<ErrorCode> {
+  const auto submit = [&](int index_in_request) -> std::optional<ErrorCode> {
     RequestInput input = greedy_input({10, 11, 12}, 3);
     input.id = Engine::next_request_id();
-    input.place_in_request = place_in_request;
+    input.index_in_request = index_in_request;
     const auto submitted = engine->submit(std::move(input));
     if (submitted) return std::nullopt;
     return submitted.error().code;

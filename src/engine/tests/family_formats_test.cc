@@ -81,7 +81,7 @@ TEST_P(FamilyFormat, IsTheSameModelInFloat32AndNearInBf16) {
   const LogitDistance off = distance(want, bf16);
   print(std::string(family) + " " + format.name, off);
   EXPECT_GT(off.kl_mean, 0);
-  EXPECT_LT(off.kl_mean, format.kl_max * allowance(family));
+  EXPECT_LT(off.kl_mean, format.max_kl * allowance(family));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FamilyFormat,
@@ -97,7 +97,7 @@ struct OnTheFly {
   const char* name;
   const char* quantization = "none";
   const char* kv_cache_dtype = "auto";
-  double kl_max = 0;  // KL limit against bfloat16
+  double max_kl = 0;  // KL limit against bfloat16
 };
 const OnTheFly kOnTheFly[] = {{"int8", "int8", "auto", 3e-4},
                               {"int4", "int4", "auto", 0.015},
@@ -116,7 +116,7 @@ TEST_P(FamilyOnTheFly, StaysNearBf16) {
   const LogitDistance off = distance(bf16, got);
   print(std::string(family) + " " + form.name, off);
   EXPECT_GT(off.kl_mean, 0);
-  EXPECT_LT(off.kl_mean, form.kl_max * allowance(family));
+  EXPECT_LT(off.kl_mean, form.max_kl * allowance(family));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FamilyOnTheFly,

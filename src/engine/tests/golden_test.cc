@@ -27,9 +27,9 @@ std::unique_ptr<Runner> make_runner(const std::filesystem::path& model, const st
   return *std::move(runner);
 }
 
-void expect_ok(const Result<std::vector<CheckLine>>& lines, size_t num_lines_min) {
+void expect_ok(const Result<std::vector<CheckLine>>& lines, size_t min_lines) {
   ASSERT_TRUE(lines.has_value()) << describe(lines.error());
-  EXPECT_GE(lines->size(), num_lines_min);
+  EXPECT_GE(lines->size(), min_lines);
   for (const CheckLine& line : *lines) {
     EXPECT_TRUE(line.ok) << line.dtype << " " << line.way << " " << line.quantity << ": worst "
                          << line.worst << "; " << line.first_failure;
@@ -42,7 +42,7 @@ void expect_ok(const Result<std::vector<CheckLine>>& lines, size_t num_lines_min
 class GoldenModel : public ::testing::TestWithParam<const char*> {};
 
 // `reference_of` names another folder whose outputs are those of the model; empty: its own.
-void check_model(const std::string& name, const std::string& dtype, size_t num_lines_min,
+void check_model(const std::string& name, const std::string& dtype, size_t min_lines,
                  const std::string& reference_of = "") {
   const std::filesystem::path golden = "tests/golden", folder = golden / name;
   const auto config = read_hf_config(source_dir() / folder);
@@ -54,7 +54,7 @@ void check_model(const std::string& name, const std::string& dtype, size_t num_l
   auto runner = make_runner(folder, dtype, has_modules ? reference->num_modules() : 0);
   ASSERT_NE(runner, nullptr);
   EXPECT_GE(reference->prompts.size(), 5U);
-  expect_ok(check_reference(*runner, *reference), num_lines_min);
+  expect_ok(check_reference(*runner, *reference), min_lines);
 }
 
 TEST_P(GoldenModel, Float32) {
@@ -87,7 +87,12 @@ TEST(Golden, GgufFilesComputeWhatTheirFoldersDo) {
                                                         {"gguf_qwen2", "qwen2"},
                                                         {"gguf_qwen3", "qwen3"},
                                                         {"gguf_glm4moe", "glm4_moe_mtp"},
-                                                        {"gguf_minimax_m2", "minimax_m2"}};
+                                                        {"gguf_minimax_m2", "minimax_m2"},
+                                                        {"gguf_gpt_oss", "gpt_oss_mxfp4"},
+                                                        {"gguf_qwen35", "qwen3_5"},
+                                                        {"gguf_deepseek_v2", "deepseek_v2_lite"},
+                                                        {"gguf_kimi_k2", "kimi_k25"},
+                                                        {"gguf_glm4_flash", "glm4_moe_lite"}};
   for (const auto& [file, folder] : kFiles) {
     SCOPED_TRACE(file);
     check_model(file, "float32", 3 * 9, folder);

@@ -17,7 +17,7 @@ class Oracle final : public Drafter {
  public:
   struct Options {
     int right_of_ten = 8;  // how many guesses are right
-    // If set: so many guesses are right, and all behind them are this token.
+    // If set: the number of guesses that are right; all behind them are this token.
     int num_right = -1;
     TokenId wrong{};
   };
@@ -39,11 +39,11 @@ class Oracle final : public Drafter {
       if (text.size() <= task.tokens.size() ||
           !std::ranges::equal(std::span(text).first(task.tokens.size()), task.tokens))
         continue;
-      for (size_t i = 0; std::cmp_less(i, task.most); ++i) {
+      for (size_t i = 0; std::cmp_less(i, task.max_drafts); ++i) {
         const size_t at = std::min(task.tokens.size() + i, text.size() - 1);
         drafts[i] = is_right(static_cast<int>(i)) ? text[at] : wrong();
       }
-      return std::span(drafts).first(static_cast<size_t>(task.most));
+      return std::span(drafts).first(static_cast<size_t>(task.max_drafts));
     }
     return {};
   }

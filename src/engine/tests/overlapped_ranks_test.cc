@@ -1,6 +1,7 @@
 // Tests ranks whose steps overlap: answers have the bits that they have on one rank alone, whatever
 // the model, the number of ranks and the order of operations; and drafts wait for no other rank.
 #include "base/log.h"
+#include "engine/grammar/testing.h"
 #include "engine/tests/oracle.h"
 #include "engine/tests/service.h"
 
@@ -104,6 +105,77 @@ TEST(OverlappedRanksTest, DraftsChangeNoBit) {
     EXPECT_GT(stats.ranks[0].scheduler.num_verified_total, 0u);
     EXPECT_EQ(stats.ranks[1].scheduler.num_verified_total > 0, all_draft);
   }
+  log::set_level(log::Level::info);
+}
+
+// Forced tokens need steps that do not overlap, on whichever rank the request with a grammar is.
+TEST(OverlappedRanksTest, MeasuringStopsForAGrammarOnAnyRank) {
+  log::set_level(log::Level::error);
+  const GrammarModel model;
+  for (const bool has_grammar : {false, true}) {
+    ServerSettings settings = overlapped_settings(kBundled, 2);
+    settings.scheduler.overlap_schedule = "auto";
+    settings.model.context_length = 1024;
+    Service service(model.options(settings));
+    ASSERT_TRUE(service.works());
+    const auto input = [&](int seed, int max_new) {
+      RequestInput made = greedy_input(random_tokens(seed, 20), max_new);
+      if (seed == 2 && has_grammar)
+        made = grammar_input(random_tokens(seed, 20), GrammarKind::regex, "[a-z ]*Q", max_new);
+      made.sampling.ignore_eos = true;
+      return made;
+    };
+    const RequestId on_rank_0 = *service.submit(input(1, 600));
+    const RequestId on_rank_1 = *service.submit(input(2, 900));
+    ASSERT_TRUE(service.read_until([&] { return service.answer(on_rank_0).done; }));
+    const EngineStats stats = service.engine().stats();
+    ASSERT_FALSE(service.answer(on_rank_1).done);
+    ASSERT_GT(stats.ranks[1].steps.num_decode, 300u);
+    for (const RankStats& rank : stats.ranks)
+      EXPECT_EQ(rank.steps.num_overlapped > 0, !has_grammar);
+  }
+  log::set_level(log::Level::info);
+}
+
+// One rank's last answer has drafts to its end, and the other one goes on without any.
+TEST(OverlappedRanksTest, ARankWithoutAnswersKeepsNoOtherFromOverlap) {
+  log::set_level(log::Level::error);
+  constexpr int kMaxTokens = 1024;
+  const auto input = [](int seed, int max_new) {
+    RequestInput made = greedy_input(random_tokens(seed, 20), max_new);
+    made.sampling.ignore_eos = true;
+    return made;
+  };
+  const std::vector<RequestInput> inputs = {input(1, 200), input(2, 900)};
+  ServerSettings one = settings_of(kBundled, 1);
+  one.model.context_length = kMaxTokens;
+  const std::vector<Answer> want = alone(one, inputs);
+  const Texts texts = texts_of(inputs, want), none;
+  ServerSettings settings = overlapped_settings(kBundled, 2);
+  settings.scheduler.overlap_schedule = "auto";
+  settings.model.context_length = kMaxTokens;
+  settings.speculation.algorithm = "NGRAM";
+  CallClock clock;
+  Engine::Options options{.settings = settings, .clock = &clock, .stall_timeout = kPatience};
+  options.drafter = [&](int rank, int num_seats) {
+    return std::make_unique<Oracle>(rank == 0 ? texts : none, Oracle::Options{.right_of_ten = 10},
+                                    num_seats);
+  };
+  Service service(std::move(options));
+  ASSERT_TRUE(service.works());
+  const RequestId on_rank_0 = *service.submit(inputs[0]);
+  const RequestId on_rank_1 = *service.submit(inputs[1]);
+  ASSERT_TRUE(service.read_until([&] { return service.answer(on_rank_0).done; }));
+  const EngineStats before = service.engine().stats();
+  EXPECT_GT(before.ranks[0].scheduler.num_verified_total, 20u);
+  EXPECT_EQ(before.ranks[1].scheduler.num_verified_total, 0u);
+  ASSERT_FALSE(service.answer(on_rank_1).done);
+  ASSERT_TRUE(service.read_all());
+  service.engine().stop();
+  const EngineStats after = service.engine().stats();
+  EXPECT_GT(after.ranks[1].steps.num_overlapped, before.ranks[1].steps.num_overlapped);
+  ASSERT_NO_FATAL_FAILURE(expect_same(service.answer(on_rank_0), want[0]));
+  ASSERT_NO_FATAL_FAILURE(expect_same(service.answer(on_rank_1), want[1]));
   log::set_level(log::Level::info);
 }
 

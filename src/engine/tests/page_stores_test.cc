@@ -15,7 +15,7 @@ namespace {
 using namespace testing;
 namespace fs = std::filesystem;
 
-constexpr Duration kShortRest = std::chrono::milliseconds(200);
+constexpr Duration kShortInterval = std::chrono::milliseconds(200);
 
 std::vector<std::byte> page_number(int number, size_t size = 256) {
   std::mt19937 random(static_cast<unsigned>(number));
@@ -67,7 +67,7 @@ class RedisStoreTest : public ::testing::Test {
   static RedisStore::Options options(uint16_t port, std::string secret = {}) {
     return {.address = {.host = {.host = "127.0.0.1", .port = port}},
             .secret = std::move(secret),
-            .rest = kShortRest};
+            .retry_interval = kShortInterval};
   }
   static bool wait_until_back(const PageStore& store) {
     for (int i = 0; i < 500 && store.is_away(); ++i)
@@ -349,10 +349,23 @@ TEST_F(FileStoreTest, PagesComeBackAsTheyWere) {
   EXPECT_EQ(store.figures().pages, 10);
 }
 
+// A store without any time for a call gives each page the time of its bytes.
+TEST_F(FileStoreTest, ALargePageMayTakeLonger) {
+  FileStore store(files_, FileStore::calls_for(folder_, Duration::zero()));
+  const std::vector<std::byte> large(128 << 20, std::byte{3});
+  const PageStore::Page page{.key = stored_key(0), .bytes = large};
+  EXPECT_EQ(store.put({&page, 1}, [] { return false; }), 1u);
+  std::vector<std::byte> got(large.size());
+  const auto found = store.get(page.key, got);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_TRUE(*found);
+  EXPECT_EQ(got == large, true);
+}
+
 // The calls of the store hang as they do on a mount that has stopped answering.
 TEST_F(FileStoreTest, AFolderThatHangsIsLeftAloneAndComesBack) {
   const auto calls = FileStore::calls_for(folder_, std::chrono::milliseconds(100));
-  FileStore store(files_, calls, kShortRest);
+  FileStore store(files_, calls, kShortInterval);
   ASSERT_EQ(put_numbers(store, 0, 4), 4u);
   std::promise<void> mount_answers;
   const std::shared_future<void> answers = mount_answers.get_future();
@@ -370,10 +383,10 @@ TEST_F(FileStoreTest, AFolderThatHangsIsLeftAloneAndComesBack) {
   EXPECT_FALSE(store.takes_writes());
   EXPECT_EQ(get_numbers(store, 0, 4), 0) << "nobody waits for it now";
   EXPECT_TRUE(store.has(stored_key(0))) << "that asks no disk";
-  std::this_thread::sleep_for(2 * kShortRest);
+  std::this_thread::sleep_for(2 * kShortInterval);
   EXPECT_FALSE(put_numbers(store, 4, 5)) << "it still hangs";
   mount_answers.set_value();
-  std::this_thread::sleep_for(2 * kShortRest);
+  std::this_thread::sleep_for(2 * kShortInterval);
   EXPECT_EQ(get_numbers(store, 0, 4), 4);
   EXPECT_EQ(put_numbers(store, 4, 5), 1u);
 }

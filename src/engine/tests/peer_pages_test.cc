@@ -3,8 +3,7 @@
 // sends damaged bytes or has another model costs nothing but time.
 #include <fstream>
 
-#include "cluster/test_proxy.h"
-#include "engine/tests/stored_pages.h"
+#include "engine/tests/peer_services.h"
 
 namespace hocket {
 namespace {
@@ -12,32 +11,8 @@ namespace {
 using namespace testing;
 namespace fs = std::filesystem;
 
-class PeerPagesTest : public testing::StoredPagesTest {
+class PeerPagesTest : public testing::PeerServicesTest {
  protected:
-  // A service that offers its pages at port_.
-  ServerSettings offering(ServerSettings settings, std::string mode = "null") {
-    port_ = TestProxy::free_port();
-    settings.memory.hicache_storage_prefetch_policy = "wait_complete";
-    settings.memory.kv_cache_dir = folder_.string();
-    settings.peers.kv_cache_listen = fmt::format("127.0.0.1:{}", port_);
-    settings.peers.disaggregation_mode = std::move(mode);
-    return settings;
-  }
-  static ServerSettings asking(ServerSettings settings, uint16_t port) {
-    settings.memory.hicache_storage_prefetch_policy = "wait_complete";
-    settings.peers.kv_cache_peers = fmt::format("127.0.0.1:{}", port);
-    return settings;
-  }
-  static ServerSettings decoding(ServerSettings settings, const std::string& peers) {
-    settings.memory.hicache_storage_prefetch_policy = "wait_complete";
-    settings.peers.disaggregation_mode = "decode";
-    settings.peers.disaggregation_prefill_url = peers;
-    return settings;
-  }
-  static ServerSettings decoding(ServerSettings settings, uint16_t port) {
-    return decoding(std::move(settings), fmt::format("127.0.0.1:{}", port));
-  }
-  static CacheTierStats tier_of(Service& service) { return service.engine().stats().tier.value(); }
   // Has the bundled model's decode service answer through a proxy, which `spoil` sets up.
   void answer_through_proxy(const std::function<void(TestProxy&)>& spoil) {
     Service prefill(offering(plain(), "prefill"));
@@ -71,7 +46,6 @@ class PeerPagesTest : public testing::StoredPagesTest {
     ASSERT_TRUE(role.sends_prompts());
   }
 
-  uint16_t port_ = 0;
   int next_seed_ = 1000;
 };
 

@@ -152,7 +152,7 @@ struct QuantizedFormat {
   const char* mark;  // suffix of a quantized module's tensor name
   Meaning (*read)(const WeightSource&, const std::string& module);
   WeightFormat in_memory;
-  double kl_max;  // KL limit of bfloat16 against float32
+  double max_kl;  // KL limit of bfloat16 against float32
 };
 const QuantizedFormat kQuantizedFormats[] = {
     {"awq", ".qweight", awq, WeightFormat::int4, 1e-4},
@@ -263,9 +263,9 @@ TEST_P(QuantizedFolder, IsTheModelItsFormulasSay) {
   ASSERT_EQ(bf16.values.size(), twin.values.size());
   const LogitDistance off = distance(twin, bf16);
   std::printf("%s: mean KL %.3g, |logit difference| mean %.3g max %.3g\n", format.name, off.kl_mean,
-              off.diff_mean, off.diff_max);
+              off.diff_mean, off.max_diff);
   EXPECT_GT(off.kl_mean, 0);
-  EXPECT_LT(off.kl_mean, format.kl_max);
+  EXPECT_LT(off.kl_mean, format.max_kl);
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, QuantizedFolder, ::testing::ValuesIn(kQuantizedFormats),

@@ -27,9 +27,10 @@ TEST_P(Ranks, GiveTheAnswersOfOneRankAlone) {
     const char* routing;
     double link_latency_us;
     const char* overlap_schedule = "off";
-  } cases[] = {{2, "round-robin", 0},      {4, "cache-aware", 0},      {2, "shortest", 200},
-               {3, "round-robin", 0},      {8, "round-robin", 0},      {2, "round-robin", 0, "on"},
-               {2, "shortest", 200, "on"}, {4, "cache-aware", 0, "on"}};
+  } cases[] = {{2, "round-robin", 0},      {4, "cache-aware", 0},       {2, "shortest", 200},
+               {3, "round-robin", 0},      {8, "round-robin", 0},       {2, "round-robin", 0, "on"},
+               {2, "shortest", 200, "on"}, {4, "cache-aware", 0, "on"}, {3, "shortest", 0, "on"},
+               {8, "round-robin", 0, "on"}};
   for (const auto& one : cases) {
     SCOPED_TRACE(fmt::format("{} ranks, {}", one.num_ranks, one.routing));
     ServerSettings settings = settings_of(GetParam(), one.num_ranks);

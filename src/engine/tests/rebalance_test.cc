@@ -20,9 +20,17 @@ namespace {
 
 constexpr int kLookSteps = 3;
 
+// The clock of loading stands still, as files do that hang.
+std::atomic<bool> files_hang = false;
+Duration time_of_files() {
+  while (files_hang) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return {};
+}
+
 // An expert is loaded between two calls, so it takes a second.
 Duration a_second_more() {
   thread_local int num_calls = 0;
+  time_of_files();
   return std::chrono::seconds(++num_calls);
 }
 
@@ -36,6 +44,7 @@ struct VotingRank {
                        .value(),
                .rank = rank,
                .max_retry_time = testing::kPatience,
+               .max_expert_time = std::chrono::seconds(2),
                .used_time = a_second_more},
               *runner, stats),
         rebalance({.rank = rank,
@@ -75,19 +84,23 @@ class RebalanceTest : public ::testing::Test {
     const std::array<StepReport, 2> reports{report, report};
     for (auto& rank : ranks_) rank->rebalance.agreed(votes, reports, {.computes = true});
   }
+  // A step of each rank, whose rows choose rank 0's experts.
+  void note_skewed_rows() {
+    for (auto& rank : ranks_) {
+      ExpertPass pass{.num_tokens = 64, .counts = {}};
+      const int num_experts = rank->runner->placement().first().num_experts();
+      for (size_t i = 0; i < rank->stats.num_counts(); ++i)
+        pass.counts.push_back(static_cast<int>(i) % num_experts < num_experts / 2 ? 64 : 1);
+      rank->rebalance.note(pass);
+      rank->clock.advance(std::chrono::milliseconds(1));
+    }
+  }
   // Lets steps go by, in which rows choose rank 0's experts, until both ranks have loaded a layer.
   // Returns the votes that say so; no agreement follows them yet.
   std::array<BalanceVote, 2> votes_of_loaded() {
     const TimePoint deadline = RealClock().now() + testing::kPatience;
     for (;;) {
-      for (auto& rank : ranks_) {
-        ExpertPass pass{.num_tokens = 64, .counts = {}};
-        const int num_experts = rank->runner->placement().first().num_experts();
-        for (size_t i = 0; i < rank->stats.num_counts(); ++i)
-          pass.counts.push_back(static_cast<int>(i) % num_experts < num_experts / 2 ? 64 : 1);
-        rank->rebalance.note(pass);
-        rank->clock.advance(std::chrono::milliseconds(1));
-      }
+      note_skewed_rows();
       const auto said = votes();
       if (std::ranges::all_of(said, [](const BalanceVote& one) { return one.num_loaded > 0; }))
         return said;
@@ -110,6 +123,25 @@ class RebalanceTest : public ::testing::Test {
   std::vector<std::unique_ptr<VotingRank>> ranks_;
 };
 
+// Files that do not answer end a move on all ranks, and the steps go on.
+TEST_F(RebalanceTest, AMoveWhoseFilesHangIsGivenUp) {
+  log::set_level(log::Level::off);
+  files_hang = true;
+  const auto has_failed = [](auto& rank) {
+    return rank->mover.stats().last_error.find("not answered") != std::string::npos;
+  };
+  EXPECT_TRUE(eventually([&] {
+    note_skewed_rows();
+    agree(votes());
+    return std::ranges::any_of(ranks_, has_failed);
+  }));
+  files_hang = false;
+  for (auto& rank : ranks_) {
+    EXPECT_EQ(rank->rebalance.take_move(), nullptr);
+    EXPECT_EQ(rank->rebalance.vote().phase, 0) << "it counts again";
+  }
+}
+
 TEST_F(RebalanceTest, ALoadedLayerChangesWithTheNextStep) {
   agree(votes_of_loaded());
   for (auto& rank : ranks_) {
@@ -123,7 +155,7 @@ TEST_F(RebalanceTest, ALoadedLayerChangesWithTheNextStep) {
 TEST_F(RebalanceTest, ALayerThatIsGivenUpDoesNotChange) {
   agree(votes_of_loaded());
   auto other = votes();
-  ++other[1].look;
+  ++other[1].check;
   agree(other);
   for (auto& rank : ranks_) {
     EXPECT_EQ(rank->rebalance.take_move(), nullptr);
@@ -135,7 +167,7 @@ TEST_F(RebalanceTest, ALayerThatIsGivenUpDoesNotChange) {
 TEST_F(RebalanceTest, ALayerOnItsWayIsTheLastWhenTheOthersAreGivenUp) {
   agree(votes_of_loaded());
   auto other = votes();
-  ++other[1].look;
+  ++other[1].check;
   for (auto& rank : ranks_) {
     EXPECT_GT(rank->mover.stats().num_remaining_layers, 1);
     rank->runner->place(*rank->rebalance.take_move());
@@ -199,6 +231,7 @@ class TolerantRank : public RebalanceTest {
   std::vector<std::unique_ptr<Runner>> load() const {
     return *load_ranks({.settings = settings_, .progress = {}, .tokenizer_eos = {}});
   }
+  void expect_taken_over_and_given_back() const;
 
   ServerSettings settings_ = testing::settings_of(testing::kBundled, 4);
   RankSet two_;
@@ -206,7 +239,7 @@ class TolerantRank : public RebalanceTest {
 
 // Rank 0 of two that have places for all experts is left alone, and then not: it has the weights
 // that each expert has anywhere.
-TEST_F(TolerantRank, ExpertsOfAnAbsentRankAreLoadedAndGivenBack) {
+void TolerantRank::expect_taken_over_and_given_back() const {
   const auto runners = load(), unmoved = load();
   Runner& runner = *runners[0];
   const Placements home = runner.placement();
@@ -216,7 +249,7 @@ TEST_F(TolerantRank, ExpertsOfAnAbsentRankAreLoadedAndGivenBack) {
   EXPECT_TRUE(mover.has_loaded(RankSet::all(4)));
   const auto check_weights = [&] {
     const Placements now = runner.placement();
-    for (int layer = 0; layer < runner.info().model.num_layers; ++layer) {
+    for (int layer = 0; layer < now.num_layers(); ++layer) {
       const std::span<const int> here = now.at(layer).experts_of(0);
       ASSERT_EQ(here.size(), runner.experts(layer).size());
       for (size_t i = 0; i < here.size(); ++i) {
@@ -240,6 +273,24 @@ TEST_F(TolerantRank, ExpertsOfAnAbsentRankAreLoadedAndGivenBack) {
   EXPECT_GT(mover.stats().moves_total, 0u);
 }
 
+TEST_F(TolerantRank, ExpertsOfAnAbsentRankAreLoadedAndGivenBack) {
+  expect_taken_over_and_given_back();
+}
+
+// The module's experts are in eight bits, so larger than the others, and have memory of their own.
+TEST_F(TolerantRank, SoAreThoseOfTheModelsModule) {
+  settings_.model.quantization = "int4";
+  const int64_t without = load()[0]->plan().moving_bytes;
+  settings_.speculation.algorithm = "NEXTN";
+  const auto runners = load();
+  const MovingMemory& moving = runners[0]->moving();
+  EXPECT_GT(moving.of_modules.bytes, moving.of_layers.bytes);
+  EXPECT_EQ(moving.of_modules.num, 8);
+  EXPECT_EQ(runners[0]->plan().moving_bytes, without + 8 * moving.of_modules.bytes);
+  EXPECT_EQ(runners[0]->placement().num_layers(), 5);
+  expect_taken_over_and_given_back();
+}
+
 // A file of --weight-cache keeps its experts: those that are taken over have memory in the plan,
 // and those that come home are not loaded.
 TEST_F(TolerantRank, ExpertsTakenOverFitThePlanBesideAFileOfWeights) {
@@ -247,6 +298,7 @@ TEST_F(TolerantRank, ExpertsTakenOverFitThePlanBesideAFileOfWeights) {
   const auto folder = std::filesystem::path(::testing::TempDir()) / "hocket-kept-experts";
   std::filesystem::remove_all(folder);
   settings_.model.weight_cache = folder.string();
+  settings_.speculation.algorithm = "NEXTN";
   load();  // writes the file
   const auto runners = load();
   Runner& runner = *runners[0];
@@ -263,13 +315,6 @@ TEST_F(TolerantRank, ExpertsTakenOverFitThePlanBesideAFileOfWeights) {
   ASSERT_TRUE(eventually([&] { return mover.has_loaded(RankSet::all(4)); }));
   EXPECT_EQ(mover.stats().moves_total, taken.moves_total);
   std::filesystem::remove_all(folder);
-}
-
-// The clock of loading stands still, as files do that hang.
-std::atomic<bool> files_hang = false;
-Duration time_of_files() {
-  while (files_hang) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  return {};
 }
 
 TEST_F(TolerantRank, LoadingThatHangsIsGivenUp) {
@@ -291,6 +336,24 @@ TEST_F(TolerantRank, LoadingThatHangsIsGivenUp) {
     }));
     EXPECT_NE(mover.final_load_error()->message.find("files do not answer"), std::string::npos);
     files_hang = false;
+  }
+}
+
+// An epoch is over before its experts are loaded: those count for no other one.
+TEST_F(TolerantRank, AnEpochBeginsWithItsOwnPlaces) {
+  const auto runners = load();
+  Runner& runner = *runners[0];
+  const Placements home = runner.placement();
+  ExpertStats stats(runner.info().model.num_layers, home, 0);
+  ExpertMover mover({.model = settings_.model, .max_retry_time = testing::kPatience}, runner,
+                    stats);
+  const RankSet all = RankSet::all(4);
+  for (int i = 0; i < 40; ++i) {
+    mover.load_for_epoch(two_);
+    std::this_thread::sleep_for(std::chrono::microseconds(100 * i));
+    mover.load_for_epoch(all);
+    ASSERT_TRUE(eventually([&] { return mover.has_loaded(all); }));
+    ASSERT_EQ(runner.placement().fingerprint(), home.fingerprint()) << i;
   }
 }
 

@@ -112,6 +112,21 @@ TEST_F(SessionFilesTest, EachOwnerHasANumberOfSessions) {
   EXPECT_TRUE(files_.write(next, session(8)).has_value());
 }
 
+TEST_F(SessionFilesTest, TheSessionsOfAnOwnerHaveBytes) {
+  const auto bytes = files_.write(name_, session(64));
+  ASSERT_TRUE(bytes.has_value());
+  const fs::path mine = only_file().parent_path();
+  std::ofstream(mine / "large") << "x";
+  fs::resize_file(mine / "large", static_cast<uintmax_t>(SessionFiles::kMaxBytes - 2 * *bytes));
+  const SavedName next{.owner = name_.owner, .name = {9, 9}};
+  const auto full = files_.write(next, session(65));
+  ASSERT_FALSE(full.has_value());
+  EXPECT_EQ(full.error().code, ErrorCode::queue_full);
+  EXPECT_TRUE(files_.write(next, session(64)).has_value());
+  EXPECT_TRUE(files_.write(name_, session(63)).has_value()) << "its own file goes";
+  EXPECT_TRUE(files_.write({.owner = {9, 9}, .name = {9, 9}}, session(65)).has_value());
+}
+
 TEST_F(SessionFilesTest, AnErrorNamesNoPathAndLeavesTheOldFile) {
   std::ofstream(folder_) << "a file in the folder's place";
   const auto failed = files_.write(name_, session(8));

@@ -1,5 +1,6 @@
 // Tests that a decode step after warm-up allocates nothing, because memory is planned at start.
 #include <algorithm>
+#include <atomic>
 #include <thread>
 
 #include "base/count_allocations_testing.h"
@@ -27,7 +28,10 @@ TEST_P(StepAllocation, OfADecodeStepIsNone) {
   settings.scheduler.overlap_schedule = GetParam().overlap_schedule;
   settings.speculation = GetParam().speculation;
   const int num_drafts = settings.speculation.num_steps;
-  auto engine = make_engine(settings);
+  const bool drafts = settings.speculation.algorithm != "none";
+  const bool chooses = drafts && num_drafts == 0;
+  FakeClock clock;  // by it drafts cost nothing, so that the gate chooses them
+  auto engine = make_engine(settings, chooses ? &clock : nullptr);
   ASSERT_NE(engine, nullptr);
   // Recording of expert statistics allocates nothing either.
   ASSERT_TRUE(engine->parts().expert_stats->start({ExpertRecordMode::per_pass, 16}).has_value());
@@ -40,27 +44,33 @@ TEST_P(StepAllocation, OfADecodeStepIsNone) {
     p.ignore_eos = true;
     p.temperature = i % 2;
     p.seed = i;
-    if (num_drafts > 0) p.logit_bias = {{TokenId{7}, 50.0F}};  // the answer repeats itself
+    if (drafts) p.logit_bias = {{TokenId{7}, 50.0F}};  // the answer repeats itself
     if (i == 3) p.top_k = 10, p.top_p = 0.9, p.frequency_penalty = 0.1;
     if (i == 5) p.stop_ids = {TokenId{511}}, p.min_new_tokens = 400;
     ASSERT_TRUE(engine->submit(std::move(input)).has_value());
   }
-  const int warm_up = 40 / (1 + num_drafts);  // steps give more tokens with drafts
-  for (int i = 0; i < warm_up; ++i) ASSERT_TRUE(engine->step(outbox));
+  const auto step = [&] {
+    clock.advance(kFakeStep);
+    return engine->step(outbox);
+  };
+  // Steps give more tokens with drafts. The gate needs some to begin.
+  const int warm_up = chooses ? 30 : 40 / (1 + num_drafts);
+  for (int i = 0; i < warm_up; ++i) ASSERT_TRUE(step());
   while (outbox.pop()) {
   }
-  const int num_steps = 70 / (1 + num_drafts);  // at most so that every request goes on
+  // At most so many that every request goes on.
+  const int num_steps = chooses ? 15 : 70 / (1 + num_drafts);
   const uint64_t decode_steps = engine->stats().steps.num_decode;
   const int64_t before = num_allocations;
   EXPECT_GT(before, 0);
   for (int i = 0; i < num_steps; ++i) {
-    engine->step(outbox);
+    step();
     while (outbox.pop()) {
     }
   }
   EXPECT_EQ(num_allocations - before, 0);
   EXPECT_EQ(engine->stats().steps.num_decode - decode_steps, num_steps);
-  EXPECT_EQ(engine->stats().scheduler.num_verified_total > 20, num_drafts > 0);
+  EXPECT_EQ(engine->stats().scheduler.num_verified_total > 20, drafts);
   EXPECT_EQ(engine->stats().scheduler.num_running, 8);
   EXPECT_EQ(engine->stats().steps.num_overlapped > 0,
             GetParam().overlap_schedule == std::string("on"));
@@ -69,24 +79,75 @@ TEST_P(StepAllocation, OfADecodeStepIsNone) {
 
 INSTANTIATE_TEST_SUITE_P(
     OverlapSchedule, StepAllocation,
-    ::testing::Values(AllocationCase{"off", "tests/golden/qwen3_moe", "off"},
-                      AllocationCase{"on", "tests/golden/qwen3_moe", "on"},
-                      AllocationCase{"drafts",
-                                     "tests/golden/qwen3_moe",
-                                     "off",
-                                     {.algorithm = "NGRAM", .num_steps = 2}},
-                      AllocationCase{"drafts_delta",
-                                     "tests/golden/qwen3_next",
-                                     "off",
-                                     {.algorithm = "NGRAM", .num_steps = 2}},
-                      AllocationCase{"delta_nets", "tests/golden/qwen3_next", "on"},
-                      AllocationCase{"kimi_linear", "tests/golden/kimi_linear", "on"},
-                      AllocationCase{"gemma4", "tests/golden/gemma4_moe", "on"},
-                      AllocationCase{"own_module",
-                                     "tests/golden/qwen3_next_mtp",
-                                     "off",
-                                     {.algorithm = "NEXTN", .num_steps = 3}}),
+    ::testing::Values(
+        AllocationCase{"off", "tests/golden/qwen3_moe", "off"},
+        AllocationCase{"on", "tests/golden/qwen3_moe", "on"},
+        AllocationCase{
+            "drafts", "tests/golden/qwen3_moe", "off", {.algorithm = "NGRAM", .num_steps = 2}},
+        AllocationCase{"gate", "tests/golden/qwen3_moe", "off", {.algorithm = "NGRAM"}},
+        AllocationCase{"gate_of_two", "tests/golden/qwen3_next_mtp", "off", {.algorithm = "auto"}},
+        AllocationCase{"auto_fixed",
+                       "tests/golden/qwen3_next_mtp",
+                       "off",
+                       {.algorithm = "auto", .num_steps = 3}},
+        AllocationCase{"drafts_delta",
+                       "tests/golden/qwen3_next",
+                       "off",
+                       {.algorithm = "NGRAM", .num_steps = 2}},
+        AllocationCase{"delta_nets", "tests/golden/qwen3_next", "on"},
+        AllocationCase{"kimi_linear", "tests/golden/kimi_linear", "on"},
+        AllocationCase{"gemma4", "tests/golden/gemma4_moe", "on"},
+        AllocationCase{"own_module",
+                       "tests/golden/qwen3_next_mtp",
+                       "off",
+                       {.algorithm = "NEXTN", .num_steps = 3}}),
     [](const auto& param) { return std::string(param.param.name); });
+
+// By this clock drafts cost next to nothing, so they begin when it is known what overlap saves.
+class StepClock final : public Clock {
+ public:
+  TimePoint now() const override { return TimePoint(Duration(ns_ += 1'000'000)); }
+
+ private:
+  mutable std::atomic<int64_t> ns_{0};
+};
+
+// The model's own module follows overlapped steps, looks whether drafts pay, and drafts.
+TEST(StepAllocation, OfFollowingOverlappedStepsIsNone) {
+  log::set_level(log::Level::off);
+  for (const char* model : {"tests/golden/qwen3_next_mtp", "tests/golden/mimo_v2_flash_mtp"}) {
+    SCOPED_TRACE(model);
+    ServerSettings settings = settings_for(model);
+    settings.scheduler.overlap_schedule = "on";
+    settings.speculation.algorithm = "NEXTN";
+    StepClock clock;
+    auto engine = make_engine(settings, &clock);
+    ASSERT_NE(engine, nullptr);
+    Outbox outbox(65536);
+    for (int i = 0; i < 4; ++i) {
+      RequestInput input = greedy_input(std::vector<int>(9 + i, 40 + i), 800);
+      input.id = Engine::next_request_id();
+      input.sampling.ignore_eos = true;
+      ASSERT_TRUE(engine->submit(std::move(input)).has_value());
+    }
+    const auto play = [&](int num_steps) {
+      for (int i = 0; i < num_steps; ++i) {
+        engine->step(outbox);
+        while (outbox.pop()) {
+        }
+      }
+    };
+    play(20);
+    const int64_t before = num_allocations;
+    play(100);
+    EXPECT_EQ(num_allocations - before, 0);
+    const EngineStats stats = engine->stats();
+    EXPECT_GT(stats.steps.num_overlapped, 30u);
+    EXPECT_GT(stats.scheduler.num_verified_total, 0u);
+    EXPECT_EQ(stats.scheduler.num_running, 4);
+  }
+  log::set_level(log::Level::info);
+}
 
 // Nothing is allocated by idle steps, agreements, exchanges, booking and planning, in any plan; a
 // change of plan allocates only its log line. With one request, one of the ranks has no rows.
@@ -96,14 +157,18 @@ TEST_P(StepAllocationOfRanks, IsNone) {
   log::set_level(log::Level::off);
   for (const int num_requests : {1, 4}) {
     const std::string_view way = GetParam();
-    const bool drafts = way == "own-module", overlapped = way == "overlapped";
+    const bool by_module = way.starts_with("own-module"), overlapped = way.ends_with("overlapped");
+    const bool of_text = way.starts_with("text"), drafts = by_module || of_text;
     ServerSettings settings =
-        settings_for(drafts ? "tests/golden/qwen3_next_mtp" : "tests/golden/qwen3_moe");
+        settings_for(by_module ? "tests/golden/qwen3_next_mtp" : "tests/golden/qwen3_moe");
     settings.parallel.ep_size = 2;
     settings.parallel.overlap = drafts || overlapped ? "auto" : way;
+    // A gate tries sizes of steps that come for the first time, and each makes a record of plans.
+    if (way == "text-gate") settings.parallel.overlap = "none";
     settings.scheduler.overlap_schedule = overlapped ? "on" : "off";
-    if (drafts) settings.speculation = {.algorithm = "NEXTN", .num_steps = 2};
-    settings.scheduler.decode_log_interval = 1000;  // a line that tells of drafts allocates
+    if (by_module) settings.speculation = {.algorithm = "NEXTN", .num_steps = overlapped ? 0 : 2};
+    if (of_text) settings.speculation = {.algorithm = "NGRAM", .num_steps = way == "text" ? 2 : 0};
+    settings.scheduler.decode_log_interval = 10;
     settings.parallel.dp_routing = "round-robin";
     auto engine = make_engine(settings);
     ASSERT_NE(engine, nullptr);
@@ -112,6 +177,7 @@ TEST_P(StepAllocationOfRanks, IsNone) {
       RequestInput input = greedy_input(std::vector<int>(9 + i, 40 + i), 200);
       input.id = Engine::next_request_id();
       input.sampling.ignore_eos = true;
+      if (of_text) input.sampling.logit_bias = {{TokenId{7}, 50.0F}};  // it repeats itself
       ASSERT_TRUE(engine->submit(std::move(input)).has_value());
     }
     engine->start(outbox);  // all begin together, so that none is admitted while steps are counted
@@ -129,6 +195,10 @@ TEST_P(StepAllocationOfRanks, IsNone) {
     EXPECT_EQ(num_allocations - before, 0);
     engine->stop();
     EXPECT_GT(engine->stats().overlap.step_seconds, 0);
+    // A gate's drafts depend on the machine's speed.
+    if (!drafts || settings.speculation.num_steps > 0) {
+      EXPECT_EQ(engine->stats().scheduler.num_verified_total > 20, drafts);
+    }
   }
   log::set_level(log::Level::info);
 }
@@ -156,7 +226,8 @@ TEST(SamplerWithoutMemory, FailsTheRowAndNotTheProcess) {
 
 INSTANTIATE_TEST_SUITE_P(Overlap, StepAllocationOfRanks,
                          ::testing::Values("auto", "none", "single-batch", "two-batch",
-                                           "own-module", "overlapped"),
+                                           "own-module", "text", "text-gate", "overlapped",
+                                           "own-module-overlapped"),
                          [](const auto& param) {
                            std::string name = param.param;
                            std::ranges::replace(name, '-', '_');

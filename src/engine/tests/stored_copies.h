@@ -22,7 +22,7 @@ inline constexpr float kColumnScale = 0x1p-9f;  // multiplies all numbers of an 
 struct StoredFormat {
   const char* name;
   const char* config_of;  // folder whose quantization_config is used
-  double kl_max;          // KL limit of bfloat16 against float32
+  double max_kl;          // KL limit of bfloat16 against float32
 };
 
 inline uint16_t f16_bits(float x) {

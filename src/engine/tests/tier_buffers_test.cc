@@ -1,5 +1,5 @@
-// Tests the buffers of prefixes on their way to stores: they take what is planned for them, and
-// what finds none waits for one.
+// Tests the buffers of prefixes on their way to stores and peers: they take the memory that is
+// planned for them, and a page that finds none waits for one.
 #include "engine/cache_tier_setup.h"
 #include "engine/rank_setup.h"
 #include "engine/tests/stored_pages.h"
@@ -22,10 +22,34 @@ TEST_F(TierBuffersTest, ThePlanHoldsTheBuffersOfEveryKindOfCache) {
     const auto runners = load();
     const MemoryPlan& plan = runners[0]->plan();
     const TierBuffers buffers{.page_bytes = runners[0]->pages().page_bytes(),
-                              .record_bytes = border_states_of(*runners[0]).bytes()};
+                              .record_bytes = border_states_of(*runners[0]).bytes(),
+                              .chunk_pages = chunk_pages(plan.chunk_tokens, plan.max_prefill_tokens,
+                                                         settings.memory.page_size)};
+    EXPECT_GE(buffers.num_pages() * settings.memory.page_size, plan.chunk_tokens);
     EXPECT_EQ(plan.tier_bytes, buffers.bytes());
     EXPECT_EQ(plan.work_bytes, without.work_bytes + buffers.bytes());
+    settings.peers.kv_cache_listen = "127.0.0.1:0";
+    const auto serving = load();
+    EXPECT_EQ(serving[0]->plan().tier_bytes, buffers.bytes() + buffers.served_bytes());
   }
+}
+
+TEST_F(TierBuffersTest, TheRanksOfAProcessPlanTheBuffersForPeersOnce) {
+  ServerSettings settings = plain(&kMoe);
+  settings.parallel.ep_size = 2;
+  settings.memory.kv_cache_dir = folder_.string();
+  const auto planned = [&] {
+    int64_t bytes = 0;
+    const auto runners = load_ranks({.settings = settings}).value();
+    for (const auto& runner : runners) bytes += runner->plan().tier_bytes;
+    return bytes;
+  };
+  const int64_t alone = planned();
+  settings.peers.kv_cache_listen = "127.0.0.1:0";
+  const auto runners = load_ranks({.settings = settings}).value();
+  const TierBuffers buffers{.page_bytes = runners[0]->pages().page_bytes(),
+                            .record_bytes = border_states_of(*runners[0]).bytes()};
+  EXPECT_EQ(planned() - alone, buffers.served_bytes());
 }
 
 // A prompt that is computed in one step leaves more states than there are buffers. The last ones
@@ -75,14 +99,23 @@ TEST_F(TierBuffersTest, PagesThatFindNoBufferAreWrittenLater) {
   EXPECT_EQ(got.summary.cached_tokens, 1799);
 }
 
-// Few records are large: two of them travel whatever they take.
-TEST(TierBuffers, LargeRecordsTakeMore) {
+// At least two records travel, however large they are. The pages of a chunk all find a buffer, up
+// to a limit.
+TEST(TierBuffers, LargeRecordsAndChunksTakeMore) {
   constexpr int64_t kRecord = int64_t{1} << 30;
   const TierBuffers large{.page_bytes = 1 << 20, .record_bytes = kRecord};
   EXPECT_EQ(large.num_records(), 2);
   EXPECT_EQ(large.bytes(), 2 * (TierBuffers::kBytes + 2 * kRecord));
+  constexpr int64_t kLargePage = int64_t{128} * 192 << 10;  // 128 tokens of 192 KiB
+  const TierBuffers chunk{.page_bytes = kLargePage, .chunk_pages = chunk_pages(2048, 16384, 128)};
+  EXPECT_EQ(chunk.num_pages(), 2048 / 128 + 1);
+  const TierBuffers whole{.page_bytes = kLargePage, .chunk_pages = chunk_pages(-1, 16384, 128)};
+  EXPECT_EQ(whole.num_pages(), TierBuffers::kMinPages);
+  const TierBuffers huge{.page_bytes = kLargePage, .chunk_pages = chunk_pages(65536, 65536, 128)};
+  EXPECT_EQ(huge.of_pages(), TierBuffers::kMaxChunkBytes / kLargePage * kLargePage);
+  EXPECT_EQ(huge.num_served(), TierBuffers::kMinServed);
   const TierBuffers none{.page_bytes = 1 << 10};
-  EXPECT_EQ(none.num_pages(), 1024);
+  EXPECT_EQ(none.num_pages(), TierBuffers::kMaxPages);
   EXPECT_EQ(none.bytes(), 2 * ((1 << 20) + TierBuffers::kMaxRecords));
 }
 

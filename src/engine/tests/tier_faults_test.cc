@@ -1,4 +1,5 @@
-// Tests pages in files that another number of ranks wrote, and a disk that gets full.
+// Tests pages in files that another number of ranks wrote, a disk that gets full, and where cached
+// tokens count.
 #include <sys/mount.h>
 
 #include "engine/tests/stored_pages.h"
@@ -43,6 +44,34 @@ TEST_F(TierFaultsTest, HybridModelsReadTheFilesOfAnotherNumberOfRanks) {
       EXPECT_GT(tier_of(again).pages_read_total, 15u);
     }
   }
+}
+
+// The tree has the first part of the prompt and files have a second; the rest is computed. A token
+// counts where this request found it.
+TEST_F(TierFaultsTest, EachTokenCountsWhereItsRequestFoundIt) {
+  const auto first = [](int num_tokens) {
+    RequestInput input = question(1, 1500);
+    input.prompt.resize(static_cast<size_t>(num_tokens));
+    return input;
+  };
+  {
+    Service service(with_files(plain()));
+    ask(service, first(1000));
+  }
+  Service service(with_files(plain()));
+  const auto stats = [&] { return service.engine().stats(); };
+  const Answer one = ask(service, first(500));
+  EXPECT_EQ(one.summary.cached_tokens, 480);
+  EXPECT_EQ(one.summary.fetched_tokens, (ByTier<int>{480, 0, 0}));
+  const Answer other = ask(service, first(1400));
+  EXPECT_EQ(other.summary.cached_tokens, 992);
+  EXPECT_EQ(other.summary.fetched_tokens, (ByTier<int>{992 - 480, 0, 0}));
+  const Answer again = ask(service, first(1400));
+  EXPECT_GE(again.summary.cached_tokens, 1399 / 32 * 32);
+  EXPECT_EQ(again.summary.fetched_tokens, (ByTier<int>{}));
+  const auto cached = static_cast<uint64_t>(480 + 992 + again.summary.cached_tokens);
+  EXPECT_EQ(stats().scheduler.cached_tokens_total, cached);
+  EXPECT_EQ(stats().fetched_tokens_total, (ByTier<uint64_t>{992, 0, 0}));
 }
 
 // A disk that has room for half of the pages, which only root can make. Those that found room are

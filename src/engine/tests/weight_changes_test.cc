@@ -35,8 +35,8 @@ Result<std::unique_ptr<Runner>> runner_of(const std::filesystem::path& model,
   return Runner::create({.settings = settings, .progress = {}, .tokenizer_eos = {}});
 }
 
-// Returns a copy of a golden model whose config.json names a module that the files lack.
-std::filesystem::path named_in_vain(const char* model, const char* key) {
+// Returns a copy of a golden model whose config.json names modules that the files lack.
+std::filesystem::path named_in_vain(const char* model, const char* key, int num = 1) {
   const auto from = source_dir() / "tests/golden" / model;
   const auto folder = std::filesystem::path(::testing::TempDir()) / (std::string("vain_") + model);
   std::filesystem::create_directories(folder);
@@ -44,7 +44,7 @@ std::filesystem::path named_in_vain(const char* model, const char* key) {
                              std::filesystem::copy_options::overwrite_existing);
   std::ifstream in(from / "config.json");
   nlohmann::json config = nlohmann::json::parse(in);
-  config[key] = 1;
+  config[key] = num;
   std::ofstream(folder / "config.json") << config;
   return folder;
 }
@@ -67,6 +67,35 @@ TEST(WeightChanges, FilesWithoutTheModuleAreServedWithDraftsFromTheText) {
   const auto with = runner_of("qwen3_next", "auto");
   ASSERT_TRUE(with.has_value()) << describe(with.error());
   EXPECT_EQ((*with)->info().model.num_mtp_loaded, 1);
+}
+
+// Experts that move have no places in a module that is not there.
+TEST(WeightChanges, AModuleThatTheFilesLackHasNoPlaces) {
+  ServerSettings settings = settings_for(named_in_vain("glm4_moe", "num_nextn_predict_layers"));
+  settings.speculation.algorithm = "auto";
+  settings.parallel.ep_size = 2;
+  settings.parallel.tolerate_ranks = 1;
+  const RankConfig seat{.rank = 0, .num_ranks = 2, .machine = inspect_machine()};
+  const auto runner =
+      Runner::create({.settings = settings, .progress = {}, .tokenizer_eos = {}, .seat = &seat});
+  ASSERT_TRUE(runner.has_value()) << describe(runner.error());
+  EXPECT_EQ((*runner)->info().model.num_mtp_loaded, 0);
+  EXPECT_EQ((*runner)->placement().num_layers(), (*runner)->info().model.num_layers);
+}
+
+// The modules that are there draft.
+TEST(WeightChanges, FilesWithFewerModulesGiveFewerDrafts) {
+  const auto folder = named_in_vain("mimo_v2_flash_mtp", "num_nextn_predict_layers", 5);
+  for (const char* algorithm : {"auto", "NEXTN"}) {
+    const auto runner = runner_of(folder, algorithm);
+    ASSERT_TRUE(runner.has_value()) << describe(runner.error());
+    const EngineInfo& info = (*runner)->info();
+    EXPECT_EQ(info.model.num_mtp_loaded, 3);
+    EXPECT_EQ(info.speculation.algorithm, algorithm);
+    EXPECT_EQ((*runner)->plan().max_drafts, algorithm == std::string("auto") ? kMaxDrafts : 3);
+    EXPECT_THAT(info.changes,
+                Contains(Field(&SettingChange::from, "5 modules for multi-token prediction")));
+  }
 }
 
 TEST(WeightChanges, StoredMatricesThatBecomeLargerHaveAPrice) {

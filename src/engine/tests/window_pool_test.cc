@@ -87,8 +87,8 @@ std::vector<std::pair<int, RequestInput>> window_visits() {
   return visits;
 }
 
-// Plays the visits; the most requests that ran at a time are put into `most_running`.
-std::vector<Answer> play_visits(Engine& engine, int* most_running) {
+// Plays the visits; the most requests that ran at a time are put into `max_running`.
+std::vector<Answer> play_visits(Engine& engine, int* max_running) {
   auto visits = window_visits();
   Outbox outbox(65536);
   std::map<RequestId, Answer> answers;
@@ -102,7 +102,7 @@ std::vector<Answer> play_visits(Engine& engine, int* most_running) {
     }
     worked = engine.step(outbox);
     collect(outbox, answers);
-    *most_running = std::max(*most_running, engine.stats().scheduler.num_running);
+    *max_running = std::max(*max_running, engine.stats().scheduler.num_running);
   }
   std::vector<Answer> result;
   for (const RequestId id : ids) result.push_back(std::move(answers[id]));
@@ -123,8 +123,8 @@ TEST_P(WindowPool, IsTooSmallAndAnswersAreThoseOfEachRequestAlone) {
     way.change(changed);
     const auto engine = make_engine(changed);
     ASSERT_NE(engine, nullptr);
-    int most_running = 0;
-    const std::vector<Answer> got = play_visits(*engine, &most_running);
+    int max_running = 0;
+    const std::vector<Answer> got = play_visits(*engine, &max_running);
     ASSERT_EQ(got.size(), want.size());
     for (size_t i = 0; i < want.size(); ++i) {
       SCOPED_TRACE("request " + std::to_string(i));
@@ -134,11 +134,11 @@ TEST_P(WindowPool, IsTooSmallAndAnswersAreThoseOfEachRequestAlone) {
     }
     const SchedulerStats stats = engine->stats().scheduler;
     std::printf("%s: %d window pages of %d, at most %d requests, %llu retracted, %llu preempted\n",
-                way.name, stats.num_window_pages, stats.num_pages, most_running,
+                way.name, stats.num_window_pages, stats.num_pages, max_running,
                 static_cast<unsigned long long>(stats.num_retracted_total),
                 static_cast<unsigned long long>(stats.num_preempted_total));
     EXPECT_GT(stats.num_window_pages, 0);
-    EXPECT_LT(most_running, kGrowing) << "the pool is not too small";
+    EXPECT_LT(max_running, kGrowing) << "the pool is not too small";
     EXPECT_EQ(stats.num_retracted_total > 0, way.retracts);
     EXPECT_EQ(stats.num_preempted_total > 0, way.preempts);
     // Neither of two pools of equal size is short of pages alone.

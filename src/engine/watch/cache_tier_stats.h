@@ -12,9 +12,11 @@ namespace hocket {
 // One place from which pages come back. Failures and damaged pages are the same for all ranks of a
 // process.
 struct PageTierStats {
-  bool away = false;  // it failed, and is left alone for now
+  bool exists = false;  // pages are looked for there
+  bool away = false;    // it failed, and is left alone for now
   uint64_t pages_written_total = 0, pages_read_total = 0;
-  uint64_t tokens_total = 0;  // tokens of prompts whose pages came from there
+  uint64_t read_bytes_total = 0;  // those of pages and states
+  uint64_t tokens_total = 0;      // tokens of prompts whose pages came from there
   uint64_t damaged_total = 0, failures_total = 0;
   double read_seconds_total = 0;
   double saved_seconds_total = 0;  // that computing these tokens would have taken, as measured

@@ -49,10 +49,12 @@ void add(const StepCounts& s, StepCounts& sum) {
 }
 
 void add(const PageTierStats& s, PageTierStats& sum) {
+  sum.exists |= s.exists;
   sum.away |= s.away;
   sum.pages_written_total += s.pages_written_total;
   sum.pages_read_total += s.pages_read_total;
   sum.tokens_total += s.tokens_total;
+  sum.read_bytes_total += s.read_bytes_total;
   sum.read_seconds_total += s.read_seconds_total;
   sum.saved_seconds_total += s.saved_seconds_total;
   sum.damaged_total = s.damaged_total;
@@ -83,7 +85,7 @@ void add(const CacheTierStats& s, std::optional<CacheTierStats>& sum) {
   sum->damaged_total = s.damaged_total;
 }
 
-// Looks and layers are the same for all ranks.
+// Checks and layers are the same for all ranks.
 void add(const ExpertMoveStats& s, std::optional<ExpertMoveStats>& sum) {
   if (!sum) {
     sum = s;
@@ -122,6 +124,8 @@ EngineStats add_up(std::vector<RankStats> ranks) {
   for (const RankStats& s : ranks) {
     add(s.scheduler, sum.scheduler);
     add(s.steps, sum.steps);
+    for (size_t i = 0; i < s.fetched_tokens_total.size(); ++i)
+      sum.fetched_tokens_total[i] += s.fetched_tokens_total[i];
     sum.num_requests_finished += s.num_requests_finished;
     sum.num_requests_aborted += s.num_requests_aborted;
     sum.num_requests_failed += s.num_requests_failed;

@@ -15,7 +15,7 @@ struct OverlapStats {
   // Seconds of steps in which any rank has rows. All except hidden_seconds add up to step_seconds
   // within 1 %.
   double step_seconds = 0;
-  std::array<double, kNumOps> compute_seconds{};  // indexed by Op
+  std::array<double, kNumBooked> compute_seconds{};  // indexed by Op
   double other_seconds = 0, exposed_seconds = 0, waiting_seconds = 0, idle_seconds = 0;
   double hidden_seconds = 0;                    // on the wire while this rank computed
   std::array<uint64_t, 3> steps{};              // steps played, indexed by PlanKind

@@ -10,11 +10,13 @@ namespace hocket {
 namespace {
 
 // Returns an empty text if no rows were sent.
-std::string overlap_text(const StepTransfers& t) {
+LogPart overlap_text(const StepTransfers& t) {
+  LogPart out;
   const double all = to_seconds(t.hidden) + to_seconds(t.exposed);
-  if (all <= 0) return "";
-  return fmt::format(", overlap: {}{:.0f} %", t.hidden_is_bound ? "at most " : "",
-                     100 * to_seconds(t.hidden) / all);
+  if (all > 0)
+    out.print(", overlap: {}{:.0f} %", t.hidden_is_bound ? "at most " : "",
+              100 * to_seconds(t.hidden) / all);
+  return out;
 }
 
 // Returns the share of all prompt tokens so far that came from the cache.
@@ -48,14 +50,16 @@ void StepLog::count(const Batch& batch) {
   counts_.decode_tokens += static_cast<uint64_t>(batch.num_answer_rows());
 }
 
-std::string StepLog::take_drafts_text(const SchedulerStats& stats) {
+LogPart StepLog::take_drafts_text(const SchedulerStats& stats) {
   const Drafts all{stats.num_verified_total, num_drafts_of(stats), num_held_of(stats)};
   const Drafts logged = std::exchange(drafts_logged_, all);
-  if (all.verified == logged.verified) return "";
-  const auto held = static_cast<double>(all.held - logged.held);
-  return fmt::format("accept len: {:.2f}, accept rate: {:.2f}, ",
-                     1 + held / static_cast<double>(all.verified - logged.verified),
-                     held / static_cast<double>(all.drafts - logged.drafts));
+  LogPart out;
+  if (all.verified == logged.verified) return out;
+  const uint64_t held = all.held - logged.held;
+  out.print("accept len: {:.2f}, accept rate: {:.2f}, ",
+            accept_length(held, all.verified - logged.verified),
+            static_cast<double>(held) / static_cast<double>(all.drafts - logged.drafts));
+  return out;
 }
 
 void StepLog::line_printed(const SchedulerStats& stats) {
@@ -90,7 +94,7 @@ void StepLog::note(const Batch& batch, const SchedulerStats& stats, TimePoint no
         prefix_, std::ssize(batch.slices) - batch.num_answers(), new_tokens, batch.cached_tokens,
         stats.token_usage, batch.num_running, batch.num_waiting, batch.pending_tokens,
         new_tokens / std::max(to_seconds(took), 1e-9), 100 * cache_hit_rate(stats),
-        overlap_text(transfers.value_or(StepTransfers{})));
+        overlap_text(transfers.value_or(StepTransfers{})).view());
     line_printed(stats);
   }
   if (batch.num_answers() > 0 && transfers) {
@@ -104,8 +108,8 @@ void StepLog::note(const Batch& batch, const SchedulerStats& stats, TimePoint no
         "{}Decode batch, #running-req: {}, #token: {}, token usage: {:.2f}, {}cuda graph: False, "
         "gen throughput (token/s): {:.2f}, #queue-req: {}{}",
         prefix_, batch.num_answers(), stats.num_used_tokens, stats.token_usage,
-        take_drafts_text(stats), since_line_.take(), batch.num_waiting,
-        overlap_text(std::exchange(transfers_since_line_, {})));
+        take_drafts_text(stats).view(), since_line_.take(), batch.num_waiting,
+        overlap_text(std::exchange(transfers_since_line_, {})).view());
     line_printed(stats);
   }
 }

@@ -21,9 +21,14 @@
 // `token usage`.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/clock.h"
@@ -47,6 +52,23 @@ struct StepCounts {
   // the cache; decode rows.
   uint64_t prefill_compute_tokens = 0, prefill_cache_tokens = 0, decode_tokens = 0;
   int num_retracted_lately = 0;  // requests retracted between the last two lines
+};
+
+// A short text in a buffer of its own, because a step that logs allocates nothing either.
+class LogPart {
+ public:
+  static constexpr size_t kMaxChars = 64;  // the rest is cut off
+
+  template <class... Args>
+  void print(fmt::format_string<Args...> text, Args&&... args) {
+    const auto end = fmt::format_to_n(chars_.data(), kMaxChars, text, std::forward<Args>(args)...);
+    size_ = std::min(kMaxChars, end.size);
+  }
+  std::string_view view() const { return {chars_.data(), size_}; }
+
+ private:
+  std::array<char, kMaxChars> chars_{};
+  size_t size_ = 0;
 };
 
 // Thread: engine.
@@ -84,7 +106,7 @@ class StepLog {
 
   void count(const Batch& batch);
   // Returns the figures of the drafts since the last call; empty if there were none.
-  std::string take_drafts_text(const SchedulerStats& stats);
+  LogPart take_drafts_text(const SchedulerStats& stats);
   void line_printed(const SchedulerStats& stats);
 
   int decode_interval_;

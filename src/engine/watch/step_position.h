@@ -9,7 +9,7 @@ namespace hocket {
 
 // The verbs of a step, in this order (step.cc). agree: with the other ranks, on the next step.
 enum class Verb : uint8_t {
-  rest,
+  idle,
   intake,
   agree,
   schedule,
@@ -22,7 +22,7 @@ enum class Verb : uint8_t {
 std::string_view verb_name(Verb verb);
 
 struct StepPosition {
-  Verb verb = Verb::rest;
+  Verb verb = Verb::idle;
   // layer: the last one whose rows were exchanged, -1 before the first. waits: true if the rank
   // waits for others. Both are set with several ranks only.
   int layer = -1;

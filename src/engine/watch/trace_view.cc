@@ -40,7 +40,7 @@ std::optional<SliceKind> kind_named(std::string_view name) {
   return std::nullopt;
 }
 
-RankStep step_of(const json& event) {
+TracedStep step_of(const json& event) {
   const json& args = event.at("args");
   return {.step = args.at("step"),
           .rank = event.at("pid"),
@@ -142,7 +142,7 @@ void add_steps(StepTrace& trace) {
   for (const json& event : events)
     if (event.value("ph", "") == "X" && event.value("cat", "") == "step")
       trace.steps.push_back(step_of(event));
-  std::ranges::sort(trace.steps, {}, [](const RankStep& s) { return std::pair(s.step, s.rank); });
+  std::ranges::sort(trace.steps, {}, [](const TracedStep& s) { return std::pair(s.step, s.rank); });
   for (size_t i = 0; i < trace.steps.size(); ++i)
     index[{trace.steps[i].step, trace.steps[i].rank}] = i;
   for (const json& event : events) {
@@ -156,10 +156,10 @@ void add_steps(StepTrace& trace) {
 }
 
 char letter_of(const TraceSlice& slice) {
-  static constexpr std::string_view kLetters = "qamgdswxkc";  // indexed by Op
-  static_assert(kLetters.size() == kNumOps);
+  static constexpr std::string_view kLetters = "qamgdswxkcn";  // indexed by Op
+  static_assert(kLetters.size() == kNumBooked);
   if (slice.kind == SliceKind::other) return '-';
-  for (int op = 0; op < kNumOps; ++op)
+  for (int op = 0; op < kNumBooked; ++op)
     if (slice.name == op_name(static_cast<Op>(op)))
       return static_cast<char>(kLetters[static_cast<size_t>(op)] -
                                (slice.half == 0 ? 0 : 'a' - 'A'));
@@ -203,7 +203,7 @@ char mark_of(const TraceSlice& slice) {
 // Draws each character for the innermost slice: waits lie within operations and other work, and
 // operations within other work. Slices are nested, so a slice that is still open when another
 // begins contains it.
-std::string compute_row(const RankStep& step, const Ruler& ruler) {
+std::string compute_row(const TracedStep& step, const Ruler& ruler) {
   std::vector<const TraceSlice*> slices;
   for (const TraceSlice& slice : step.slices)
     if (!is_wire(slice)) slices.push_back(&slice);
@@ -231,7 +231,7 @@ std::string compute_row(const RankStep& step, const Ruler& ruler) {
   return row;
 }
 
-std::string wire_row(const RankStep& step, const Ruler& ruler, std::string_view message) {
+std::string wire_row(const TracedStep& step, const Ruler& ruler, std::string_view message) {
   std::vector<std::set<int>> lanes(static_cast<size_t>(ruler.width()));
   for (const TraceSlice& slice : step.slices)
     if (is_wire(slice) && slice.name.starts_with(message))
@@ -246,7 +246,7 @@ std::string wire_row(const RankStep& step, const Ruler& ruler, std::string_view 
 
 Result<uint64_t> choose_step(const StepTrace& trace, const std::optional<uint64_t>& asked) {
   std::map<uint64_t, size_t> ranks;
-  for (const RankStep& step : trace.steps) ++ranks[step.step];
+  for (const TracedStep& step : trace.steps) ++ranks[step.step];
   if (ranks.empty()) return fail(error(ErrorCode::bad_value, "the trace has no step"));
   if (asked && ranks.contains(*asked)) return *asked;
   if (asked)
@@ -260,11 +260,11 @@ Result<uint64_t> choose_step(const StepTrace& trace, const std::optional<uint64_
 }
 
 // Returns the time from the first to the last operation of these layers, on any rank.
-Result<std::pair<Duration, Duration>> window_of(std::span<const RankStep> steps,
+Result<std::pair<Duration, Duration>> window_of(std::span<const TracedStep> steps,
                                                 const TraceWindow& window) {
   Duration begin = Duration::max(), end{};
   int last_layer = -1;
-  for (const RankStep& step : steps) {
+  for (const TracedStep& step : steps) {
     if (!window.layers) {
       begin = std::min(begin, step.begin);
       end = std::max(end, step.begin + step.took);
@@ -300,14 +300,14 @@ Result<StepTrace> read_traces(std::span<const std::string> paths) {
 
 Result<std::string> draw_step(const StepTrace& trace, const TraceWindow& window) {
   HOCKET_TRY(const uint64_t number, choose_step(trace, window.step));
-  const auto [first, last] = std::ranges::equal_range(trace.steps, number, {}, &RankStep::step);
-  const std::span<const RankStep> steps(first, last);
+  const auto [first, last] = std::ranges::equal_range(trace.steps, number, {}, &TracedStep::step);
+  const std::span<const TracedStep> steps(first, last);
   HOCKET_TRY(const auto span, window_of(steps, window));
   const Ruler ruler(span.first, span.second, window.width);
   std::string text = fmt::format(
       "step {} | {}, {} rows | {} | {:.1f} us, 1 character = {:.2f} us\n", number, steps[0].phase,
       steps[0].rows, steps[0].plan, to_us(span.second - span.first), ruler.ns_a_character() / 1000);
-  for (const RankStep& step : steps) {
+  for (const TracedStep& step : steps) {
     text += fmt::format("rank {:<3} compute  |{}|\n", step.rank, compute_row(step, ruler));
     for (const char* message : {"dispatch", "combine"}) {
       const std::string row = wire_row(step, ruler, message);
@@ -319,10 +319,10 @@ Result<std::string> draw_step(const StepTrace& trace, const TraceWindow& window)
 }
 
 std::string draw_totals(const StepTrace& trace) {
-  std::map<int, RankStep> sums;
+  std::map<int, TracedStep> sums;
   std::map<int, int> counts;
-  for (const RankStep& step : trace.steps) {
-    RankStep& sum = sums[step.rank];
+  for (const TracedStep& step : trace.steps) {
+    TracedStep& sum = sums[step.rank];
     ++counts[step.rank];
     sum.took += step.took, sum.compute += step.compute, sum.other += step.other;
     sum.exposed += step.exposed, sum.waiting += step.waiting, sum.idle += step.idle;

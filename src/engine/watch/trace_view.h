@@ -32,7 +32,7 @@ struct TraceSlice {
 };
 
 // A step of one rank, as its ledger booked it.
-struct RankStep {
+struct TracedStep {
   uint64_t step = 0;
   int rank = 0, rows = 0;
   std::string phase, plan;
@@ -42,8 +42,8 @@ struct RankStep {
 };
 
 struct StepTrace {
-  nlohmann::json file;          // the merged file, to be written
-  std::vector<RankStep> steps;  // sorted by step, then rank
+  nlohmann::json file;            // the merged file, to be written
+  std::vector<TracedStep> steps;  // sorted by step, then rank
 };
 
 // Reads the files of one profile of one service. Times of several files are converted to the clock

@@ -1,8 +1,12 @@
 // The pages of window layers that the radix tree keeps beside its own pages, for models with
-// sliding windows: a page of a node may have one, or has lost it (a tombstone). They are evicted
-// one by one, whatever happens to the nodes: first those over which the window of one request slid,
-// then those that were in view where a prompt or a sequence ended or another request went on; of
-// each kind the one whose last pin ended the longest ago.
+// sliding windows. A page of a node may have one, or has lost it (a tombstone). They are evicted
+// one by one, whatever happens to the nodes:
+//
+//   first   those over which the window of one request slid
+//   then    those in view where a prompt or a sequence ended, or where another request went on
+//
+// The page of a kind whose last pin ended the longest ago goes first.
+//
 // Private to policy/cache.   Thread: engine.   After construction nothing allocates.
 #pragma once
 

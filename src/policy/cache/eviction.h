@@ -40,7 +40,7 @@ class NodeHeap {
     }
   };
 
-  // slot: where a node keeps its place in this heap; -1: it is not in it.
+  // slot: where a node keeps its position in this heap; -1: it is not in it.
   NodeHeap(int RadixNode::* slot, int max_nodes) : slot_(slot) {
     heap_.reserve(static_cast<size_t>(max_nodes));
   }

@@ -44,12 +44,13 @@ class KvEventChannel {
   void wake() { events_.wake(); }
 
   // The writer's functions.   Thread: engine.
-  // Returns true if a reader listens and no event was lost since it was told everything.
-  bool is_publishing() const { return listening_ && told_listens_ == num_listens_ && lost_ == 0; }
-  // Returns true if the whole tree must be told again: a reader has begun to listen, or has caught
+  // Returns true if a reader listens and no event was lost since it got them all.
+  bool is_publishing() const { return listening_ && known_listens_ == num_listens_ && lost_ == 0; }
+  // Returns true if the whole tree must be sent again: a reader has begun to listen, or has caught
   // up.
   bool needs_all() const {
-    return listening_ && !is_publishing() && (told_listens_ != num_listens_ || events_.size() == 0);
+    return listening_ && !is_publishing() &&
+           (known_listens_ != num_listens_ || events_.size() == 0);
   }
   // Pushes `cleared`. If the queue had room for it, is_publishing() is true afterwards.
   void begin_anew() {
@@ -58,7 +59,7 @@ class KvEventChannel {
       ++lost_;
       return;
     }
-    told_listens_ = listens;
+    known_listens_ = listens;
     lost_ = 0;
   }
   // Call only while is_publishing().
@@ -75,7 +76,7 @@ class KvEventChannel {
   Mailbox<KvEvent> events_;
   std::atomic<bool> listening_{false};
   std::atomic<uint64_t> num_listens_{0};
-  uint64_t told_listens_ = 0;  // told_listens_ and lost_ belong to the engine thread
+  uint64_t known_listens_ = 0;  // known_listens_ and lost_ belong to the engine thread
   uint64_t lost_ = 0;
 };
 

@@ -55,7 +55,7 @@ struct RadixNode {
   std::vector<PageHash> hashes;
   int end_pages = 0;       // pages from the root to the end of this node
   int num_leases = 0;      // leases that end at this node or below it
-  int eviction_slot = -1;  // place in the EvictionOrder's heap; -1: the node is not in it
+  int eviction_slot = -1;  // position in the EvictionOrder's heap; -1: the node is not in it
   // Eviction sorts by these values; they are the same for all pages of the node.
   uint64_t created = 0;          // tick at which the pages were inserted
   uint64_t last_used = 0;        // tick of the last match or insert that covered the node
@@ -65,7 +65,7 @@ struct RadixNode {
   // Models with delta nets (cached_states.h).
   int state = -1;                // slot of the state at the end of this node; -1: none is kept
   int num_state_leases = 0;      // leases that pin it
-  int state_eviction_slot = -1;  // place in the heap of CachedStates; -1: the node is not in it
+  int state_eviction_slot = -1;  // position in the heap of CachedStates; -1: the node is not in it
   uint64_t state_used_at = 0;    // the largest worth of an evicted state when this was used
   int state_saves_pages = 0;     // pages that it saved when it was used
   int num_states_below = 0;      // nodes below this one that have a state

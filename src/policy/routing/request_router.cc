@@ -20,7 +20,7 @@ Result<RoutingPolicy> parse_routing_policy(std::string_view name) {
   if (found != kNames.end()) return static_cast<RoutingPolicy>(found - kNames.begin());
   return fail(error(ErrorCode::bad_value, "routing policy '{}' is unknown", name)
                   .with_fix("one of shortest, cache-aware, round-robin")
-                  .with_param("dp_routing"));
+                  .with_param("dp-routing"));
 }
 
 RequestRouter::RequestRouter(int num_ranks, const Options& options)
@@ -42,7 +42,7 @@ Result<int> RequestRouter::choose(const CacheNamespace& name, std::span<const To
     int most = chosen;
     for (int rank = 0; rank < num_ranks_; ++rank)
       if (loads[rank].takes_requests && known[rank] > known[most]) most = rank;
-    const bool enough = known[most] >= options_.least_share * static_cast<double>(prompt.size());
+    const bool enough = known[most] >= options_.min_share * static_cast<double>(prompt.size());
     if (known[most] > 0 && enough && alike(loads)) chosen = most;
     remember(chosen);
   }

@@ -51,10 +51,10 @@ class RequestRouter {
     size_t max_blocks = 1 << 16;
     // cache_aware: loads are alike while the largest number of requests exceeds the smallest by at
     // most alike_requests, or is at most alike_ratio times the smallest. A remembered beginning
-    // counts if it is at least least_share of the prompt.
+    // counts if it is at least min_share of the prompt.
     int alike_requests = 8;
     double alike_ratio = 1.5;
-    double least_share = 0.3;
+    double min_share = 0.3;
   };
   RequestRouter(int num_ranks, const Options& options);
 

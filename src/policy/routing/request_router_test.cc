@@ -55,7 +55,7 @@ TEST(RequestRouter, CacheAwareFollowsTheBeginning) {
 }
 
 TEST(RequestRouter, ALittleInCommonIsNotEnough) {
-  RequestRouter router(2, {.least_share = 0.5});
+  RequestRouter router(2, {.min_share = 0.5});
   const std::vector<RankLoad> loads(2);
   const auto shared = text(0, 64);
   ASSERT_EQ(router.choose({}, joined(shared, text(500, 400)), loads).value(), 0);
@@ -102,7 +102,7 @@ TEST(RequestRouter, ARankThatCameBackKnowsNothing) {
 }
 
 TEST(RequestRouter, ALostRankHidesNobodyWhoKnowsLess) {
-  RequestRouter router(3, {.least_share = 0.3});
+  RequestRouter router(3, {.min_share = 0.3});
   std::vector<RankLoad> loads(3);
   const auto a = text(0, 128);
   ASSERT_EQ(router.choose({}, a, loads).value(), 0);

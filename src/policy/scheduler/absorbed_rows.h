@@ -18,8 +18,8 @@
 
 namespace hocket {
 
-// So many rows are absorbed from an answer's end token on, this one included. Expanding all keys
-// takes as long as absorbing about 150 to 400 rows, so a short question is not worth it.
+// Number of rows that are absorbed from an answer's end token on, that one included. Expanding all
+// keys takes as long as absorbing about 150 to 400 rows, so a short question is not worth it.
 inline constexpr int kRowsFromAnswerEnd = 256;
 
 class AbsorbedRows {

@@ -48,10 +48,10 @@ TEST(AbsorbedRows, AnAnswersPagesAreSharedAsFarAsAPromptHasItsForm) {
   };
   EXPECT_EQ(shared(plain(5), plain(50)), 5) << "nothing opens an answer";
   EXPECT_EQ(shared({kWord, kOpens}, plain(50)), 52);
-  std::vector<TokenId> goes_on = plain(10);
-  goes_on.push_back(kCloses);
-  std::ranges::copy(plain(2 * kRowsFromAnswerEnd), std::back_inserter(goes_on));
-  EXPECT_EQ(shared({kWord, kOpens}, goes_on), 2 + 10 + kRowsFromAnswerEnd);
+  std::vector<TokenId> answer_on = plain(10);
+  answer_on.push_back(kCloses);
+  std::ranges::copy(plain(2 * kRowsFromAnswerEnd), std::back_inserter(answer_on));
+  EXPECT_EQ(shared({kWord, kOpens}, answer_on), 2 + 10 + kRowsFromAnswerEnd);
 }
 
 }  // namespace

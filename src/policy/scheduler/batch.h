@@ -93,7 +93,7 @@ struct Batch {
   bool overlapped = false;  // true: made while the batch before it was under way
 
   // True if this rank has no rows but other ranks compute: the step is run without rows, so that
-  // the others need not wait for this rank (SchedulerHooks::agree).
+  // the others need not wait for this rank (SchedulerHooks::any_rank_computes).
   bool idle_step = false;
 
   int num_answers() const { return num_multirow_slices + num_decode_rows; }
@@ -105,6 +105,10 @@ struct Batch {
   }
   // Returns true if there is nothing to run.
   bool empty() const { return slices.empty() && !idle_step; }
+  // Adds a slice of the request's next rows, or rows to one. The caller takes pages for them.
+  Slice& add_rows(Request& request, int count);
+  void lengthen(Slice& slice, int count);
+  void add_drafts(Slice& slice, std::span<const TokenId> guesses);
   // Removes all rows, and keeps the memory of the lists.
   void clear() {
     mode = ForwardMode::idle;
@@ -118,9 +122,9 @@ struct Batch {
 
 // The state of an answer's grammar after a token.
 enum class GrammarVerdict : uint8_t {
-  goes_on,  // more may follow, or the answer has no grammar
-  ended,    // only an end token may follow
-  failed,   // no token is allowed
+  may_continue,  // more may follow, or the answer has no grammar
+  ended,         // only an end token may follow
+  failed,        // no token is allowed
 };
 
 // The sampler's choice behind one row. The choices come in slice order, Slice::num_samples() for
@@ -130,7 +134,7 @@ struct SampledToken {
   // The request ends with an error: the row's logits were not finite, its grammar failed, or there
   // was no memory for its log-probabilities (no_memory).
   bool failed = false, no_memory = false;
-  GrammarVerdict grammar = GrammarVerdict::goes_on;
+  GrammarVerdict grammar = GrammarVerdict::may_continue;
   // Tokens that must follow and need not be sampled; the next slice has rows for all of them. With
   // forced tokens, `grammar` is the state after the last one. Borrowed until the commit; empty in
   // overlapped steps, and before a draft that holds.

@@ -20,7 +20,7 @@ class ConversationTest : public ::testing::TestWithParam<ChatSettings> {
  protected:
   void SetUp() override { log::set_level(log::Level::error); }
   void expect_promise(Chat& chat) const {
-    EXPECT_LE(chat.max_again(), chat.least_promised());
+    EXPECT_LE(chat.max_again(), chat.min_promised());
     EXPECT_EQ(chat.stats().num_evicted_states_total, 0u);
     EXPECT_EQ(chat.stats().num_evicted_pages_total, 0u);
     EXPECT_EQ(chat.stats().num_evicted_window_pages_total, 0u);
@@ -62,7 +62,7 @@ TEST_P(ConversationTest, WithToolsAndThoughtsThatAreDropped) {
   Chat chat(GetParam());
   talk_with_tools(chat);
   EXPECT_EQ(chat.stats().num_evicted_states_total, 0u);
-  EXPECT_LE(chat.max_again(), chat.least_promised());
+  EXPECT_LE(chat.max_again(), chat.min_promised());
 }
 
 int window_pages_of(const ChatSettings& settings) {
@@ -79,7 +79,7 @@ TEST_P(ConversationTest, WithThoughtsThatAreDroppedAndFewWindowPages) {
   Chat chat(settings);
   talk_with_tools(chat);
   EXPECT_GT(chat.stats().num_evicted_window_pages_total, 0u);
-  EXPECT_LE(chat.max_again(), chat.least_promised());
+  EXPECT_LE(chat.max_again(), chat.min_promised());
 }
 
 // The template opens the thoughts at the end of each prompt, and the next turn has neither these
@@ -141,7 +141,7 @@ TEST_P(ConversationTest, WithEditsOfALongMessage) {
       chat.begin(talk, 20);
       chat.finish();
       EXPECT_LE(chat.last_again(),
-                !has_states || of_message == 0 ? chat.least_promised() : of_message);
+                !has_states || of_message == 0 ? chat.min_promised() : of_message);
     }
     EXPECT_EQ(chat.stats().num_evicted_states_total > 0, full && has_states);
   }
@@ -190,7 +190,7 @@ TEST_P(ConversationTest, WithBranchesInsideOldAnswers) {
   }
   EXPECT_EQ(chat.stats().num_evicted_states_total, 0u);
   const bool sees_answer = GetParam().window_tokens > kAnswer;
-  EXPECT_LE(chat.max_again(), chat.least_promised() + (sees_answer ? 0 : kStays));
+  EXPECT_LE(chat.max_again(), chat.min_promised() + (sees_answer ? 0 : kStays));
 }
 
 TEST_P(ConversationTest, AnEqualPromptHits) {
@@ -222,7 +222,7 @@ class SixteenInAPoolForTen : public ConversationTest {
       }
       for (auto& [talk, answer] : chat.finish()) talk->answer(answer, 0);
     }
-    EXPECT_LE(chat.max_again_of_whole(), chat.least_promised());
+    EXPECT_LE(chat.max_again_of_whole(), chat.min_promised());
   }
 };
 
@@ -238,7 +238,7 @@ TEST_P(SixteenInAPoolForTen, OfStatesOrWindows) {
   EXPECT_GT(chat.num_whole(), 250);
   EXPECT_LT(chat.all_again(), chat.num_prompt_tokens() / (has_windows ? 8 : 25));
   if (!has_windows || settings.page_tokens == 1) {
-    EXPECT_GT(chat.max_again(), chat.least_promised());
+    EXPECT_GT(chat.max_again(), chat.min_promised());
   }
 }
 
@@ -248,16 +248,8 @@ TEST_P(SixteenInAPoolForTen, OfPages) {
   Chat chat(settings);
   talk(chat);
   EXPECT_GT(chat.stats().num_evicted_pages_total, 0u);
-  EXPECT_GT(chat.max_again(), chat.least_promised());
+  EXPECT_GT(chat.max_again(), chat.min_promised());
   EXPECT_GT(chat.num_whole(), 200);
-}
-
-std::string name_of(const ::testing::TestParamInfo<ChatSettings>& param) {
-  const ChatSettings& settings = param.param;
-  const int window = settings.window_tokens;
-  return std::to_string(settings.page_tokens) + (settings.overlapped ? "_overlapped" : "") +
-         (window > 0 ? "_window_" + std::to_string(window) : "") +
-         (settings.latents ? "_latents" : "");
 }
 
 const auto kAllSettings = ::testing::Values(
@@ -265,13 +257,13 @@ const auto kAllSettings = ::testing::Values(
     ChatSettings{128, true}, ChatSettings{1, false, 0, 128}, ChatSettings{32, false, 0, 128},
     ChatSettings{32, true, 0, 512}, ChatSettings{128, true, 0, 128});
 
-INSTANTIATE_TEST_SUITE_P(Pages, ConversationTest, kAllSettings, name_of);
+INSTANTIATE_TEST_SUITE_P(Pages, ConversationTest, kAllSettings, chat_settings_name);
 INSTANTIATE_TEST_SUITE_P(
     Latents, ConversationTest,
     ::testing::Values(ChatSettings{.latents = true},
                       ChatSettings{.page_tokens = 128, .overlapped = true, .latents = true}),
-    name_of);
-INSTANTIATE_TEST_SUITE_P(Pages, SixteenInAPoolForTen, kAllSettings, name_of);
+    chat_settings_name);
+INSTANTIATE_TEST_SUITE_P(Pages, SixteenInAPoolForTen, kAllSettings, chat_settings_name);
 
 }  // namespace
 }  // namespace hocket

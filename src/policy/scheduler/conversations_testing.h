@@ -9,6 +9,7 @@
 #include <random>
 #include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "policy/scheduler/fake_engine.h"
@@ -80,13 +81,22 @@ class Conversation {
 struct ChatSettings {
   int page_tokens = 32;
   bool overlapped = false;
-  int num_states = 1000;
+  int num_states = 1000;     // 0: a model without delta nets
   int window_tokens = 0;     // above 0: a model of sliding windows in place of delta nets
   int num_window_pages = 0;  // 0: as many as others
   int pool_tokens = 120000;
   int state_interval = 4096;
   bool latents = false;  // in place of delta nets
 };
+
+inline std::string chat_settings_name(const ::testing::TestParamInfo<ChatSettings>& param) {
+  const ChatSettings& settings = param.param;
+  const int window = settings.window_tokens;
+  const bool plain = settings.num_states == 0 && window == 0 && !settings.latents;
+  return std::to_string(settings.page_tokens) + (settings.overlapped ? "_overlapped" : "") +
+         (window > 0 ? "_window_" + std::to_string(window) : "") +
+         (settings.latents ? "_latents" : "") + (plain ? "_plain" : "");
+}
 
 // A server with one model, and what it computed twice.
 class Chat {
@@ -149,8 +159,9 @@ class Chat {
   // The same for turns that began while the cache still had all that the turn before left there.
   int max_again_of_whole() const { return max_again_of_whole_; }
   int num_whole() const { return num_whole_; }
+  int64_t num_prompts() const { return static_cast<int64_t>(num_asked_); }
   int64_t num_prompt_tokens() const { return num_prompt_tokens_; }
-  int least_promised() const { return kDeltaBlock + page_tokens_; }
+  int min_promised() const { return kDeltaBlock + page_tokens_; }
 
  private:
   static SchedulerOptions options_of(const ChatSettings& settings) {

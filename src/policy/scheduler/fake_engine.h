@@ -250,7 +250,7 @@ inline void FakeEngine::sample(const Slice& slice, std::vector<SampledToken>& sa
     if (!holds) continue;
     token = sample_(*slice.request, history);
     holds = i < slice.num_drafts && token.token == slice.token(first + i) &&
-            token.grammar == GrammarVerdict::goes_on && !token.failed;
+            token.grammar == GrammarVerdict::may_continue && !token.failed;
     if (!holds) continue;
     token.forced = {};
     history.push_back(memory_[slot(*slice.request, first + i)]);

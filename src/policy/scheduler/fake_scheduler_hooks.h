@@ -12,9 +12,9 @@
 namespace hocket {
 
 struct FakeSchedulerHooks final : SchedulerHooks {
-  std::set<RequestId> not_ready, broken, not_now;
+  std::set<RequestId> not_ready, broken;
   std::map<RequestId, std::vector<TokenId>> drafts;  // for the next step of each
-  int max_rows_for_drafts = -1;                      // as the last offer_drafts() said
+  DraftedStep drafted{.max_rows = -1};               // as the last offer_drafts() said
   bool others_compute = false, nobody_begins = false;
   int num_agreements = 0, num_rows_agreed = 0;
   ForwardMode mode_agreed = ForwardMode::idle;  // mode of the last batch agreed on
@@ -25,16 +25,15 @@ struct FakeSchedulerHooks final : SchedulerHooks {
     return !not_ready.contains(request.id);
   }
   bool may_begin() override { return !nobody_begins; }
-  bool may_join(const Request& head) override { return !not_now.contains(head.id); }
-  void offer_drafts(std::span<AnswerDrafts> answers, int max_rows) override {
-    max_rows_for_drafts = max_rows;
+  void offer_drafts(std::span<AnswerDrafts> answers, const DraftedStep& step) override {
+    drafted = step;
     offered_.clear();
     for (AnswerDrafts& answer : answers) {
       const auto given = drafts.extract(answer.request->id);
       if (given.empty()) continue;
       const std::vector<TokenId>& mine = offered_.emplace_back(given.mapped());
       answer.drafts =
-          std::span(mine).first(std::min(mine.size(), static_cast<size_t>(answer.most)));
+          std::span(mine).first(std::min(mine.size(), static_cast<size_t>(answer.max_drafts)));
     }
   }
   bool any_rank_computes(const Batch& mine) override {

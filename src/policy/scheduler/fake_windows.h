@@ -21,7 +21,7 @@ class FakeWindows {
         memory_(static_cast<size_t>(options.num_window_pages * options.page_tokens), TokenId{-1}) {}
 
   bool enabled() const { return window_.bounded(); }
-  // Returns the first page that the token behind so many tokens sees.
+  // Returns the first page that the token behind `num_tokens` tokens sees.
   int first_seen(int num_tokens) const {
     return first_seen_page(num_tokens, window_, page_tokens_);
   }
@@ -87,11 +87,11 @@ class FakeWindows {
       return fmt::format("request {} holds pages beyond its drafts", value(slice.request->id));
     const bool answers = slice.request->state == Request::State::running;
     const int forced = answers ? slice.request->uncomputed() : 0;  // they have pages already
-    const int tokens = window_.most_keys() + page_tokens_ - 2 + forced + slice.len;
+    const int tokens = window_.max_keys() + page_tokens_ - 2 + forced + slice.len;
     const int most = pages_for(tokens, page_tokens_) + 1;
     if (held <= most) return {};
     return fmt::format("request {} holds {} pages for its window of {} tokens and {} rows",
-                       value(slice.request->id), held, window_.most_keys(), slice.len);
+                       value(slice.request->id), held, window_.max_keys(), slice.len);
   }
 
   int page_tokens_;

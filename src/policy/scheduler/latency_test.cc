@@ -1,6 +1,9 @@
 // Tests PrefillPolicy::latency in the scheduler; step_times_test.cc tests the estimate behind it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+
 #include "policy/scheduler/fake_engine.h"
 
 namespace hocket {
@@ -17,9 +20,9 @@ SchedulerOptions options_with(Duration goal) {
 
 // An engine whose steps take 0.9 ms plus 0.1 ms a row.
 struct TimedEngine : FakeEngine {
-  explicit TimedEngine(Duration goal)
-      : FakeEngine(options_with(goal),
-                   [](const Request&, auto) { return SampledToken{TokenId{1}, false}; }) {
+  explicit TimedEngine(Duration goal) : TimedEngine(options_with(goal)) {}
+  explicit TimedEngine(const SchedulerOptions& options)
+      : FakeEngine(options, [](const Request&, auto) { return SampledToken{TokenId{1}, false}; }) {
     slow_down(1);
   }
   void slow_down(int factor) {
@@ -32,7 +35,7 @@ struct TimedEngine : FakeEngine {
 TEST(LatencyPolicy, NeedsAGoal) {
   const Result<void> checked = check(options_with(Duration(0)));
   ASSERT_FALSE(checked);
-  EXPECT_EQ(checked.error().param, "--itl-slo-ms");
+  EXPECT_EQ(checked.error().param, "itl-slo-ms");
   EXPECT_TRUE(check(options_with(Duration(1))));
 }
 
@@ -46,6 +49,34 @@ TEST(LatencyPolicy, TellsTheChunkAndHowWellItKnowsTheSteps) {
   for (int i = 0; i < 4; ++i) engine.step();
   // 20 rows take 3 ms, one of them for the running request.
   EXPECT_NEAR(engine.scheduler().stats().itl_chunk_tokens, 19, 1);
+  EXPECT_EQ(engine.problem(), "");
+}
+
+// Gives each answer four drafts, which fail.
+struct FourDrafts final : SchedulerHooks {
+  void offer_drafts(std::span<AnswerDrafts> answers, const DraftedStep& /*step*/) override {
+    for (AnswerDrafts& answer : answers)
+      answer.drafts = std::span(drafts).first(static_cast<size_t>(std::min(answer.max_drafts, 4)));
+  }
+  const std::array<TokenId, 4> drafts = {TokenId{2}, TokenId{2}, TokenId{2}, TokenId{2}};
+};
+
+TEST(LatencyPolicy, LeavesTimeForTheDraftsOfAnswers) {
+  FourDrafts hooks;
+  SchedulerOptions options = options_with(std::chrono::milliseconds(3));
+  options.max_answer_rows = 40;
+  options.hooks = &hooks;
+  TimedEngine engine(options);
+  ASSERT_TRUE(engine.scheduler().add(numbered_input(1, 8, 150)));
+  for (int i = 0; i < 100; ++i) engine.step();
+  ASSERT_TRUE(engine.scheduler().add(numbered_input(2, 70, 1)));
+  for (int i = 0; i < 4; ++i)
+    engine.step([](const Batch& batch) {
+      EXPECT_EQ(batch.num_drafts, 4);
+      EXPECT_LE(batch.num_rows, 21);
+    });
+  // 20 rows take 3 ms: 5 of them are the running request's.
+  EXPECT_NEAR(engine.scheduler().stats().itl_chunk_tokens, 15, 1);
   EXPECT_EQ(engine.problem(), "");
 }
 

@@ -79,7 +79,7 @@ double key_of(SchedulePolicy policy, const PrefixCandidate& candidate, uint64_t 
 
 void mark_in_batch_sharers(std::span<PrefixCandidate> candidates, const InBatchSharing& options) {
   if (options.max_cached < 0) return;
-  const auto least = static_cast<size_t>(std::max(options.least_common, 1));
+  const auto min_common = static_cast<size_t>(std::max(options.min_common, 1));
   using Name = std::pair<uint64_t, uint64_t>;
   using Beginning = std::pair<Name, std::span<const TokenId>>;
   const auto before = [](const Beginning& a, const Beginning& b) {
@@ -90,23 +90,23 @@ void mark_in_batch_sharers(std::span<PrefixCandidate> candidates, const InBatchS
   for (PrefixCandidate& candidate : candidates) {
     candidate.last = false;
     const auto reusable = candidate.request->reusable_tokens();
-    if (candidate.cached_len > options.max_cached || reusable.size() < least) continue;
-    const Beginning beginning{name_of(candidate), reusable.first(least)};
-    const auto place = std::lower_bound(seen.begin(), seen.end(), beginning, before);
-    candidate.last = place != seen.end() && !before(beginning, *place);
-    if (!candidate.last) seen.insert(place, beginning);
+    if (candidate.cached_len > options.max_cached || reusable.size() < min_common) continue;
+    const Beginning beginning{name_of(candidate), reusable.first(min_common)};
+    const auto position = std::lower_bound(seen.begin(), seen.end(), beginning, before);
+    candidate.last = position != seen.end() && !before(beginning, *position);
+    if (!candidate.last) seen.insert(position, beginning);
   }
 }
 
 void sort_by_prefix(SchedulePolicy policy, std::span<PrefixCandidate> candidates,
                     uint64_t rows_total) {
   if (policy == SchedulePolicy::dfs_weight) rank_branches(candidates);
-  const auto place = [&](const PrefixCandidate& candidate) {
+  const auto order = [&](const PrefixCandidate& candidate) {
     return std::tuple(class_of(candidate), key_of(policy, candidate, rows_total),
                       candidate.request->queue_order);
   };
   std::ranges::sort(candidates, [&](const PrefixCandidate& a, const PrefixCandidate& b) {
-    return place(a) < place(b);
+    return order(a) < order(b);
   });
 }
 

@@ -22,15 +22,15 @@
 namespace hocket {
 
 struct InBatchSharing {
-  int max_cached = 32;    // a request with more cached tokens never goes last; -1: none does
-  int least_common = 32;  // tokens in common with an earlier request that make it go last
+  int max_cached = 32;  // a request with more cached tokens never goes last; -1: none does
+  int min_common = 32;  // tokens in common with an earlier request that make it go last
 };
 
 struct PrefixCandidate {
   Request* request = nullptr;
   int cached_len = 0;
   bool last = false;    // true: goes last in this pass
-  int branch_rank = 0;  // for dfs_weight: place in the tree's order
+  int branch_rank = 0;  // for dfs_weight: position in the tree's order
 
   int uncached_len() const { return static_cast<int>(request->tokens.size()) - cached_len; }
 };

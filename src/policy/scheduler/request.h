@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -32,12 +33,12 @@ struct RequestInput {
   SamplingParams sampling;
   std::optional<int> priority;     // see PriorityOptions; without one it gets the worst priority
   uint64_t client = 0;             // identifies the client, for the policy `fair`
-  uint64_t routing_key = 0;        // for the policy `routing_key`
+  uint64_t routing_key = 0;        // for the policy `routing-key`
   CacheNamespace cache_namespace;  // made of client, cache_salt and extra_key
   SessionKey session;              // zero: the request belongs to no session
   int prefill_peer = -1;           // the service that should compute the prompt; -1: any
   TimePoint arrived{};
-  int place_in_request = 0;  // texts of the same client's request that come before it
+  int index_in_request = 0;  // number of texts of the same client's request that come before it
   // The first tokens of the answer, fewer than max_new_tokens, if they are known: the request goes
   // on behind them. The engine sends them again as outputs.
   std::vector<TokenId> answer;
@@ -136,6 +137,13 @@ struct Request {
   std::span<const TokenId> answer() const {
     return std::span(tokens).subspan(static_cast<size_t>(prompt_len));
   }
+  // Ends it with an error; the scheduler then removes it.
+  void fail(Error why) {
+    finish = FinishReason::error;
+    error = std::move(why);
+  }
+  // Returns how many pages only this request has.
+  int num_own_pages() const { return static_cast<int>(pages.size()) - leased_pages; }
   int generated() const { return static_cast<int>(tokens.size()) - prompt_len; }
   // Length in tokens, including those that are being sampled.
   int len() const { return static_cast<int>(tokens.size()) + num_pending; }

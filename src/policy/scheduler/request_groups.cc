@@ -10,7 +10,7 @@
 namespace hocket {
 namespace {
 
-auto place(const Request& request) {
+auto order_of(const Request& request) {
   return std::tuple(-int64_t{request.priority}, request.queue_order);
 }
 
@@ -25,9 +25,9 @@ void RequestGroups::push(Request& request, uint64_t key) {
   }
   RequestGroup& group = *found->second;
   if (!group.active()) group.served = std::max(group.served, lowest_served());
-  const auto behind =
-      std::upper_bound(group.waiting.begin(), group.waiting.end(), &request,
-                       [](const Request* a, const Request* b) { return place(*a) < place(*b); });
+  const auto behind = std::upper_bound(
+      group.waiting.begin(), group.waiting.end(), &request,
+      [](const Request* a, const Request* b) { return order_of(*a) < order_of(*b); });
   group.waiting.insert(behind, &request);
   request.group = &group;
   ordered_ = false;
@@ -62,12 +62,12 @@ void RequestGroups::left(Request& request) {
   HOCKET_CHECK(request.group->num_running >= 0);
 }
 
-// If the group is on top, head() moves it to its place; for any other group the heap is rebuilt.
+// If the group is on top, head() moves it to its position; for any other group the heap is rebuilt.
 void RequestGroups::changed(const RequestGroup& group) {
   if (heap_.empty() || heap_.front() != &group) ordered_ = false;
 }
 
-// Only the top group may have changed since the heap was built; it is moved to its place first.
+// Only the top group may have changed since the heap was built; it is moved to its position first.
 Request* RequestGroups::head() {
   const auto order = [this](const RequestGroup* a, const RequestGroup* b) { return later(a, b); };
   if (!ordered_) {

@@ -72,17 +72,16 @@ class Scenario {
     same(join(words), event);
   }
 
-  // Returns the set that "ready a", "break a", "skip a" or "allow a" changes: the answers of
-  // SchedulerHooks.
+  // Returns the set that "ready a" or "break a" changes: the answers of SchedulerHooks.
   std::set<RequestId>* guests_of(const std::string& verb) {
     if (verb == "ready") return &hooks_.not_ready;
     if (verb == "break") return &hooks_.broken;
-    return verb == "skip" || verb == "allow" ? &hooks_.not_now : nullptr;
+    return nullptr;
   }
 
   void change(std::set<RequestId>& guests, const Words& words) {
     const RequestId id = actors_[words[1]].id;
-    if (words[0] == "ready" || words[0] == "allow")
+    if (words[0] == "ready")
       guests.erase(id);
     else
       guests.insert(id);

@@ -83,7 +83,7 @@ inline std::string read_setup(const Words& words, ScenarioSetup& setup) {
       {"threshold", &options.priorities.preemption_threshold},
       {"prefill_requests", &options.prefill_max_requests},
       {"in_batch_cached", &options.in_batch.max_cached},
-      {"in_batch_common", &options.in_batch.least_common},
+      {"in_batch_common", &options.in_batch.min_common},
       {"overtaken", &options.max_overtaken},
       {"chunked_requests", &options.max_chunked_requests},
       {"window", &options.window.window},

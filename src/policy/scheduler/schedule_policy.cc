@@ -22,8 +22,8 @@ Result<PrefillPolicy> parse_prefill_policy(std::string_view name) {
   if (found != std::end(kPrefillNames))
     return static_cast<PrefillPolicy>(found - std::begin(kPrefillNames));
   return fail(error(ErrorCode::bad_value, "prefill policy '{}' is unknown", name)
-                  .with_fix("one of prefill-first, mixed, latency")
-                  .with_param("prefill_policy"));
+                  .with_fix("one of auto, prefill-first, mixed, latency")
+                  .with_param("prefill-policy"));
 }
 
 std::span<const std::string_view> schedule_policy_names() {
@@ -41,7 +41,7 @@ Result<SchedulePolicy> parse_schedule_policy(std::string_view name) {
   for (const std::string_view one : kNames) all += (all.empty() ? "" : ", ") + std::string(one);
   return fail(error(ErrorCode::bad_value, "schedule policy '{}' is unknown", name)
                   .with_fix("one of " + all)
-                  .with_param("schedule_policy"));
+                  .with_param("schedule-policy"));
 }
 
 }  // namespace hocket

@@ -1,8 +1,8 @@
 // The questions that a step asks outside of the scheduler. Their order in schedule() is fixed:
 //
-//   timeouts -> ready (for each held request) -> may_begin -> prompts in chunks
-//     -> may_join (for each head of the queue) -> offer_drafts -> decode rows -> agree
-//     -> the batch is computed -> shared (for each request whose pages the tree took)
+//   timeouts -> ready (for each held request) -> may_begin -> prompts -> offer_drafts
+//     -> decode rows -> any_rank_computes
+//     -> the batch is computed -> on_pages_cached (for each request whose pages the tree took)
 //
 // A function that is not overridden has no effect. One object answers for all parts. Owner: the
 // maker of the scheduler; it outlives the scheduler.   Thread: engine; must not block.
@@ -19,10 +19,18 @@ namespace hocket {
 // An answer with rows in the step, and drafts for it.
 struct AnswerDrafts {
   const Request* request = nullptr;
-  int rows = 0;  // without drafts
-  int most = 0;  // most drafts that have room; 0 also while another step is in flight
+  int rows = 0;        // without drafts
+  int max_drafts = 0;  // number for which there is room; 0 also while another step is in flight
   std::span<const TokenId> drafts = {};
   bool are_predicted = false;  // the drafts are of RequestInput::prediction
+};
+
+// The step that drafts are for.
+struct DraftedStep {
+  int max_rows = 0;  // rows of all drafts together
+  // Rows of prompts are computed beside the answers, of this rank or another.
+  bool has_prompts = false;
+  int num_other_answers = 0;  // those of other ranks, whose step lasts as long
 };
 
 class SchedulerHooks {
@@ -40,16 +48,11 @@ class SchedulerHooks {
   // prompts in chunks go on.
   virtual bool may_begin() { return true; }
 
-  // Returns true if the head may be admitted in this pass; lack of memory may still prevent it. Not
-  // asked if no request could be admitted. False: the head is skipped (waiting_queue.h) and asked
-  // again in the next pass.
-  virtual bool may_join(const Request& /*head*/) { return true; }
-
   // Called once if answers have rows in the step, with all of them. Sets AnswerDrafts::drafts,
   // where it has guesses of the request's next tokens; they are copied after the call. At most
-  // `max_rows` of all drafts are used, the first ones. A step with drafts must be committed before
-  // the next schedule().
-  virtual void offer_drafts(std::span<AnswerDrafts> /*answers*/, int /*max_rows*/) {}
+  // DraftedStep::max_rows of all drafts are used, the first ones. A step with drafts must be
+  // committed before the next schedule().
+  virtual void offer_drafts(std::span<AnswerDrafts> /*answers*/, const DraftedStep& /*step*/) {}
 
   // Called exactly once in every schedule(), even when this rank has nothing to run. `mine` has all
   // its rows; its mode is idle if there are none. Returns true if any rank computes, as the ranks

@@ -1,16 +1,14 @@
-// Tests the places of the questions in a step; tests/scenarios (held_*, skip_*, sync_*) test what
+// Tests the places of the questions in a step; tests/scenarios (held_*, sync_*) test what
 // follows from the answers.
 #include "policy/scheduler/scheduler_hooks.h"
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "policy/scheduler/fake_engine.h"
 #include "policy/scheduler/fake_scheduler_hooks.h"
-#include "policy/scheduler/waiting_queue.h"
 
 namespace hocket {
 namespace {
@@ -30,10 +28,6 @@ struct Diary final : SchedulerHooks {
   }
   bool may_begin() override {
     lines.push_back("may_begin");
-    return true;
-  }
-  bool may_join(const Request& head) override {
-    lines.push_back(fmt::format("may_join {}", value(head.id)));
     return true;
   }
   bool any_rank_computes(const Batch& mine) override {
@@ -61,39 +55,38 @@ TEST(SchedulerHooksTest, EachQuestionHasItsPlaceInTheStep) {
   EXPECT_EQ(diary.lines,
             (std::vector<std::string>{"ready 1", "ready 1",
                                       "agree 0 rows of mode " + mode(ForwardMode::idle),  //
-                                      "ready 1", "may_begin", "may_join 1",
+                                      "ready 1", "may_begin",
                                       "agree 5 rows of mode " + mode(ForwardMode::extend),  //
-                                      "ready 2", "may_begin", "may_join 2",
+                                      "ready 2", "may_begin",
                                       "agree 7 rows of mode " + mode(ForwardMode::mixed),  //
                                       "agree 1 rows of mode " + mode(ForwardMode::decode)}));
   EXPECT_FALSE(diary.moved_before_agree) << "rows count as computed before all have agreed";
   EXPECT_EQ(engine.problem(), "");
 }
 
-// The head is chosen by look-ups in the prefix tree, so it is not chosen in vain.
-TEST(SchedulerHooksTest, NoHeadIsAskedWhereNoneCouldBeAdmitted) {
-  for (const bool by_place : {true, false}) {
-    Diary diary;
-    diary.lines = {"", ""};  // so that all are ready
-    SchedulerOptions options{.num_pages = 64, .page_tokens = 4, .hooks = &diary};
-    if (by_place)
-      options.max_running_requests = 1;
-    else
-      options.prefill_max_requests = 1;
-    FakeEngine engine(options, one);
-    for (uint64_t id = 1; id <= 2; ++id)
-      ASSERT_TRUE(engine.scheduler().add(numbered_input(id, 5, 3)));
-    const auto num_asked = [&] {
-      return std::ranges::count_if(
-          diary.lines, [](const std::string& line) { return line.starts_with("may_join"); });
-    };
+TEST(SchedulerHooksTest, WhoOffersDraftsIsToldOfPrompts) {
+  for (const PrefillPolicy policy : {PrefillPolicy::mixed, PrefillPolicy::prefill_first}) {
+    FakeSchedulerHooks hooks;
+    FakeEngine engine({.num_pages = 64,
+                       .page_tokens = 4,
+                       .max_running_requests = 4,
+                       .max_answer_rows = 16,
+                       .chunk_tokens = 4,
+                       .prefill_policy = policy,
+                       .hooks = &hooks},
+                      one);
+    ASSERT_TRUE(engine.scheduler().add(numbered_input(1, 4, 20)));
     ASSERT_TRUE(engine.step());
-    EXPECT_EQ(num_asked(), 1);
-    EXPECT_EQ(engine.scheduler().stats().num_waiting, 1);
-    for (int i = 0; i < 8; ++i) ASSERT_TRUE(engine.step());
-    EXPECT_EQ(engine.scheduler().stats().num_running, 0);
-    EXPECT_EQ(num_asked(), 2);
-    EXPECT_EQ(engine.problem(), "");
+    ASSERT_TRUE(engine.step());
+    EXPECT_EQ(hooks.drafted.max_rows, 15);
+    EXPECT_FALSE(hooks.drafted.has_prompts);
+    ASSERT_TRUE(engine.scheduler().add(numbered_input(2, 8, 1)));
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_TRUE(engine.step());
+      EXPECT_EQ(hooks.drafted.has_prompts, policy == PrefillPolicy::mixed);
+    }
+    ASSERT_TRUE(engine.step());
+    EXPECT_FALSE(hooks.drafted.has_prompts);
   }
 }
 
@@ -117,18 +110,26 @@ TEST(SchedulerHooksTest, AnIdleStepIsABatchWithoutRows) {
   scheduler.check_integrity();
 }
 
-TEST(SchedulerHooksTest, APassAsksOf128HeadsAtMost) {
+TEST(SchedulerHooksTest, RowsOfPromptsAreForeseenWithoutCachedAndHeldOnes) {
   FakeSchedulerHooks hooks;
-  FakeEngine engine({.num_pages = 1024, .page_tokens = 4, .hooks = &hooks}, one);
-  for (uint64_t id = 1; id <= kMaxSkipped; ++id) {
-    hooks.not_now.insert(RequestId{id});
-    ASSERT_TRUE(engine.scheduler().add(numbered_input(id, 4, 1)));
+  FakeEngine engine({.num_pages = 64, .page_tokens = 4, .chunk_tokens = 8, .hooks = &hooks}, one);
+  Scheduler& scheduler = engine.scheduler();
+  EXPECT_EQ(scheduler.num_prompt_rows(100), 0);
+  ASSERT_TRUE(scheduler.add(numbered_input(1, 17, 1)));
+  EXPECT_EQ(scheduler.num_prompt_rows(100), 17);
+  EXPECT_EQ(scheduler.num_prompt_rows(10), 10);
+  ASSERT_TRUE(engine.step());
+  EXPECT_EQ(scheduler.num_prompt_rows(100), 9);
+  while (engine.step()) {
   }
-  ASSERT_TRUE(engine.scheduler().add(numbered_input(1000, 4, 1)));
-  EXPECT_FALSE(engine.step());
-  hooks.not_now.erase(RequestId{7});
-  EXPECT_TRUE(engine.step());
-  EXPECT_EQ(engine.scheduler().stats().num_waiting, kMaxSkipped - 1);
+  RequestInput again = numbered_input(1, 17, 1);
+  again.id = RequestId{2};
+  ASSERT_TRUE(scheduler.add(std::move(again)));
+  EXPECT_EQ(scheduler.num_prompt_rows(100), 1);
+  hooks.not_ready.insert(RequestId{3});
+  ASSERT_TRUE(scheduler.add(numbered_input(3, 20, 1)));
+  EXPECT_EQ(scheduler.num_prompt_rows(100), 1);
+  EXPECT_EQ(scheduler.stats().num_waiting_tokens, 37);
 }
 
 // The time that other ranks took tells nothing about this rank's steps.

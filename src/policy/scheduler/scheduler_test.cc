@@ -170,9 +170,10 @@ TEST(SchedulerTest, AGlanceShowsWhereRequestsAre) {
   EXPECT_EQ(look(2).size(), 2u);
 }
 
-TEST(SchedulerTest, ADecodeStepBesideHeldAndSkippedOnesAllocatesNothing) {
+TEST(SchedulerTest, ADecodeStepBesideHeldAndWaitingOnesAllocatesNothing) {
   FakeSchedulerHooks hooks;
-  Scheduler scheduler({.num_pages = 64, .page_tokens = 4, .hooks = &hooks});
+  Scheduler scheduler(
+      {.num_pages = 64, .page_tokens = 4, .max_running_requests = 2, .hooks = &hooks});
   std::vector<SampledToken> sampled;
   const auto step = [&] {
     const Batch& batch = scheduler.schedule({});
@@ -182,7 +183,6 @@ TEST(SchedulerTest, ADecodeStepBesideHeldAndSkippedOnesAllocatesNothing) {
     return mode;
   };
   for (uint64_t id = 1; id <= 6; ++id) {
-    if (id > 2) hooks.not_now.insert(RequestId{id});
     if (id > 4) hooks.not_ready.insert(RequestId{id});
     ASSERT_TRUE(scheduler.add(numbered_input(id, 7, 29)));
   }

@@ -35,7 +35,7 @@ struct SessionTokens {
 class Sessions {
  public:
   static constexpr size_t kMax = 4096;
-  static constexpr int64_t kMaxLong = 2;  // so many sessions may be as long as one may be
+  static constexpr int64_t kMaxLong = 2;  // number of sessions that may be as long as one may be
 
   struct Options {
     Duration timeout{};      // 0: no session is protected

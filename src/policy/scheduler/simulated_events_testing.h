@@ -12,7 +12,7 @@
 
 namespace hocket {
 
-inline constexpr std::pair<std::string_view, uint64_t> kLeastIn1500[] = {
+inline constexpr std::pair<std::string_view, uint64_t> kMinIn1500[] = {
     {"retracted", 100},
     {"preempted", 100},
     {"timed_out", 100},
@@ -23,7 +23,6 @@ inline constexpr std::pair<std::string_view, uint64_t> kLeastIn1500[] = {
     {"cut", 1000},
     {"held", 2000},
     {"broken", 100},
-    {"skips", 2000},
     {"idle_steps", 1000},
     {"closed", 500},
     {"prefix_waits", 200},

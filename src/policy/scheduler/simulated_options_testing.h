@@ -46,7 +46,7 @@ inline SimulatedOptions simulated_options(std::mt19937_64& random) {
   options.policy =
       static_cast<SchedulePolicy>(pick(0, static_cast<int>(schedule_policy_names().size()) - 1));
   options.max_overtaken = pick(0, 12);
-  options.in_batch = {.max_cached = pick(-1, 8), .least_common = pick(1, 8)};
+  options.in_batch = {.max_cached = pick(-1, 8), .min_common = pick(1, 8)};
   options.prefill_max_requests = pick(0, 3) == 0 ? pick(1, 3) : 0;
   options.priorities.enabled = pick(0, 2) == 0;
   options.priorities.low_values_first = pick(0, 1) == 1;

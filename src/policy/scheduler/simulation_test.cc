@@ -51,7 +51,6 @@ class Simulation final : SchedulerHooks {
       while (num_added_ < num_requests_ && pick(0, 3) == 0) arrive();
       if (pick(0, 15) == 0) abort_one();
       tiers_->deliver(engine);
-      skipped_.clear();
       if (!overlapped_)
         foreseen_ = std::exchange(early_, {}).value_or(engine.scheduler().forecast_next_step());
       extends_ = !foreseen_ || foreseen_->begins || foreseen_->continues || pick(0, 3) == 0;
@@ -68,13 +67,11 @@ class Simulation final : SchedulerHooks {
           });
       if (options_.hooks != nullptr && num_agreements_ != step + 1)
         problem_ = fmt::format("{} agreements in {} steps", num_agreements_, step + 1);
-      for (const RequestId id : skipped_) allow_as_if_new(wanted_.at(id));
       collect();
       if (!engine.problem().empty()) return engine.problem();
       if (!problem_.empty()) return problem_;
       const bool idle = engine.scheduler().idle();
-      if (!busy && !idle && skipped_.empty() && extends_ &&
-          engine.scheduler().stats().num_held == 0)
+      if (!busy && !idle && extends_ && engine.scheduler().stats().num_held == 0)
         return fmt::format("step {} did nothing, but not all is done", step);
       if (num_added_ == num_requests_ && !busy && idle) return at_the_end();
     }
@@ -103,24 +100,17 @@ class Simulation final : SchedulerHooks {
     tiers_->write_state(request, len);
   }
 
-  bool may_join(const Request& head) override {
-    if (pick(0, 2) != 0) return true;
-    ++counts["skips"];
-    skipped_.push_back(head.id);
-    return false;
-  }
-
   bool may_begin() override {
     counts["closed"] += static_cast<uint64_t>(!extends_);
     return extends_;
   }
 
-  void offer_drafts(std::span<AnswerDrafts> answers, int /*max_rows*/) override {
+  void offer_drafts(std::span<AnswerDrafts> answers, const DraftedStep& /*step*/) override {
     drafts_.clear();
     for (AnswerDrafts& answer : answers) {
       if (pick(0, 3) == 0) continue;
       drafts_.push_back(guess(wanted_.at(answer.request->id), answer.request->tokens.size(),
-                              {.count = pick(0, answer.most), .right_of_ten = right_of_ten_},
+                              {.count = pick(0, answer.max_drafts), .right_of_ten = right_of_ten_},
                               random_));
       answer.drafts = drafts_.back();
     }
@@ -286,7 +276,7 @@ class Simulation final : SchedulerHooks {
       counts["from_states"] +=
           static_cast<uint64_t>(options_.num_states > 0 && request->cached_len > 0);
       counts["from_windows"] += static_cast<uint64_t>(
-          request->cached_len >= options_.window.most_keys() && options_.window.bounded());
+          request->cached_len >= options_.window.max_keys() && options_.window.bounded());
     }
   }
 
@@ -357,7 +347,6 @@ class Simulation final : SchedulerHooks {
   std::map<RequestId, std::vector<TokenId>> forced_;  // tokens forced by the newest sample
   std::deque<std::vector<TokenId>> drafts_;           // offered in this step
   std::set<RequestId> drafted_;                       // requests whose last rows had drafts
-  std::vector<RequestId> skipped_;                    // in this step
   int num_requests_ = pick(5, 40), num_added_ = 0, num_started_ = 0;
   // Forecasts of this rank for the step to come and for the one being made; and whether any rank
   // announced prompts. Not used for overlapped steps, which no other rank computes.
@@ -386,7 +375,7 @@ TEST(SimulationTest, RandomTrafficEndsAsIfEachWereAlone) {
   fmt::print("\n");
   // Events that never happened were not tested; a few seeds cannot show them all.
   if (num_seeds < 200) return;
-  for (const auto& [what, least] : kLeastIn1500)
+  for (const auto& [what, least] : kMinIn1500)
     EXPECT_GT(counts[what] * 1500 / num_seeds, least) << what;
 }
 

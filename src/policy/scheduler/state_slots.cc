@@ -12,8 +12,8 @@
 namespace hocket {
 namespace {
 
-// Most states of a prompt in a step beside six: those before and behind the rows, and those at the
-// four borders that assign_cached() names.
+// Largest number of states that a prompt may leave in a step besides six fixed ones: those before
+// and behind the rows, and those at the four borders that assign_cached() names.
 constexpr int kMaxBetween = kMaxStateSlots - 6;
 // States inside the last message, if slots are free.
 constexpr int kEditSteps = 8;

@@ -26,7 +26,8 @@ double square(double x) {
 StepShape shape_of(const Batch& batch) {
   StepShape shape;
   for (const Slice& slice : batch.slices) {
-    (slice.len == 1 && slice.is_sampled ? shape.decode_rows : shape.prefill_rows) += slice.len;
+    const bool decodes = slice.is_sampled && slice.len - slice.num_drafts == 1;
+    (decodes ? shape.decode_rows : shape.prefill_rows) += slice.len;
     shape.keys += keys_of_rows(slice.begin, slice.len);
   }
   return shape;

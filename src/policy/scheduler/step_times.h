@@ -21,7 +21,7 @@ namespace hocket {
 // The quantities that make a step long. keys: summed over rows, the row itself and all before it.
 struct StepShape {
   int prefill_rows = 0;
-  int decode_rows = 0;  // the only row of a slice that samples
+  int decode_rows = 0;  // slices that sample behind one known token: its row, and those of drafts
   int64_t keys = 0;
 };
 StepShape shape_of(const Batch& batch);

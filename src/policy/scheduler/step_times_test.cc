@@ -256,15 +256,16 @@ TEST(StepTimes, AGoalBelowDecodeLeavesAPage) {
   EXPECT_EQ(rows_within(times, {.goal = std::chrono::hours(1)}), 2 * 512);
 }
 
-TEST(StepTimes, OfABatchDecodeRowsAreThoseAloneThatSample) {
+TEST(StepTimes, OfABatchDecodeRowsAreThoseOfAnswersAndTheirDrafts) {
   Batch batch;
   batch.slices = {{.begin = 64, .len = 32},
                   {.begin = 10, .len = 5, .is_sampled = true},
-                  {.begin = 99, .len = 1, .is_sampled = true}};
+                  {.begin = 99, .len = 1, .is_sampled = true},
+                  {.begin = 200, .len = 4, .is_sampled = true, .num_drafts = 3}};
   const StepShape s = shape_of(batch);
   EXPECT_EQ(s.prefill_rows, 37);
-  EXPECT_EQ(s.decode_rows, 1);
-  EXPECT_EQ(s.keys, 32 * 64 + 32 * 33 / 2 + 5 * 10 + 15 + 100);
+  EXPECT_EQ(s.decode_rows, 1 + 4);
+  EXPECT_EQ(s.keys, 32 * 64 + 32 * 33 / 2 + 5 * 10 + 15 + 100 + 4 * 200 + 10);
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ void WaitingQueue::insert(std::unique_ptr<Request> owned, TimePoint queued) {
   const auto behind =
       std::upper_bound(entries_.begin(), entries_.end(), request,
                        [](const Request& a, const Entry& b) { return before(a, *b.request); });
-  const auto place = entries_.insert(behind, Entry{});
+  const auto entry = entries_.insert(behind, Entry{});
   try {  // a policy has groups or lengths, not both
     if (groups_)
       groups_->push(request, options_.policy == SchedulePolicy::fair
@@ -75,10 +75,10 @@ void WaitingQueue::insert(std::unique_ptr<Request> owned, TimePoint queued) {
                                  : request.routing_key);
     if (options_.policy == SchedulePolicy::lof) by_length_.insert(by_length(request));
   } catch (...) {
-    entries_.erase(place);
+    entries_.erase(entry);
     throw;
   }
-  place->request = std::move(owned);
+  entry->request = std::move(owned);
   note_arrival(request, queued);
   if (drawn_ != nullptr && request.priority > drawn_->priority) drawn_ = nullptr;
   head_ = nullptr;
@@ -151,11 +151,10 @@ void WaitingQueue::fall_back() {
   if (num_fallbacks_++ > 0) return;
   const auto name = schedule_policy_name(options_.policy);
   if (!options_.prefix_cache)
-    log::warning("policy_fallback policy={} now=fcfs: there is no prefix cache", name);
+    log::warning("--schedule-policy {} does as fcfs, because there is no prefix cache", name);
   else
     log::warning(
-        "policy_fallback policy={} waiting={} limit={} now=fcfs: prefixes are not compared while "
-        "so many wait",
+        "--schedule-policy {} does as fcfs while {} requests wait: prefixes are compared up to {}",
         name, size(), kMaxPrefixLookups);
 }
 
@@ -187,8 +186,8 @@ Request* WaitingQueue::choose() {
   if (first.queue_order < 0 || overdue(first)) return &first;
   if (groups_) return groups_->head();
   if (options_.policy == SchedulePolicy::lof)
-    return std::get<Request*>(*std::ranges::find_if(by_length_, [this](const ByLength& place) {
-      return !skipped(*std::get<Request*>(place));
+    return std::get<Request*>(*std::ranges::find_if(by_length_, [this](const ByLength& entry) {
+      return !skipped(*std::get<Request*>(entry));
     }));
   if (options_.policy == SchedulePolicy::random) return draw();
   if (!is_cache_aware(options_.policy) || fallen_back_) return &first;
@@ -238,6 +237,19 @@ int WaitingQueue::num_short_rows(int less_than, int max_total, int page_tokens) 
     total += rows;
   }
   return total;
+}
+
+int64_t WaitingQueue::num_uncached_rows(const RadixCache& cache, int64_t most) const {
+  int64_t rows = 0;
+  int num_looked_up = 0;
+  for (const Entry& entry : entries_) {
+    if (rows >= most) break;
+    const Request& request = *entry.request;
+    rows += std::ssize(request.tokens);
+    if (num_looked_up++ < kMaxForeseen)
+      rows -= cache.match_len(request.cache_namespace, request.reusable_tokens());
+  }
+  return std::clamp<int64_t>(rows, 0, std::max<int64_t>(most, 0));
 }
 
 std::unique_ptr<Request> WaitingQueue::remove(RequestId id) {

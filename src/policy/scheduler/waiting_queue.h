@@ -39,6 +39,7 @@ namespace hocket {
 
 inline constexpr int kMaxPrefixLookups = 128;
 inline constexpr int kMaxSkipped = 128;  // in one pass
+inline constexpr int kMaxForeseen = 16;  // prompts that a forecast looks up
 
 class WaitingQueue {
  public:
@@ -91,7 +92,7 @@ class WaitingQueue {
   void left(Request& request) {
     if (groups_ && request.group != nullptr) groups_->left(request);
   }
-  // Call when a head that was taken is admitted with so many rows to compute.
+  // Call when a head that was taken is admitted with `num_rows` rows to compute.
   void admitted(Request& request, int num_rows) {
     request.admitted_as = ++num_admitted_;
     if (groups_) groups_->admitted(request, request.num_retractions == 0 ? num_rows : 0);
@@ -113,6 +114,9 @@ class WaitingQueue {
   // Sum over the prompts of waiting and held requests.
   int64_t num_tokens() const { return num_tokens_; }
   uint64_t num_fallbacks() const { return num_fallbacks_; }
+  // Returns how many rows of waiting prompts the cache lacks, at most `most`. Only the
+  // first kMaxForeseen prompts are looked up; further ones count whole.
+  int64_t num_uncached_rows(const RadixCache& cache, int64_t most) const;
   // Under shortest_prefill_first: returns the rows, in whole pages, of the requests shorter than
   // `less_than` rows, as many as fit into `max_total` rows. Other policies: 0.
   int num_short_rows(int less_than, int max_total, int page_tokens);

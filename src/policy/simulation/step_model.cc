@@ -126,7 +126,7 @@ StepModel model_of(const OrderedJson& j) {
   m.num_moe_layers = j.at("num_moe_layers").get<int>();
   m.turnaround_us = j.at("turnaround_us").get<double>();
   m.residual_median = j.value("residual_median", 0.0);
-  m.residual_max = j.value("residual_max", 0.0);
+  m.max_residual = j.value("residual_max", 0.0);
   return m;
 }
 
@@ -164,7 +164,7 @@ StepModel shipped_step_model() {
           .top_k = 4,
           .num_moe_layers = 12,
           .residual_median = 0.001,
-          .residual_max = 0.002};
+          .max_residual = 0.002};
 }
 
 Result<StepModel> fit_step_model(std::istream& bench_lines, const std::string& name) {
@@ -214,7 +214,7 @@ Result<StepModel> fit_step_model(std::istream& bench_lines, const std::string& n
   for (const Measurement& m : measured) off.push_back(std::abs(dot(m.work, *x) / m.us - 1));
   std::ranges::sort(off);
   model.residual_median = off[off.size() / 2];
-  model.residual_max = off.back();
+  model.max_residual = off.back();
   return model;
 }
 
@@ -245,7 +245,7 @@ std::string to_json(const StepModel& m) {
                       {"num_moe_layers", m.num_moe_layers},
                       {"turnaround_us", m.turnaround_us},
                       {"residual_median", m.residual_median},
-                      {"residual_max", m.residual_max}})
+                      {"residual_max", m.max_residual}})
       .dump(2);
 }
 

@@ -29,7 +29,7 @@ struct StepModel {
   // Time from a reply to the next request of the same client: HTTP and JSON, outside of steps.
   double turnaround_us = 500;
   // fitted / measured - 1| over the measurements.
-  double residual_median = 0, residual_max = 0;
+  double residual_median = 0, max_residual = 0;
 
   double us(const StepWork& work) const;
   StepWork work_of(const Batch& batch) const;

@@ -60,7 +60,7 @@ TEST(StepModel, FitFindsWhatMadeTheNumbers) {
   EXPECT_NEAR(model->output_us, kTruth.output_us, 0.1);
   EXPECT_NEAR(model->key_us, kTruth.key_us, 1e-3);
   EXPECT_NEAR(model->expert_us, kTruth.expert_us, 0.1);
-  EXPECT_LT(model->residual_max, 1e-6);
+  EXPECT_LT(model->max_residual, 1e-6);
 }
 
 TEST(StepModel, NoTermIsNegativeAndTheResidualIsTold) {
@@ -69,8 +69,8 @@ TEST(StepModel, NoTermIsNegativeAndTheResidualIsTold) {
   for (const double c :
        {model->fixed_us, model->row_us, model->output_us, model->key_us, model->expert_us})
     EXPECT_GE(c, 0);
-  EXPECT_GT(model->residual_max, 0.05);
-  EXPECT_LT(model->residual_max, 0.5);
+  EXPECT_GT(model->max_residual, 0.05);
+  EXPECT_LT(model->max_residual, 0.5);
 }
 
 TEST(StepModel, TooFewMeasurementsAreRefused) {

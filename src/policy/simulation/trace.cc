@@ -89,7 +89,7 @@ Result<void> read_newer_settings(const Json& j, SchedulerOptions& o) {
   o.waiting_timeout = seconds("waiting_timeout");
   o.running_timeout = seconds("running_timeout");
   HOCKET_TRY_VOID(read_if_there(j, "in_batch_prefix_check", o.in_batch.max_cached));
-  HOCKET_TRY_VOID(read_if_there(j, "in_batch_prefix_common", o.in_batch.least_common));
+  HOCKET_TRY_VOID(read_if_there(j, "in_batch_prefix_common", o.in_batch.min_common));
   PriorityOptions& p = o.priorities;
   p.enabled = j.value("enable_priority_scheduling", p.enabled);
   p.low_values_first = j.value("schedule_low_priority_values_first", p.low_values_first);

@@ -116,7 +116,7 @@ TEST(Trace, ReadsEverySettingOfTheScheduler) {
   EXPECT_EQ(all->waiting_timeout, std::chrono::milliseconds(1500));
   EXPECT_EQ(all->running_timeout, std::chrono::milliseconds(2500));
   EXPECT_EQ(all->in_batch.max_cached, -1);
-  EXPECT_EQ(all->in_batch.least_common, 9);
+  EXPECT_EQ(all->in_batch.min_common, 9);
   EXPECT_TRUE(all->priorities.enabled);
   EXPECT_TRUE(all->priorities.low_values_first);
   EXPECT_FALSE(all->priorities.preempt);

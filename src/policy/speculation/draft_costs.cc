@@ -46,12 +46,12 @@ double DraftCosts::log_rows(double num_drafts) const {
   return std::log1p(num_drafts / num_answers_);
 }
 
-DraftCosts::Place DraftCosts::place_of(int num_drafts) const {
+DraftCosts::CellShare DraftCosts::cell_share_of(int num_drafts) const {
   const size_t cell = cell_of(num_drafts);
   return {cell, cell == 0 ? 0 : log_rows(num_drafts) / rows_[cell]};
 }
 
-double DraftCosts::covariance(const Place& a, const Place& b) const {
+double DraftCosts::covariance(const CellShare& a, const CellShare& b) const {
   return a.share * b.share * static_cast<double>(covariance_[a.cell][b.cell]);
 }
 
@@ -66,13 +66,13 @@ void DraftCosts::pass_time(uint64_t at) {
 
 // Several steps in a row that are far off show that something has changed: the cost of this number
 // of drafts if it was not played just before, else the speed.
-void DraftCosts::watch(const Place& place, double off, double deviation) {
-  if (std::exchange(last_cell_, place.cell) != place.cell) run_ = 0, bias_ = 0;
+void DraftCosts::watch(const CellShare& part, double off, double deviation) {
+  if (std::exchange(last_cell_, part.cell) != part.cell) run_ = 0, bias_ = 0;
   ++run_;
   const double errors = std::clamp(off / deviation, -kGate.max_errors, kGate.max_errors);
   bias_ += kGate.bias_rate * (errors - bias_);
   if (std::abs(bias_) < kGate.bias_of_change) return;
-  const size_t changed = run_ <= kGate.few + 1 ? place.cell : 0;
+  const size_t changed = run_ <= kGate.few + 1 ? part.cell : 0;
   covariance_[changed][changed] += static_cast<float>(square(off));
   bias_ = 0;
 }
@@ -80,17 +80,17 @@ void DraftCosts::watch(const Place& place, double off, double deviation) {
 void DraftCosts::note(int num_drafts, double ratio, uint64_t at) {
   if (!(ratio > 0)) return;
   pass_time(at);
-  const Place place = place_of(num_drafts);
-  ++counts_[place.cell];
+  const CellShare part = cell_share_of(num_drafts);
+  ++counts_[part.cell];
   std::array<double, kNumCells> towards{};  // covariance of the state and this step
   const auto look = [&] {
     for (size_t i = 0; i < kNumCells; ++i)
       towards[i] = static_cast<double>(covariance_[0][i]) +
-                   place.share * static_cast<double>(covariance_[place.cell][i]);
-    return std::max(towards[0] + place.share * towards[place.cell], 0.0);
+                   part.share * static_cast<double>(covariance_[part.cell][i]);
+    return std::max(towards[0] + part.share * towards[part.cell], 0.0);
   };
-  const double off = std::log(ratio) - state_[0] - place.share * state_[place.cell];
-  watch(place, off, std::sqrt(look() + variance_));
+  const double off = std::log(ratio) - state_[0] - part.share * state_[part.cell];
+  watch(part, off, std::sqrt(look() + variance_));
   const double known = look();
   const double most = kGate.max_errors * std::sqrt(known + variance_);
   const double noise = std::abs(off) > most ? square(off / kGate.max_errors) - known : variance_;
@@ -104,20 +104,20 @@ void DraftCosts::note(int num_drafts, double ratio, uint64_t at) {
   const double counted = std::clamp(off, -most, most);
   const double rate = kGate.noise_rate * square(variance_ / (known + variance_));
   variance_ =
-      std::max(square(kGate.least_noise), variance_ + rate * (square(counted) - known - variance_));
+      std::max(square(kGate.min_noise), variance_ + rate * (square(counted) - known - variance_));
 }
 
 DraftCosts::Cost DraftCosts::of(int num_drafts) const {
-  const Place place = place_of(num_drafts);
+  const CellShare part = cell_share_of(num_drafts);
   // More rows never take less time, so less is noise.
-  const double log_ratio = place.cell == 0 ? 0 : std::max(0.0, place.share * state_[place.cell]);
+  const double log_ratio = part.cell == 0 ? 0 : std::max(0.0, part.share * state_[part.cell]);
   return {.time_ratio = std::exp(log_ratio),
-          .error = std::sqrt(covariance(place, place)),
-          .num_measured = counts_[place.cell]};
+          .error = std::sqrt(covariance(part, part)),
+          .num_measured = counts_[part.cell]};
 }
 
 double DraftCosts::error_between(int num_drafts, int others) const {
-  const Place a = place_of(num_drafts), b = place_of(others);
+  const CellShare a = cell_share_of(num_drafts), b = cell_share_of(others);
   return std::sqrt(std::max(0.0, covariance(a, a) + covariance(b, b) - 2 * covariance(a, b)));
 }
 

@@ -1,6 +1,6 @@
-// Measures how much longer steps take with drafts, for steps of one size: so many answers,
-// about so many keys each. Experts touched and not rows decide it on CPUs, so the cost of each
-// number of drafts is measured.
+// Measures how much longer steps take with drafts, for steps of one size: a number of answers
+// with about the same number of keys. Experts touched and not rows decide it on CPUs, so the cost
+// of each number of drafts is measured.
 //
 // The speed of a machine drifts, and steps without drafts are rare while drafts pay. So a step
 // tells two things at once:
@@ -23,7 +23,8 @@ namespace hocket {
 
 class DraftCosts {
  public:
-  static constexpr int kMaxCounted = 4096;  // drafts of all answers together; more count as so many
+  // Drafts of all answers together; more count as this number.
+  static constexpr int kMaxCounted = 4096;
 
   // Begins anew for steps of this many answers. growth: see GateTuning.
   void begin(int num_answers, double growth);
@@ -52,15 +53,15 @@ class DraftCosts {
  private:
   // A number of drafts: its cell, and how much of the cell's cost it has, as a cell's numbers
   // differ a little.
-  struct Place {
+  struct CellShare {
     size_t cell = 0;
     double share = 0;
   };
-  Place place_of(int num_drafts) const;
+  CellShare cell_share_of(int num_drafts) const;
   double log_rows(double num_drafts) const;
-  double covariance(const Place& a, const Place& b) const;
+  double covariance(const CellShare& a, const CellShare& b) const;
   void pass_time(uint64_t at);
-  void watch(const Place& place, double off, double deviation);
+  void watch(const CellShare& part, double off, double deviation);
 
   // The state: [0] is the log of the speed, [i] the log of the cost of cell i.
   std::array<double, kNumCells> state_{};

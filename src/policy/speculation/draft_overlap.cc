@@ -20,8 +20,8 @@ int DraftOverlap::steps_between_looks() const {
       std::clamp<double>(lost / kGate.look_share, kGate.min_look_steps, kGate.max_look_steps));
 }
 
-void DraftOverlap::note_offer(int num_drafts) {
-  num_dry_ = num_drafts > 0 ? 0 : std::min(num_dry_ + 1, kDryOffers);
+void DraftOverlap::note_offer(int num_drafts, bool chose_ahead) {
+  num_dry_ = num_drafts > 0 || chose_ahead ? 0 : std::min(num_dry_ + 1, kDryOffers);
 }
 
 double DraftOverlap::share() const {
@@ -33,12 +33,13 @@ double DraftOverlap::factor_of(const SpeculationGate::Step& step, bool overlappe
                                std::optional<double> share) {
   known_ = share;
   const bool has_rows_of_drafts = step.num_drafts > 0 || step.follows;
-  const bool is_plain = step.is_pure && !has_rows_of_drafts && step.us > 0;
+  const double us = step.us - step.making_us;
+  const bool is_plain = step.is_pure && step.num_drafts == 0 && us > 0;
   const bool counts = is_plain && overlapped;
-  const double before_us = std::exchange(last_us_, counts ? step.us : 0);
+  const double before_us = std::exchange(last_us_, counts ? us : 0);
   const int before = std::exchange(last_answers_, counts ? step.num_answers : 0);
   if (is_plain && !overlapped && before == step.num_answers)
-    shares_.add(static_cast<float>(before_us / step.us));
+    shares_.add(static_cast<float>(before_us / us));
   return overlapped || has_rows_of_drafts ? 1 : this->share();
 }
 

@@ -5,8 +5,9 @@
 //   o o o o o o o L o o ..   o: overlaps   L: looks, made behind the commit of the step before
 //
 // While no step has drafts, few look whether any would. A look and the overlapped step before it
-// show how much overlap saves. Drafts begin once that is known, because they prevent it: later no
-// step shows it. Owner: a rank. Thread: engine. Nothing allocates.
+// show how much overlap saves; a drafter that follows requests computes its rows in both, and the
+// time of that is left out. Drafts begin once that is known, because they prevent it: later no step
+// shows it. Owner: a rank. Thread: engine. Nothing allocates.
 #pragma once
 
 #include <optional>
@@ -24,12 +25,12 @@ class DraftOverlap {
   // Returns true if the step under way should be committed before the next one is made, because
   // that one may have drafts. Call once for each step with answers that could overlap.
   bool wants_tokens();
-  // Returns true if the latest steps had drafts.
+  // Returns true if the latest steps had drafts, or the next one will.
   bool plays_drafts() const { return is_fixed_ || num_dry_ < kDryOffers; }
   // Returns true if steps may have drafts.
   bool may_draft() const { return is_fixed_ || known_ || shares_.count() >= kGate.few_looks; }
-  // Notes how many drafts the next step has.
-  void note_offer(int num_drafts);
+  // Notes how many drafts the next step has. chose_ahead: SpeculationGate::chose_ahead().
+  void note_offer(int num_drafts, bool chose_ahead);
 
   // Notes a step that was committed, and returns by what its time is multiplied, so that steps
   // without drafts count as if they overlapped. share: the time of a step that overlaps, as a share
@@ -37,18 +38,20 @@ class DraftOverlap {
   double factor_of(const SpeculationGate::Step& step, bool overlapped, std::optional<double> share);
 
  private:
-  // So many offers without drafts in a row, until steps overlap again: one more than a trial of no
+  // Offers without drafts in a row after which steps overlap again: one more than a trial of no
   // drafts has, behind which drafts go on.
   static constexpr int kDryOffers = TrialPace::kSteps + 1;
   double share() const;
   int steps_between_looks() const;
 
   const bool is_fixed_;
-  int num_dry_ = kDryOffers;  // offers without drafts since the last one with some, at most so many
-  int num_refused_ = 0;       // how often wants_tokens() was false since it was true
+  // Offers without drafts since the last one with some, up to kDryOffers.
+  int num_dry_ = kDryOffers;
+  int num_refused_ = 0;  // how often wants_tokens() was false since it was true
   std::optional<double> known_ = 1;
   RunningMedian<kGate.remembered> shares_;
-  // The last step, if it overlapped and had rows of answers only; else 0.
+  // The last step, if it overlapped and had rows of answers only; else 0. Its time is without that
+  // of making drafts.
   int last_answers_ = 0;
   double last_us_ = 0;
 };

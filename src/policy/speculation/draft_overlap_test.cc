@@ -12,7 +12,7 @@ int play(DraftOverlap& overlap, int num_steps) {
   for (int i = 0; i < num_steps; ++i) {
     const bool looks = overlap.wants_tokens();
     num_looks += looks ? 1 : 0;
-    overlap.note_offer(0);
+    overlap.note_offer(0, false);
     overlap.factor_of({.num_answers = 1, .us = looks ? 1000.0 : 900.0, .is_pure = true}, !looks,
                       std::nullopt);
   }
@@ -49,11 +49,37 @@ TEST(DraftOverlap, LooksAreAsRareAsTheyAreDear) {
 // The steps without drafts that a gate plays to measure them do not end drafts for longer.
 TEST(DraftOverlap, DraftsGoOnBehindATrialOfNone) {
   DraftOverlap overlap(false);
-  overlap.note_offer(3);
-  for (int i = 0; i < TrialPace::kSteps; ++i) overlap.note_offer(0);
+  overlap.note_offer(3, false);
+  for (int i = 0; i < TrialPace::kSteps; ++i) overlap.note_offer(0, false);
   EXPECT_TRUE(overlap.wants_tokens());
-  overlap.note_offer(0);
+  overlap.note_offer(0, false);
   EXPECT_FALSE(overlap.wants_tokens());
+}
+
+// Drafts that are made ahead, or a trial of them, have to be made behind the step that chose them.
+TEST(DraftOverlap, AChoiceAheadIsPlayed) {
+  DraftOverlap overlap(false);
+  overlap.note_offer(0, false);
+  EXPECT_FALSE(overlap.plays_drafts());
+  overlap.note_offer(0, true);
+  EXPECT_TRUE(overlap.plays_drafts() && overlap.wants_tokens());
+}
+
+// A drafter that follows computes its rows in overlapped steps and in looks.
+TEST(DraftOverlap, LearnsWhatOverlapSavesBesideRowsThatFollow) {
+  DraftOverlap overlap(false);
+  const auto note = [&](bool looks, double making_us) {
+    overlap.factor_of({.num_answers = 1,
+                       .us = (looks ? 1000.0 : 900.0) + making_us,
+                       .is_pure = true,
+                       .follows = true,
+                       .making_us = making_us},
+                      !looks, std::nullopt);
+  };
+  for (int i = 0; i < kGate.few_looks; ++i) note(false, 100), note(true, 150);
+  EXPECT_TRUE(overlap.may_draft());
+  const SpeculationGate::Step step{.num_answers = 1, .us = 1000, .is_pure = true};
+  EXPECT_NEAR(overlap.factor_of(step, false, std::nullopt), 0.9, 1e-6);
 }
 
 TEST(DraftOverlap, AFixedNumberIsAlwaysPlayed) {

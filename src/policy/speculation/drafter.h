@@ -14,11 +14,15 @@ namespace hocket {
 inline constexpr int kDraftKinds = 8;
 inline constexpr int kModuleDrafts = 7;
 
+// The rows that a drafter computed to follow requests, before a step: of answers alone, or of
+// prompts, too, be it on another rank, for which this one waited.
+enum class FollowedRows : uint8_t { none, answers, prompts };
+
 // The caller sets the first three, the drafter the others.
 struct DraftTask {
   int seat = 0;
   std::span<const TokenId> tokens;  // the prompt and all generated tokens
-  int most = 0;                     // most drafts; 0..kMaxDrafts
+  int max_drafts = 0;               // 0..kMaxDrafts
   // The tokens that may follow; valid until the next draft() or end() of this seat.
   std::span<const TokenId> drafts;
   int kind = 0;  // 0..kDraftKinds - 1

@@ -33,12 +33,13 @@ SpeculationGate::Estimate SpeculationGate::judge(const Bucket& bucket, DraftTimi
 // other_gain: as in choose().
 std::pair<SpeculationGate::Estimate, SpeculationGate::Estimate> SpeculationGate::judge_all(
     const Bucket& bucket, DraftTiming timing, int num_answers, double other_gain) const {
-  const bool goes_on = bucket.way(timing).usual.num_drafts > 0;
+  const bool drafts_now = bucket.way(timing).usual.num_drafts > 0;
   Estimate usual{.gain = other_gain, .worst_case = other_gain}, best;
   for (const Candidate& candidate : drafts_.candidates()) {
     const Estimate judged = judge(bucket, timing, num_answers, candidate);
     if (best.num_drafts == 0 || judged.gain > best.gain) best = judged;
-    const double needed = std::max(goes_on ? kGate.keep_gain : kGate.begin_gain, usual.worst_case);
+    const double needed =
+        std::max(drafts_now ? kGate.keep_gain : kGate.begin_gain, usual.worst_case);
     if (judged.worst_case > needed) usual = judged;
   }
   return {usual, best};
@@ -86,7 +87,7 @@ bool SpeculationGate::is_plain_old(const Bucket& bucket, DraftTiming timing,
     return since >= std::clamp(young, kGate.first_rest_age, kGate.max_plain_age);
   const double lost = std::max(0.0, usual.gain) / (1 + std::max(0.0, usual.gain));
   const double rare = std::min(TrialPace::kSteps * lost / kGate.plain_share, young);
-  return since >= std::clamp(rare, kGate.least_plain_age, kGate.max_plain_age);
+  return since >= std::clamp(rare, kGate.min_plain_age, kGate.max_plain_age);
 }
 
 // Returns the number to try; -1: none. It promises most for what it may lose.
@@ -103,9 +104,9 @@ SpeculationGate::TrialCandidate SpeculationGate::most_promising(const Bucket& bu
     const double gain = judged.best_case - usual.gain;
     const double loss = std::max(0.0, usual.gain - judged.gain);
     if (DraftCosts::cell_of(candidate.num_drafts) == DraftCosts::cell_of(usual.num_drafts) ||
-        gain <= kGate.least_trial_gain || kGate.steps_if_lost * loss > share * credit_)
+        gain <= kGate.min_trial_gain || kGate.steps_if_lost * loss > share * credit_)
       continue;
-    const double value = gain / (loss + kGate.least_loss);
+    const double value = gain / (loss + kGate.min_loss);
     if (value > best)
       best = value, out = {candidate.num_drafts, gain, judged.cost.num_measured < kGate.few};
   }
@@ -116,6 +117,7 @@ SpeculationGate::TrialCandidate SpeculationGate::most_promising(const Bucket& bu
 // to lose ends early.
 int SpeculationGate::try_one(Bucket& bucket, DraftTiming timing, const Estimate& usual,
                              int num_answers) {
+  if (!may_try_) return 0;
   const int most = drafts_.candidates().back().num_drafts;
   if (pace_.proposes() && trial_of_ == &bucket && trial_timing_ == timing) {
     const int tried = std::min(trial_drafts_, most);
@@ -150,7 +152,7 @@ bool SpeculationGate::may_gain(const Bucket& bucket, DraftTiming timing, const E
   const auto candidates = drafts_.candidates();
   const auto at = std::ranges::lower_bound(candidates, num_drafts, {}, &Candidate::num_drafts);
   return at == candidates.end() ||
-         judge(bucket, timing, num_answers, *at).best_case > usual.gain + kGate.least_trial_gain;
+         judge(bucket, timing, num_answers, *at).best_case > usual.gain + kGate.min_trial_gain;
 }
 
 }  // namespace hocket

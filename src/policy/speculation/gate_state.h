@@ -13,9 +13,9 @@ namespace hocket {
 // A number of drafts for a step, and what is expected of it.
 struct GateChoice {
   int num_drafts = 0;     // sum over all answers
-  double tokens = 1;      // tokens that an answer gets from the step
+  double tokens = 1;      // tokens that an answer gets from the step; the mean over all ranks'
   double time_ratio = 1;  // the step's time, as a multiple of the time without drafts
-  int num_measured = 0;   // steps with about so many drafts that count
+  int num_measured = 0;   // steps with about that number of drafts that count
 };
 
 // Sums since the start. Drafts themselves are counted where they hold
@@ -27,7 +27,7 @@ struct GateTotals {
 };
 
 struct GateState {
-  // Steps of about one size: at most so many answers with at most so many keys each.
+  // Steps of about one size: the most answers, and the most keys of each.
   struct Bucket {
     int num_answers = 0;
     int64_t answer_keys = 0;

@@ -12,9 +12,9 @@ struct GateTuning {
   int remembered = 15;   // steps without drafts whose median limits what one may count
   int few_keys = 1024;   // keys an answer; steps with fewer are of one size
   // While drafts are played, the time without them is measured again so rarely that this costs
-  // plain_share of the time, after least_plain_age to max_plain_age steps; at first more often.
+  // plain_share of the time, after min_plain_age to max_plain_age steps; at first more often.
   double plain_share = 0.003;
-  double least_plain_age = 32, max_plain_age = 1000;
+  double min_plain_age = 32, max_plain_age = 1000;
   double first_rest_age = 50;  // the same for a drafter that only follows, at first
   double max_off = 2;          // times the median that a step without drafts counts as, at most
 
@@ -27,11 +27,11 @@ struct GateTuning {
   double first_speed_error = 1;  // before any step
   double speed_change = 0.02;    // variance that a step adds to the speed, in those of its noise
   double cost_change = 0.003;    // deviation that a step adds to each cost
-  double first_noise = 0.05, least_noise = 0.005;    // deviation of single steps
+  double first_noise = 0.05, min_noise = 0.005;      // deviation of single steps
   double noise_rate = 1.0 / 32;                      // weight of a step in the noise
   double max_errors = 2.5;                           // standard errors of a step that is far off
   double bias_rate = 1.0 / 3, bias_of_change = 1.6;  // mean of such errors that means another speed
-  double least_trial_gain = 0.02;                    // numbers that may gain less are not tried
+  double min_trial_gain = 0.02;                      // numbers that may gain less are not tried
 
   // Choosing. Gains are shares of the time of a step without drafts.
   double begin_gain = 0.02, keep_gain = 0.005;  // gain that is needed to begin, and to go on
@@ -43,13 +43,13 @@ struct GateTuning {
   double large_gain = 0.05;  // trials that hope for more need not be rare either
   int yield_steps = 2;       // steps in which drafts made now or ahead leave a trial to the others
   double first_credit = 5, credit_share = 0.003;
-  double least_credit = -1;  // one step that the machine held up must not end all trials
+  double min_credit = -1;  // one step that the machine held up must not end all trials
   // Share of the credit that one trial is expected to lose, at most, and the steps of it that are
   // played if the first ones show that it loses.
   double credit_in_trial = 0.35;
   double steps_if_lost = 3;
-  double least_loss =
-      0.1;  // adds to the loss of a step where hopes are weighed by what they may lose
+  // Adds to the loss of a step where hopes are weighed by what they may lose.
+  double min_loss = 0.1;
   double credit_in_trial_ahead = 0.1;  // the same if following requests takes credit as well
   double credit_to_follow = 4;         // credit from which a drafter that rested follows again
   // Following prompts: steps of answers over which its cost is spread at first, and what counts of
@@ -57,7 +57,7 @@ struct GateTuning {
   double prompts_steps = 100, prompts_decay = 0.998;
 
   // Overlapped steps (draft_overlap.h): looks before drafts may begin; and steps from look to look,
-  // so many that looks take this share of the time.
+  // such that looks take this share of the time.
   int few_looks = 5;
   double look_share = 0.003;
   int min_look_steps = 8, max_look_steps = 64;

@@ -39,11 +39,21 @@ size_t NgramDrafter::bytes_per_seat(int max_len) {
   return remembered_tokens(max_len) * 3 / 2 * sizeof(int32_t);
 }
 
+NgramDrafter::NgramDrafter(int num_seats, int max_len, Sources sources)
+    : max_len_(max_len),
+      memory_(std::make_unique_for_overwrite<int32_t[]>(static_cast<size_t>(num_seats) *
+                                                        bytes_per_seat(max_len) / sizeof(int32_t))),
+      seats_(static_cast<size_t>(num_seats)),
+      sources_(std::move(sources)) {}
+
 void NgramDrafter::begin(int seat, int max_len) {
   Seat& mine = seats_[static_cast<size_t>(seat)];
-  const size_t num = remembered_tokens(max_len);
-  mine.newest.assign(num / 2, -1);
-  mine.before.assign(num, -1);
+  const size_t num = remembered_tokens(std::min(max_len, max_len_));
+  const size_t at = static_cast<size_t>(seat) * bytes_per_seat(max_len_) / sizeof(int32_t);
+  mine.newest = {memory_.get() + at, num / 2};
+  mine.before = {memory_.get() + at + num / 2, num};
+  std::ranges::fill(mine.newest, -1);
+  std::ranges::fill(mine.before, -1);
   mine.indexed = 1;
   mine.predicted = 0;
 }
@@ -112,9 +122,9 @@ void NgramDrafter::draft(std::span<DraftTask> tasks) {
     Seat& seat = seats_[static_cast<size_t>(task.seat)];
     HOCKET_CHECK(!seat.before.empty());
     index(seat, task.tokens);
-    task.most = std::clamp(task.most, 0, kMaxDrafts);
+    task.max_drafts = std::clamp(task.max_drafts, 0, kMaxDrafts);
     const auto take_from = [&](const Source& source, int kind) {
-      const auto room = std::span(seat.drafts).first(static_cast<size_t>(task.most));
+      const auto room = std::span(seat.drafts).first(static_cast<size_t>(task.max_drafts));
       const size_t num = source ? source(task.seat, room) : 0;
       if (num == 0) return false;
       task.drafts = room.first(num);
@@ -139,13 +149,13 @@ bool NgramDrafter::find_match(Seat& seat, DraftTask& task, std::span<const Token
   if (given.len >= std::max(match.len, 2)) {
     seat.predicted = given.end + 1;
     const auto next = predicted.subspan(static_cast<size_t>(seat.predicted));
-    task.drafts = next.first(std::min(next.size(), static_cast<size_t>(task.most)));
+    task.drafts = next.first(std::min(next.size(), static_cast<size_t>(task.max_drafts)));
     task.kind = kPredicted;
     return true;
   }
   if (match.len < 2) return false;
   // Behind the last token the drafts themselves go on, so that a loop is drafted at any length.
-  const auto max_len = static_cast<size_t>(task.most);
+  const auto max_len = static_cast<size_t>(task.max_drafts);
   for (size_t i = 0; i < max_len; ++i) {
     const size_t from = static_cast<size_t>(match.end) + 1 + i;
     seat.drafts[i] = from < len ? task.tokens[from] : seat.drafts[from - len];

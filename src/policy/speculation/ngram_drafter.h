@@ -13,6 +13,7 @@
 
 #include <array>
 #include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -36,9 +37,10 @@ class NgramDrafter final : public Drafter {
     // Returns the text that the client expects the answer to be like; kSpan tokens of it count.
     std::function<std::span<const TokenId>(int seat)> predicted;
   };
-  explicit NgramDrafter(int num_seats, Sources sources = {})
-      : seats_(static_cast<size_t>(num_seats)), sources_(std::move(sources)) {}
+  // Takes the memory of all seats: requests have at most `max_len` tokens.
+  NgramDrafter(int num_seats, int max_len, Sources sources = {});
 
+  // Allocates nothing. Beyond the constructor's max_len the oldest tokens are forgotten.
   void begin(int seat, int max_len) override;
   void end(int seat) override;
   // kind: 0 for matches of 2 tokens, 1 of 3, 2 of 4 to 7, 3 of more; or one of these.
@@ -53,7 +55,7 @@ class NgramDrafter final : public Drafter {
     // Both are as long as powers of two, so that a mask finds an element. newest: by hash of a pair
     // of tokens, the newest position at which it ends; before: by position, the one before it with
     // an equal hash. -1: none.
-    std::vector<int32_t> newest, before;
+    std::span<int32_t> newest, before;
     int indexed = 1;    // pairs that end before this position are in the chains
     int predicted = 0;  // position behind the last match in the text that is expected
     std::array<TokenId, kMaxDrafts> drafts{};
@@ -68,6 +70,9 @@ class NgramDrafter final : public Drafter {
   static Match find_predicted(const Seat& seat, std::span<const TokenId> predicted,
                               std::span<const TokenId> tokens);
 
+  const int max_len_;
+  // The memory of all seats; the kernel backs a part when it is first written.
+  const std::unique_ptr<int32_t[]> memory_;
   std::vector<Seat> seats_;
   const Sources sources_;
 };

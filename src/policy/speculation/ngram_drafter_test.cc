@@ -27,7 +27,7 @@ struct Drafted {
 class NgramDrafterTest : public ::testing::Test {
  protected:
   Drafted draft(const std::vector<TokenId>& tokens, int most = 4) {
-    std::vector<DraftTask> tasks = {{.seat = 0, .tokens = tokens, .most = most}};
+    std::vector<DraftTask> tasks = {{.seat = 0, .tokens = tokens, .max_drafts = most}};
     drafter_.draft(tasks);
     Drafted out{.kind = tasks[0].kind};
     for (const TokenId id : tasks[0].drafts) out.tokens.push_back(value(id));
@@ -35,7 +35,7 @@ class NgramDrafterTest : public ::testing::Test {
   }
   void begin(int max_len = 1000) { drafter_.begin(0, max_len); }
 
-  NgramDrafter drafter_{2};
+  NgramDrafter drafter_{2, 100'000};
 };
 
 TEST_F(NgramDrafterTest, ProposesTheTokensThatFollowedTheSameTwo) {
@@ -156,10 +156,10 @@ TEST(NgramDrafterSources, ComeBeforeAndBehindTheOwnText) {
       return num;
     };
   };
-  NgramDrafter drafter(2, {.forced = give(forced), .continued = give(continued)});
+  NgramDrafter drafter(2, 1000, {.forced = give(forced), .continued = give(continued)});
   drafter.begin(1, 100);
   const auto draft = [&](const std::vector<TokenId>& tokens) {
-    DraftTask task{.seat = 1, .tokens = tokens, .most = 3};
+    DraftTask task{.seat = 1, .tokens = tokens, .max_drafts = 3};
     drafter.draft(std::span(&task, 1));
     return std::pair(task.kind, std::vector<TokenId>(task.drafts.begin(), task.drafts.end()));
   };
@@ -173,12 +173,12 @@ TEST(NgramDrafterSources, ComeBeforeAndBehindTheOwnText) {
 
 TEST(NgramDrafterPrediction, IsFollowedWhereItsMatchIsAsLong) {
   std::vector<TokenId> predicted;
-  NgramDrafter drafter(1, {.forced = {}, .continued = {}, .predicted = [&](int /*seat*/) {
-                             return std::span<const TokenId>(predicted);
-                           }});
+  NgramDrafter drafter(1, 1000, {.forced = {}, .continued = {}, .predicted = [&](int /*seat*/) {
+                                   return std::span<const TokenId>(predicted);
+                                 }});
   const auto begin = [&] { drafter.begin(0, 100); };
   const auto draft = [&](const std::vector<TokenId>& tokens) {
-    DraftTask task{.seat = 0, .tokens = tokens, .most = 2};
+    DraftTask task{.seat = 0, .tokens = tokens, .max_drafts = 2};
     drafter.draft(std::span(&task, 1));
     return std::pair(task.kind, std::vector<TokenId>(task.drafts.begin(), task.drafts.end()));
   };

@@ -42,7 +42,8 @@ void OfferedDrafts::make(std::span<GateAnswer> answers) {
   for (size_t i = 0; i < answers.size(); ++i) {
     answers[i].drafts = {};
     if (answers[i].seat < 0) continue;
-    tasks_.push_back({.seat = answers[i].seat, .tokens = answers[i].tokens, .most = max_drafts()});
+    tasks_.push_back(
+        {.seat = answers[i].seat, .tokens = answers[i].tokens, .max_drafts = max_drafts()});
     possible_.push_back({.answer = i});
   }
   const auto make_of = [&](Drafter& drafter, auto& tasks, auto& watched) {
@@ -81,7 +82,7 @@ double OfferedDrafts::expected_of(const DraftTask& task, int num) const {
 void OfferedDrafts::list(DraftSet set, std::span<const GateAnswer> answers, int max_rows) {
   for (size_t i = 0; i < possible_.size(); ++i) {
     PossibleDrafts& possible = possible_[i];
-    const int room = std::clamp(answers[possible.answer].most, 0, max_drafts());
+    const int room = std::clamp(answers[possible.answer].max_drafts, 0, max_drafts());
     const auto made = [room](const DraftTask& task) {
       return std::min(room, static_cast<int>(task.drafts.size()));
     };
@@ -133,7 +134,7 @@ void OfferedDrafts::list_candidates(int max_rows) {
 }
 
 void OfferedDrafts::assign(int num_drafts) {
-  int last = kLevels, remaining = num_drafts;  // so many drafts of the level `last` are left
+  int last = kLevels, remaining = num_drafts;  // remaining: drafts left of the level `last`
   if (!options_.fixed)
     while (last > 0 && remaining > 0) {
       const int num = levels_[static_cast<size_t>(last - 1)].num;
@@ -156,7 +157,7 @@ double OfferedDrafts::share_out(int num_drafts, std::span<GateAnswer> answers) {
   assign(num_drafts);
   double expected = 0;
   for (size_t i = 0; i < possible_.size(); ++i) {
-    tasks_[i].most = possible_[i].num;
+    tasks_[i].max_drafts = possible_[i].num;
     for (int j = 0; j < possible_[i].num; ++j)
       expected += possible_[i].levels[static_cast<size_t>(j)] / (kLevels - 1.0);
   }
@@ -171,7 +172,7 @@ double OfferedDrafts::share_out(int num_drafts, std::span<GateAnswer> answers) {
   return expected;
 }
 
-int OfferedDrafts::most_ahead() const {
+int OfferedDrafts::max_ahead() const {
   int most = 0;
   for (const PossibleDrafts& possible : possible_)
     if (possible.is_ahead) most = std::max(most, possible.num);

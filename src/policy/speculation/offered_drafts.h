@@ -1,5 +1,6 @@
-// The drafts that the answers of a step could have: makes them, or has them made ahead, sees which
-// of earlier ones held, and lists them by the chance that they hold, for the gate to choose from.
+// The drafts that the answers of a step could have. This class makes them, or takes those that were
+// made ahead; it notes which of the earlier ones held, and lists the new ones by the chance that
+// they hold, so that the gate can choose.
 //
 //   make(answers) -> list() -> candidates() -> share_out(a number of them) -> the answers' drafts
 //
@@ -22,7 +23,7 @@ namespace hocket {
 struct GateAnswer {
   int seat = -1;                    // -1: without a seat it gets no drafts
   std::span<const TokenId> tokens;  // the prompt and all generated tokens
-  int most = 0;                     // most drafts that have room
+  int max_drafts = 0;               // number for which there is room
   std::span<const TokenId> drafts;  // valid until the next offer() or the end of the seat
   int kind = 0;                     // that of the drafts
 };
@@ -34,7 +35,7 @@ class OfferedDrafts {
     std::unique_ptr<Drafter> free;     // is_free(), beside one that is_ahead(); null: none
     int num_seats = 1;
     int max_drafts = kMaxDrafts;  // drafts of one answer; 1..kMaxDrafts
-    std::optional<int> fixed;     // so many drafts, if there are as many; null: the gate chooses
+    std::optional<int> fixed;     // number of drafts, if there are as many; null: the gate chooses
   };
   explicit OfferedDrafts(Options options);
 
@@ -68,7 +69,7 @@ class OfferedDrafts {
   // Sets for each answer how many of the likeliest drafts are its own.
   void assign(int num_drafts);
   // Returns the most drafts of an answer that are to be made ahead; 0: none.
-  int most_ahead() const;
+  int max_ahead() const;
   // Assigns the likeliest drafts and gives them to their answers. Returns how many are expected to
   // hold.
   double share_out(int num_drafts, std::span<GateAnswer> answers);

@@ -69,7 +69,8 @@ class ChanceDrafter final : public Drafter {
   void draft(std::span<DraftTask> tasks) override {
     for (DraftTask& task : tasks) {
       const auto seat = static_cast<size_t>(task.seat);
-      const int num = making_ == DrafterKind::ahead ? std::min(task.most, depth_) : task.most;
+      const int num =
+          making_ == DrafterKind::ahead ? std::min(task.max_drafts, depth_) : task.max_drafts;
       for (int i = 0; i < num; ++i) {
         const bool holds = std::bernoulli_distribution(chances_[seat])(rng_);
         const int token = static_cast<int>(task.tokens.size()) + i;
@@ -126,6 +127,7 @@ struct DraftRun {
   int slow_steps = 0;  // the first steps, which take twice as long
   // Time of a step that overlaps, as a share of one that does not; null: none overlaps.
   std::optional<double> overlapped_share = {};
+  int pure_every = 1;  // one step of this many has answers alone; the others have prompts
   uint32_t seed = 1;
 };
 
@@ -160,25 +162,36 @@ class DraftServer {
   struct Taken {
     double tokens = 0, us = 0;
     int num_drafts = 0;
-    bool follows = false;
+    bool follows = false, has_prompts = false;
   };
   Taken step() {
+    const Taken taken = begin_step();
+    return end_step(run_.machine.step_us(num_answers() + taken.num_drafts, total_keys()));
+  }
+  // The halves of a step: its drafts are chosen, and it has taken `us` without what was made ahead.
+  // num_other_answers: those of other servers, whose steps last as long.
+  Taken begin_step(int num_other_answers = 0) {
     if (num_steps_++ % kStepsOfARequest == 0 && run_.making == DrafterKind::ahead)
       replace_requests();
     const bool follows = run_.making == DrafterKind::ahead && drafter_->prepare(gate_->ahead());
     const auto answers = std::span(answers_).first(static_cast<size_t>(num_answers()));
-    const bool overlaps = run_.overlapped_share && !overlap_.wants_tokens();
+    overlaps_ = run_.overlapped_share && !overlap_.wants_tokens();
     for (size_t i = 0; i < answers.size(); ++i)
       answers[i] = {.seat = static_cast<int>(i),
                     .tokens = std::span(tokens_).first(lengths_[i]),
-                    .most = !overlaps && overlap_.may_draft() ? kMaxDrafts : 0};
-    const int64_t total_keys = static_cast<int64_t>(run_.keys) * num_answers();
-    gate_->offer(total_keys, answers, num_answers() * kMaxDrafts);
-    SpeculationGate::Step step{.num_answers = num_answers(),
-                               .total_keys = total_keys,
-                               .is_pure = true,
-                               .follows = follows};
-    Taken taken;
+                    .max_drafts = !overlaps_ && overlap_.may_draft() ? kMaxDrafts : 0};
+    const bool is_pure = num_steps_ % run_.pure_every == 0;
+    gate_->offer({.total_keys = total_keys(),
+                  .max_rows = num_answers() * kMaxDrafts,
+                  .num_other_answers = num_other_answers,
+                  .is_pure = is_pure},
+                 answers);
+    step_ = {.num_answers = num_answers(),
+             .total_keys = total_keys(),
+             .is_pure = is_pure,
+             .follows = follows,
+             .making_us = follows ? passes_us(drafter_->depth()) : 0};
+    taken_ = {.follows = follows, .has_prompts = !is_pure};
     for (size_t i = 0; i < answers.size(); ++i) {
       const auto num = static_cast<int>(answers[i].drafts.size());
       int num_held = 0;
@@ -187,24 +200,24 @@ class DraftServer {
       const auto seat = static_cast<int>(i);
       const bool is_free = free_ != nullptr && free_->made(seat, answers[i].drafts);
       const double chance = is_free ? free_->chance(seat) : run_.chances[i];
-      for (int j = 0; j <= num; ++j) taken.tokens += std::pow(chance, j);
+      for (int j = 0; j <= num; ++j) taken_.tokens += std::pow(chance, j);
       if (num > 0) gate_->note_answer(static_cast<int>(i), num, num_held);
       lengths_[i] += static_cast<size_t>(1 + num_held);
-      step.num_drafts += num, step.num_tokens += 1 + num_held;
+      step_.num_drafts += num, step_.num_tokens += 1 + num_held;
     }
-    overlap_.note_offer(step.num_drafts);
-    const double passes = follows ? passes_us(drafter_->depth()) : 0;
-    taken.us = run_.machine.step_us(num_answers() + step.num_drafts, total_keys) + passes;
-    if (overlaps) taken.us *= *run_.overlapped_share;
-    step.making_us = passes;
-    taken.follows = follows;
-    taken.num_drafts = step.num_drafts;
-    step.us = taken.us * noise_of(step.num_drafts);
-    if (num_steps_ <= run_.slow_steps) step.us *= 2;
-    step.us *= overlap_.factor_of(step, overlaps,
-                                  run_.overlapped_share ? std::nullopt : std::optional(1.0));
-    gate_->note_step(step);
-    return taken;
+    overlap_.note_offer(step_.num_drafts, gate_->chose_ahead());
+    taken_.num_drafts = step_.num_drafts;
+    return taken_;
+  }
+  Taken end_step(double us) {
+    taken_.us = us + step_.making_us;
+    if (overlaps_) taken_.us *= *run_.overlapped_share;
+    step_.us = taken_.us * noise_of(step_.num_drafts);
+    if (num_steps_ <= run_.slow_steps) step_.us *= 2;
+    step_.us *= overlap_.factor_of(step_, overlaps_,
+                                   run_.overlapped_share ? std::nullopt : std::optional(1.0));
+    gate_->note_step(step_);
+    return taken_;
   }
   // From now on the drafts of all answers hold by this chance.
   void set_chance(double chance) {
@@ -225,8 +238,7 @@ class DraftServer {
     double tokens = 0;
     for (int i = 0; i < num_answers(); ++i)
       for (int j = 0; j <= num; ++j) tokens += std::pow(run_.chances[static_cast<size_t>(i)], j);
-    const int64_t total_keys = static_cast<int64_t>(run_.keys) * num_answers();
-    const double us = run_.machine.step_us(num_answers() * (1 + num), total_keys);
+    const double us = run_.machine.step_us(num_answers() * (1 + num), total_keys());
     if (num == 0) return tokens / (us * run_.overlapped_share.value_or(1));
     return tokens / (us + (run_.making == DrafterKind::ahead ? passes_us(num) : 0));
   }
@@ -248,7 +260,9 @@ class DraftServer {
     if (!gate_->ahead().follows) drafter_->miss(ChanceDrafter::kMaxMissing + 1);
   }
 
-  // Returns by how much a step with so many drafts takes longer than it should.
+  int64_t total_keys() const { return static_cast<int64_t>(run_.keys) * num_answers(); }
+
+  // Returns by how much a step with `num_drafts` drafts takes longer than it should.
   double noise_of(int num_drafts) {
     const DraftNoise& noise = run_.noise;
     std::normal_distribution<double> normal(0, 1);
@@ -264,11 +278,10 @@ class DraftServer {
     return factor;
   }
 
-  // Returns the time of making so many drafts of each answer ahead: the first pass follows, and
+  // Returns the time of making `depth` drafts of each answer ahead: the first pass follows, and
   // each is one layer of 24 and the head.
   double passes_us(int depth) const {
-    const int64_t total_keys = static_cast<int64_t>(run_.keys) * num_answers();
-    const double layer_us = run_.machine.step_us(num_answers(), total_keys) / 24;
+    const double layer_us = run_.machine.step_us(num_answers(), total_keys()) / 24;
     return layer_us * std::max(1, depth) + 0.5 * layer_us * depth;
   }
 
@@ -280,6 +293,10 @@ class DraftServer {
   ChanceDrafter *drafter_ = nullptr, *free_ = nullptr;  // gate_ owns them
   std::optional<SpeculationGate> gate_;
   DraftOverlap overlap_{false};
+  // The step under way.
+  SpeculationGate::Step step_;
+  Taken taken_;
+  bool overlaps_ = false;
   int num_steps_ = 0, last_drafts_ = 0;
   double speed_ = 0;  // logarithm of the factor by which all steps take longer
   std::mt19937 rng_;

@@ -45,45 +45,61 @@ SpeculationGate::Bucket& SpeculationGate::bucket_for(int num_answers, int64_t to
   return *found;
 }
 
-void SpeculationGate::offer(int64_t total_keys, std::span<GateAnswer> answers, int max_rows) {
+void SpeculationGate::offer(const Offer& step, std::span<GateAnswer> answers) {
   is_trial_ = false;
+  may_try_ = step.is_pure;
   drafts_.make(answers);
   const auto num_answers = static_cast<int>(answers.size());
+  num_sharing_ = std::max(1, num_answers + step.num_other_answers);
+  const int max_rows = step.max_rows;
   if (drafts_.fixed()) {
     drafts_.list(DraftSet::made, answers, max_rows);
     drafts_.share_out(std::max(max_rows, 0), answers);
     return;
   }
-  Bucket& bucket = bucket_for(num_answers, total_keys);
+  Bucket& bucket = bucket_for(num_answers, step.total_keys);
   if (drafts_.is_ahead()) return offer_beside_ahead(bucket, answers, max_rows);
   drafts_.list(DraftSet::made, answers, max_rows);
   expected_ =
-      drafts_.share_out(choose(bucket, DraftTiming::now, num_answers, 0).num_drafts, answers);
+      drafts_.share_out(choose(bucket, DraftTiming::now, num_sharing_, 0).num_drafts, answers);
+}
+
+void SpeculationGate::offer_nothing() {
+  is_trial_ = false;
+  if (!rests_ && !next_.ahead.follows) next_.ahead = {.follows = true, .depth = 1};
 }
 
 // Hands out what was chosen for this step and made ahead, or, if nothing was, free drafts; then
 // chooses for the next step.
 void SpeculationGate::offer_beside_ahead(Bucket& bucket, std::span<GateAnswer> answers,
                                          int max_rows) {
+  if (next_.is_trial && !may_try_) postpone_trial(bucket);
   timing_ = next_.num_drafts > 0 || next_.is_trial ? DraftTiming::ahead : DraftTiming::now;
   bool is_trial = next_.is_trial;
   double free_gain = 0;
-  const auto num_answers = static_cast<int>(answers.size());
   if (drafts_.has_free()) drafts_.list(DraftSet::free, answers, max_rows);
   if (drafts_.has_free() && timing_ == DraftTiming::now) {
-    const Estimate chosen = choose(bucket, DraftTiming::now, num_answers, 0);
+    const Estimate chosen = choose(bucket, DraftTiming::now, num_sharing_, 0);
     free_gain = chosen.gain;
     is_trial = is_trial_;
     expected_ = drafts_.share_out(chosen.num_drafts, answers);
   } else {
     if (drafts_.has_free())
-      free_gain = judge_all(bucket, DraftTiming::now, num_answers, 0).first.gain;
+      free_gain = judge_all(bucket, DraftTiming::now, num_sharing_, 0).first.gain;
     drafts_.list(DraftSet::made, answers, max_rows);
     expected_ = drafts_.share_out(std::min(next_.num_drafts, std::max(max_rows, 0)), answers);
   }
   is_trial_ = false;
   choose_ahead(bucket, answers, max_rows, free_gain);
   next_.is_trial = std::exchange(is_trial_, is_trial);
+}
+
+// The number under trial was made ahead, before it was known that the step shows nothing. So the
+// step has as many of these drafts as are usual.
+void SpeculationGate::postpone_trial(const Bucket& bucket) {
+  next_.num_drafts = std::min(next_.num_drafts, bucket.way(DraftTiming::ahead).usual.num_drafts);
+  next_.is_trial = false;
+  pace_.postpone();
 }
 
 SpeculationGate::Ahead SpeculationGate::ahead() const {
@@ -98,13 +114,12 @@ void SpeculationGate::choose_ahead(Bucket& bucket, std::span<const GateAnswer> a
                                    int max_rows, double free_gain) {
   drafts_.list(DraftSet::next_step, answers, max_rows);
   // If all answers do better with free drafts, none has to be made ahead.
-  if (drafts_.most_ahead() == 0) drafts_.drop_candidates();
-  const auto num_answers = static_cast<int>(answers.size());
-  next_.num_drafts = choose(bucket, DraftTiming::ahead, num_answers, free_gain).num_drafts;
+  if (drafts_.max_ahead() == 0) drafts_.drop_candidates();
+  next_.num_drafts = choose(bucket, DraftTiming::ahead, num_sharing_, free_gain).num_drafts;
   const bool is_shown = is_trial_ || bucket.num_plain() < kGate.few_plain;
   const bool follows = next_.num_drafts > 0 || (!rests_ && !is_shown);
   drafts_.assign(next_.num_drafts);
-  next_.ahead = {.follows = follows, .depth = std::max(follows ? 1 : 0, drafts_.most_ahead())};
+  next_.ahead = {.follows = follows, .depth = std::max(follows ? 1 : 0, drafts_.max_ahead())};
 }
 
 void SpeculationGate::note_step(const Step& step) {
@@ -113,11 +128,14 @@ void SpeculationGate::note_step(const Step& step) {
   // If pages were short, drafts may have been cut, and the step is no trial. In a trial of 0 drafts
   // the step has none and nothing is followed.
   const bool is_plain = step.num_drafts == 0 && !step.follows;
-  const bool is_trial = std::exchange(is_trial_, false) && step.is_pure &&
-                        (trial_drafts_ > 0 ? step.num_drafts > 0 : is_plain);
-  // The first step of a trial, and the first one behind it.
-  const bool is_cold = std::exchange(was_trial_, is_trial) != is_trial;
-  pace_.note(is_trial);
+  const bool was_for_trial = std::exchange(is_trial_, false);
+  const bool is_trial =
+      was_for_trial && step.is_pure && (trial_drafts_ > 0 ? step.num_drafts > 0 : is_plain);
+  // The first step of a trial, and the first one behind it. Steps that show nothing may lie between
+  // those of a trial.
+  const bool is_cold = step.is_pure && std::exchange(was_trial_, is_trial) != is_trial;
+  // A step that shows nothing is not counted, unless it was played for a trial nevertheless.
+  if (step.is_pure || was_for_trial) pace_.note(is_trial || !step.is_pure);
   totals_.num_trial_steps += is_trial ? 1 : 0;
   note_prompts(step);
   if (!step.is_pure || step.num_answers <= 0 || !(step.us > 0)) return;
@@ -165,7 +183,7 @@ void SpeculationGate::note_prompts(const Step& step) {
 // counts the time that such steps are known to take, because drafts are not to blame for a slow
 // machine.
 void SpeculationGate::note_gain(const Bucket& bucket, const Step& step, bool is_trial) {
-  const double tokens = static_cast<double>(step.num_tokens) / step.num_answers;
+  const double tokens = 1 + static_cast<double>(step.num_tokens - step.num_answers) / num_sharing_;
   const double gained_us = bucket.plain_us * (step.num_drafts > 0 ? tokens : 1) - step.us;
   totals_.gained_us += gained_us;
   const bool is_usual = !is_trial && step.num_drafts > 0;
@@ -174,8 +192,8 @@ void SpeculationGate::note_gain(const Bucket& bucket, const Step& step, bool is_
   const double known = bucket.way(timing_).costs.of(step.num_drafts).time_ratio;
   double gain = -making;
   if (step.num_drafts > 0 && (is_trial || timing_ == DraftTiming::ahead))
-    gain = 1 + expected_ / step.num_answers - (is_trial ? worth_of(bucket) : 1) * known;
-  credit_ = std::clamp(credit_ + gain, kGate.least_credit, kGate.first_credit);
+    gain = 1 + expected_ / num_sharing_ - (is_trial ? worth_of(bucket) : 1) * known;
+  credit_ = std::clamp(credit_ + gain, kGate.min_credit, kGate.first_credit);
 }
 
 // The first steps of a size may be slow for other reasons, such as cold caches, and the fit would

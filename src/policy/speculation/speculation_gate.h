@@ -9,6 +9,9 @@
 //
 //   offer(n): hands out what was made for n, chooses for n + 1 -> ahead() -> drafts are made
 //
+// A step with prompts shows nothing about drafts. So it belongs to no trial, and a trial under way
+// goes on behind it.
+//
 // Such a drafter follows requests at a cost. If steps have no drafts, it goes on only as long as
 // that may be worth it: the cost comes out of the credit of trials. When that is used up the
 // drafter rests, and begins again with new requests when the credit has grown. Prompts are
@@ -21,8 +24,8 @@
 // It sees all answers of a step at once: a step of r times the rows takes less than r times as
 // long, so a few drafts may not pay where many do. Numbers that could be better than the usual one
 // are tried (base/trial_pace.h) as long as trials have lost less time than their credit. All
-// constants are in gate_tuning.h. Owner: a rank; ranks choose for themselves. Thread: engine. After
-// construction only begin() allocates.
+// constants are in gate_tuning.h. Owner: a rank; ranks choose for themselves, but for the answers
+// of all. Thread: engine. After construction only begin() allocates.
 #pragma once
 
 #include <array>
@@ -47,15 +50,27 @@ class SpeculationGate {
   void begin(int seat, int max_len) { drafts_.begin(seat, max_len); }
   void end(int seat) { drafts_.end(seat); }
 
-  // Sets the drafts of the next step, at most `max_rows` together. total_keys: the lengths of all
-  // answers together. `answers` has at most num_seats elements.
-  void offer(int64_t total_keys, std::span<GateAnswer> answers, int max_rows);
+  // The next step.
+  struct Offer {
+    int64_t total_keys = 0;     // the lengths of all answers together
+    int max_rows = 0;           // rows of all drafts together
+    int num_other_answers = 0;  // those of other ranks, which wait for this one
+    bool is_pure = true;        // as Step::is_pure will be
+  };
+  // Sets the drafts of the next step. `answers` has at most num_seats elements.
+  void offer(const Offer& step, std::span<GateAnswer> answers);
+  // In place of offer() if all answers end with this step: it says nothing of those behind
+  // it. A drafter that does not rest follows what comes, so prompts whose answers end at once are
+  // followed, too.
+  void offer_nothing();
   // Says what a drafter that is_ahead() makes for the step after the one that was offered last.
   struct Ahead {
     bool follows = true;  // it computes the rows of the tokens that the step settles
-    int depth = 0;        // and so many drafts of each answer from them
+    int depth = 0;        // drafts of each answer that are made from them
   };
   Ahead ahead() const;
+  // True if that step has drafts which are made ahead, or is for a trial.
+  bool chose_ahead() const { return next_.num_drafts > 0 || next_.is_trial; }
 
   // As OfferedDrafts.
   void note_answer(int seat, int num_drafts, int num_held) {
@@ -63,7 +78,7 @@ class SpeculationGate {
   }
   struct Step {
     int num_answers = 0, num_drafts = 0, num_tokens = 0;
-    int64_t total_keys = 0;  // as in offer()
+    int64_t total_keys = 0;  // as in Offer
     double us = 0;           // from the end of the step before to its end
     // True if it had rows of answers and their drafts only, and began right after the step before.
     bool is_pure = false;
@@ -85,7 +100,7 @@ class SpeculationGate {
     int num_drafts = 0;
     double gain = 0, best_case = 0;  // expected, and at best
     double worst_case = 0;           // expected, less the error of what a change would bring
-    double tokens = 1;               // tokens of an answer
+    double tokens = 1;               // as in GateChoice
     DraftCosts::Cost cost;
   };
   // Costs and choices of a bucket's steps with drafts that were made now, or ahead.
@@ -115,7 +130,8 @@ class SpeculationGate {
     Ahead ahead;
   };
 
-  // gate_choice.cc: judges the candidates, and chooses one.
+  // gate_choice.cc: judges the candidates, and chooses one. num_answers: those of all ranks, which
+  // wait for each other; so the tokens that drafts bring count as a share of what all get.
   Estimate judge(const Bucket& bucket, DraftTiming timing, int num_answers,
                  const Candidate& candidate) const;
   std::pair<Estimate, Estimate> judge_all(const Bucket& bucket, DraftTiming timing, int num_answers,
@@ -136,6 +152,7 @@ class SpeculationGate {
   int try_one(Bucket& bucket, DraftTiming timing, const Estimate& usual, int num_answers);
 
   void offer_beside_ahead(Bucket& bucket, std::span<GateAnswer> answers, int max_rows);
+  void postpone_trial(const Bucket& bucket);
   void choose_ahead(Bucket& bucket, std::span<const GateAnswer> answers, int max_rows,
                     double free_gain);
   void note_prompts(const Step& step);
@@ -154,12 +171,14 @@ class SpeculationGate {
   const Bucket* trial_of_ = nullptr;  // the size of the trial under way
   DraftTiming trial_timing_ = DraftTiming::now;
   int trial_drafts_ = 0;    // its number of drafts
+  bool may_try_ = true;     // the step that is offered may be one of a trial
   bool is_trial_ = false;   // the step that was offered is one
   bool was_trial_ = false;  // the last step was one
   // How often a timing has left a trial to the other one since its own last trial.
   int num_yielded_ = 0;
   double credit_ = kGate.first_credit;
   double expected_ = 0;  // drafts of the step that was offered that are expected to hold
+  int num_sharing_ = 1;  // answers of all ranks in the step that was offered
   Next next_;
   DraftTiming timing_ = DraftTiming::now;  // for the step that was offered
   bool rests_ = false;                     // the credit was used up, and has not grown enough since

@@ -105,7 +105,7 @@ INSTANTIATE_TEST_SUITE_P(All, EveryServer,
 // drafts.
 template <class Took>
 int draft_steps_of_a_loop(Took&& took) {
-  SpeculationGate gate({.drafter = std::make_unique<NgramDrafter>(1)});
+  SpeculationGate gate({.drafter = std::make_unique<NgramDrafter>(1, NgramDrafter::kSpan)});
   gate.begin(0, 1100);
   std::vector<TokenId> tokens;
   while (tokens.size() < 20) tokens.push_back(TokenId{static_cast<int>(tokens.size())});
@@ -116,9 +116,9 @@ int draft_steps_of_a_loop(Took&& took) {
   };
   int num_draft_steps = 0;
   while (tokens.size() < 1020) {
-    GateAnswer answer{.seat = 0, .tokens = tokens, .most = 8};
+    GateAnswer answer{.seat = 0, .tokens = tokens, .max_drafts = 8};
     const auto keys = static_cast<int64_t>(tokens.size());
-    gate.offer(keys, std::span(&answer, 1), 255);
+    gate.offer({.total_keys = keys, .max_rows = 255}, std::span(&answer, 1));
     const std::vector<TokenId> drafts(answer.drafts.begin(), answer.drafts.end());
     size_t num_held = 0;
     while (num_held < drafts.size() && drafts[num_held] == next()) {
@@ -169,13 +169,13 @@ TEST(Gate, DraftsForTheRequestsWhoseDraftsHold) {
 }
 
 TEST(Gate, AdaptsWhenDraftsBeginToHold) {
-  // The same gate, for a request that never repeats itself and then for one that does.
-  DraftServer dull({.chances = {0.02, 0.02}, .making = DrafterKind::free});
-  for (int i = 0; i < 300; ++i) dull.step();
-  EXPECT_LT(dull.gate().state().totals.num_draft_steps, 30U);
-  DraftServer lively({.chances = {0.95, 0.95}, .making = DrafterKind::free});
-  for (int i = 0; i < 300; ++i) lively.step();
-  EXPECT_GT(lively.gate().state().totals.num_draft_steps, 200U);
+  DraftServer server({.chances = {0.02, 0.02}, .making = DrafterKind::free});
+  for (int i = 0; i < 300; ++i) server.step();
+  const uint64_t before = server.gate().state().totals.num_draft_steps;
+  EXPECT_LT(before, 30U);
+  server.set_chance(0.95);
+  for (int i = 0; i < 600; ++i) server.step();
+  EXPECT_GT(server.gate().state().totals.num_draft_steps - before, 200U);
 }
 
 // The gate has used up the trials that need not be rare while drafts seldom held. Other drafters
@@ -202,14 +202,14 @@ TEST(Gate, AFixedNumberIsKeptAsFarAsThereIsRoom) {
   std::vector<GateAnswer> answers;
   for (int seat = 0; seat < 3; ++seat) {
     gate.begin(seat, 100);
-    answers.push_back({.seat = seat, .tokens = tokens, .most = seat == 1 ? 2 : 8});
+    answers.push_back({.seat = seat, .tokens = tokens, .max_drafts = seat == 1 ? 2 : 8});
   }
-  gate.offer(30, answers, 7);
+  gate.offer({.total_keys = 30, .max_rows = 7}, answers);
   EXPECT_EQ(answers[0].drafts.size(), 3U);
   EXPECT_EQ(answers[1].drafts.size(), 2U);
   EXPECT_EQ(answers[2].drafts.size(), 2U);
   answers[1].seat = -1;
-  gate.offer(30, answers, 100);
+  gate.offer({.total_keys = 30, .max_rows = 100}, answers);
   EXPECT_EQ(answers[1].drafts.size(), 0U);
   EXPECT_EQ(answers[2].drafts.size(), 3U);
 }
@@ -220,8 +220,8 @@ TEST(Gate, NeverExceedsTheRoomForRows) {
   std::vector<TokenId> tokens(9000);
   std::vector<GateAnswer> answers;
   for (int seat = 0; seat < 4; ++seat)
-    answers.push_back({.seat = seat, .tokens = tokens, .most = seat == 2 ? 1 : 8});
-  server.gate().offer(36000, answers, 5);
+    answers.push_back({.seat = seat, .tokens = tokens, .max_drafts = seat == 2 ? 1 : 8});
+  server.gate().offer({.total_keys = 36000, .max_rows = 5}, answers);
   size_t sum = 0;
   for (const GateAnswer& answer : answers) sum += answer.drafts.size();
   EXPECT_LE(sum, 5U);
@@ -363,8 +363,8 @@ TEST(Gate, SaysAheadWhatToMake) {
   EXPECT_EQ(open.ahead().depth, 0);
   const std::vector<TokenId> tokens(10);
   open.begin(0, 100);
-  GateAnswer answer{.seat = 0, .tokens = tokens, .most = 8};
-  open.offer(10, std::span(&answer, 1), 8);
+  GateAnswer answer{.seat = 0, .tokens = tokens, .max_drafts = 8};
+  open.offer({.total_keys = 10, .max_rows = 8}, std::span(&answer, 1));
   EXPECT_TRUE(answer.drafts.empty());
   EXPECT_FALSE(open.ahead().follows);  // the time without drafts is measured first
 }

@@ -1,5 +1,5 @@
-// One answer under way: what has come out of the engine so far, what was written of it, and the
-// formats in which the APIs write it. The thread `reply` fills both, under the answer's lock.
+// An answer in progress: the engine's output for it, the part that is already written, and the
+// formats of the APIs. The thread `reply` fills the first two, under the answer's lock.
 #pragma once
 
 #include <cstdint>

@@ -22,7 +22,7 @@ struct RequestContext {
 
 // The names of an API's fields for the prompt, the longest answer and the shortest answer.
 struct PromptFields {
-  const char *prompt, *limit, *least;
+  const char *prompt, *max_tokens, *min_tokens;
 };
 
 struct Api {

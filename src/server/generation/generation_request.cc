@@ -105,7 +105,7 @@ Result<void> fit_to_context(Prompt& prompt, int prompt_tokens, const GenerationR
                       "holds {} tokens",
                       prompt_tokens, asked, static_cast<int64_t>(prompt_tokens) + asked, context)
                     .with_fix(fmt::format("ask for at most {} tokens", context - prompt_tokens))
-                    .with_param(names.limit));
+                    .with_param(names.max_tokens));
   }
   int rest = context - prompt_tokens;
   // If the KV pool is smaller than the context, it limits a request without max_tokens too, as long
@@ -118,7 +118,7 @@ Result<void> fit_to_context(Prompt& prompt, int prompt_tokens, const GenerationR
     return fail(error(ErrorCode::invalid_request,
                       "min_tokens {} is more than the limit of {} tokens", sampling.min_new_tokens,
                       sampling.max_new_tokens)
-                    .with_param(names.least));
+                    .with_param(names.min_tokens));
   return {};
 }
 

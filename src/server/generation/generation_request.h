@@ -71,6 +71,8 @@ struct AnswerReading {
 struct Bootstrap {
   std::string host;
   int port = 8998;
+
+  bool operator==(const Bootstrap&) const = default;
 };
 
 struct GenerationRequest {
@@ -106,7 +108,7 @@ struct GenerationRequest {
   // has a cache of its own (empty: shared by all principals); the client sets the other two.
   std::string cache_owner, cache_salt, extra_key;
   std::optional<Bootstrap> bootstrap;
-  int prefill_peer = -1;  // place of `bootstrap` in --disaggregation-prefill-url; -1: not chosen
+  int prefill_peer = -1;  // index of `bootstrap` in --disaggregation-prefill-url; -1: not chosen
   std::string session;    // its name among those of cache_owner; empty: none
 };
 

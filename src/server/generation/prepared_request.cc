@@ -6,7 +6,7 @@
 #include "core/request_bounds.h"
 #include "server/generation/api.h"
 #include "server/generation/structure_settling.h"
-#include "server/generation/text_pool.h"
+#include "server/generation/task_pool.h"
 
 namespace hocket {
 namespace {
@@ -118,7 +118,7 @@ Result<PreparedRequest> prepare_request(GenerationRequest request, const ServedM
   prepared.model = model;
   prepared.held = HeldBytes(std::move(memory));
   for (Prompt& prompt : request.prompts) {
-    TextPool::give_way();
+    TaskPool::give_way();
     HOCKET_TRY_VOID(prepared.held.grow(held_bytes(prompt)));
     HOCKET_TRY(std::vector<TokenId> ids, prompt_ids(prompt, request, model));
     const int num_ids = static_cast<int>(ids.size());

@@ -39,8 +39,8 @@ struct PreparedRequest {
   std::string id;  // this and the next two: AnswerIdentity
   int64_t created = 0;
   uint64_t call_seed = 0;
-  bool tells_progress =
-      false;  // true: another rank, which passes the stream on, reads its progress
+  // True if the stream has lines of progress, for the rank that passes it on.
+  bool sends_progress = false;
   ServedModel model;
   GenerationRequest request;
   std::vector<std::vector<TokenId>> prompts;               // token ids, by index of request.prompts

@@ -1,6 +1,7 @@
 #include "server/generation/sampling_fields.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <span>
 
@@ -105,16 +106,6 @@ void refuse_others(Fields& fields) {
 
 }  // namespace
 
-SamplingParams default_sampling(const GenerationDefaults& defaults) {
-  SamplingParams s;
-  s.temperature = defaults.temperature.value_or(s.temperature);
-  s.top_p = defaults.top_p.value_or(s.top_p);
-  s.top_k = defaults.top_k.value_or(s.top_k);
-  s.min_p = defaults.min_p.value_or(s.min_p);
-  s.repetition_penalty = defaults.repetition_penalty.value_or(s.repetition_penalty);
-  return s;
-}
-
 void read_ids(Fields& fields, std::string_view name, const Json& list, const ServedModel& model,
               std::vector<TokenId>& out) {
   const int vocab = model.info->model.vocab_size;
@@ -167,18 +158,54 @@ void read_rid(Fields& fields, std::string& rid) {
 
 namespace {
 
-// A router of SGLang names the service that computes the prompt, and numbers the transfer.
-void read_bootstrap(Fields& fields, GenerationRequest& request) {
-  Bootstrap read;
+// A router of SGLang names the service that computes the prompt, and numbers the transfer. Returns
+// true if any of the fields is there.
+bool read_one_bootstrap(Fields& fields, Bootstrap& out) {
   int64_t room = 0;
-  bool given = fields.read("bootstrap_host", read.host);
-  if (read.host.size() > kMaxSessionBytes)
+  bool given = fields.read("bootstrap_host", out.host);
+  if (out.host.size() > kMaxSessionBytes)
     fields.fail_field("bootstrap_host",
                       fmt::format("{} may have {} bytes, not {}", fields.name_of("bootstrap_host"),
-                                  kMaxSessionBytes, read.host.size()));
-  given |= fields.read("bootstrap_port", read.port, 1, 65535);
+                                  kMaxSessionBytes, out.host.size()));
+  given |= fields.read("bootstrap_port", out.port, 1, 65535);
   given |= fields.read("bootstrap_room", room, 0, INT64_MAX);
-  if (given) request.bootstrap = std::move(read);
+  return given;
+}
+
+// For several answers it sends lists, with an element for each. All have to name one service.
+void read_bootstrap(Fields& fields, GenerationRequest& request) {
+  constexpr std::array kNames = {"bootstrap_host", "bootstrap_port", "bootstrap_room"};
+  std::array<const Json*, kNames.size()> given{};
+  std::ranges::transform(kNames, given.begin(), [&](const char* name) { return fields.get(name); });
+  const auto is_list = [](const Json* value) { return value != nullptr && value->is_array(); };
+  const auto list = std::ranges::find_if(given, is_list);
+  if (list == given.end()) {
+    if (Bootstrap one; read_one_bootstrap(fields, one)) request.bootstrap = std::move(one);
+    return;
+  }
+  const size_t num = (*list)->size();
+  for (size_t i = 0; i < given.size(); ++i)
+    if (is_list(given.at(i)) &&
+        (given.at(i)->size() != num || num == 0 || std::cmp_greater(num, kMaxPrompts)))
+      return fields.fail_field(
+          kNames.at(i),
+          fmt::format("{} must have an element for each answer, at most {}, not {}",
+                      fields.name_of(kNames.at(i)), kMaxPrompts, given.at(i)->size()));
+  for (size_t k = 0; k < num; ++k) {
+    Json object = Json::object();
+    for (size_t i = 0; i < given.size(); ++i)
+      if (given.at(i) != nullptr)
+        object[kNames.at(i)] = is_list(given.at(i)) ? (*given.at(i))[k] : *given.at(i);
+    Fields element(object);
+    Bootstrap one;
+    read_one_bootstrap(element, one);
+    if (auto done = element.finish(); !done) return fields.fail(std::move(done.error()));
+    if (k > 0 && one != *request.bootstrap)
+      return fields.fail_field(
+          "bootstrap_host", "the lists of bootstrap_host and bootstrap_port name several services",
+          "send a request for each of the services");
+    request.bootstrap = std::move(one);
+  }
 }
 
 // A path cannot name a session whose id has control characters, so it could not be saved.

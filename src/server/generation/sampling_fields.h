@@ -1,7 +1,6 @@
 // Reads the fields of all APIs that set how tokens are chosen and where an answer ends.
 #pragma once
 
-#include "core/model_config.h"
 #include "server/generation/generation_request.h"
 #include "server/http/json_body.h"
 
@@ -12,8 +11,6 @@ namespace hocket {
 // before.
 void read_sampling(Fields& fields, const ServedModel& model, GenerationRequest& request,
                    Prompt& prompt);
-// Returns the defaults of SamplingParams, overridden by those of generation_config.json.
-SamplingParams default_sampling(const GenerationDefaults& defaults);
 
 // Reads a list of token ids below the vocabulary's size.
 void read_ids(Fields& fields, std::string_view name, const Json& list, const ServedModel& model,

@@ -40,7 +40,7 @@ Result<TlsIdentity> load_tls(const TlsFiles& files) {
 void hand_over(const std::shared_ptr<HttpCore>& core, HttpCore::Loop& loop, tcp::socket socket) {
   ++core->num_accepted;
   ++core->num_connections;
-  HttpSeat seat(core.get());
+  ConnectionCount count(core.get());
   // The limit counts spare connections twice, since connections that were just closed may not have
   // ended yet.
   const auto max_connections = core->options.max_connections + 2 * kMaxSpare * core->loops.size();
@@ -50,9 +50,10 @@ void hand_over(const std::shared_ptr<HttpCore>& core, HttpCore::Loop& loop, tcp:
   }
   Code ignored;
   socket.set_option(tcp::no_delay(true), ignored);
-  asio::post(loop.context, [core, &loop, s = std::move(socket), seat = std::move(seat)]() mutable {
-    start_connection(core, loop, std::move(s), std::move(seat));
-  });
+  asio::post(loop.context,
+             [core, &loop, s = std::move(socket), count = std::move(count)]() mutable {
+               start_connection(core, loop, std::move(s), std::move(count));
+             });
 }
 
 // Returns false if the server accepts no more connections.
@@ -67,7 +68,8 @@ asio::awaitable<bool> accept_one(std::shared_ptr<HttpCore> core, HttpCore::Loop&
   }
   // Most likely there are no file descriptors left; some will be closed soon.
   if (core->may_log_accept_failed(RealClock().now()))
-    log::warning("accept_failed what=\"{}\" retry_ms=50", code.message());
+    log::warning("http: a connection could not be accepted: {}; the next try is in 50 ms",
+                 code.message());
   asio::steady_timer pause(co_await asio::this_coro::executor, std::chrono::milliseconds(50));
   co_await pause.async_wait(into(code));
   co_return true;
@@ -76,8 +78,8 @@ asio::awaitable<bool> accept_one(std::shared_ptr<HttpCore> core, HttpCore::Loop&
 asio::awaitable<void> accept_loop(std::shared_ptr<HttpCore> core) {
   for (size_t turn = 0; core->acceptor->is_open(); ++turn) {
     try {
-      const bool goes_on = co_await accept_one(core, *core->loops[turn % core->loops.size()]);
-      if (!goes_on) break;
+      const bool is_open = co_await accept_one(core, *core->loops[turn % core->loops.size()]);
+      if (!is_open) break;
     } catch (const std::exception& e) {
       log_failure("http_accept_failed", e);
     }
@@ -138,6 +140,10 @@ Result<std::unique_ptr<HttpServer>> HttpServer::create(HttpOptions options, Http
     HOCKET_TRY(TlsIdentity identity, load_tls(core->options.tls));
     const MutexLock lock(core->mutex);
     core->tls = std::move(identity.context);
+  }
+  if (core->options.cluster_tls != nullptr) {
+    const MutexLock lock(core->mutex);
+    core->tls = asio_context(*core->options.cluster_tls);
   }
   HOCKET_TRY(const tcp::endpoint endpoint, resolve(first, core->options));
   HOCKET_TRY(core->acceptor, listen(first, endpoint));

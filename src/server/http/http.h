@@ -131,6 +131,8 @@ struct HttpOptions {
   // Counts the memory of each request that was let in, its body and its answer. Null: not counted.
   std::shared_ptr<MemoryBudget> memory_budget;
   TlsFiles tls;
+  // For a port that only ranks may use: TLS with the cluster's key in place of certificates.
+  std::shared_ptr<const TlsContext> cluster_tls;
   // If this many are open, a new connection replaces the one that has waited longest for its
   // client. If none waits, the new one gets 503, unless it asks for one of `probes`.
   int max_connections = 4096;
@@ -159,7 +161,7 @@ struct HttpCounts {
   uint64_t num_refused_total = 0;  // over max_connections
   uint64_t num_dropped_total = 0;  // idle connections that were closed for new ones
   uint64_t num_slow_total = 0;     // streams that were closed because the client was slow
-  // Numbers of HttpOptions::accounts.
+  // Numbers of HttpOptions::memory_budget.
   int64_t memory_bytes = 0, peak_memory_bytes = 0, memory_limit_bytes = 0;
   uint64_t num_memory_refused_total = 0;
 };

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "server/http/http_client.h"
+#include "server/http/http_wire.h"
 
 namespace hocket {
 
@@ -26,12 +27,14 @@ struct HttpClientCall {
   void cut() {
     boost::system::error_code ignored;
     socket.close(ignored);
+    if (wire != nullptr) wire->close();
   }
 
   const uint64_t id;
   HttpCall what;
   const std::shared_ptr<HttpSink> sink;
-  boost::asio::ip::tcp::socket socket;
+  boost::asio::ip::tcp::socket socket;       // until it is connected
+  std::shared_ptr<HttpWire> wire;            // from then on
   boost::asio::steady_timer deadline;        // for the running operation
   boost::asio::steady_timer whole_deadline;  // for the whole call
   uint64_t turn = 0;  // counts arm() and disarm(): the handler of an older arm() does nothing

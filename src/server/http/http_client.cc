@@ -31,6 +31,7 @@
 #include "server/http/http_exchange.h"
 #include "server/http/into_code.h"
 #include "server/http/request_head.h"
+#include "server/http/tls_identity.h"
 
 namespace hocket {
 namespace {
@@ -67,7 +68,7 @@ std::string head_of(const HttpCall& call) {
 
 struct HttpClient::State {
   struct IdleConnection {
-    tcp::socket socket;
+    std::shared_ptr<HttpWire> wire;
     TimePoint since;
   };
 
@@ -85,6 +86,7 @@ struct HttpClient::State {
 
   Options options;
   asio::io_context context{1};
+  std::shared_ptr<asio::ssl::context> tls;  // null: in the clear
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work;
   asio::steady_timer ticker{context};
   std::unordered_map<uint64_t, CallPtr> calls;
@@ -105,11 +107,14 @@ asio::awaitable<bool> HttpClient::State::connect(CallPtr call) {
   call->socket = tcp::socket(context);
   arm(call, options.connect_timeout, "the connection");
   co_await call->socket.async_connect(endpoint, into(code));
-  disarm(call);
   if (!code) {
-    call->socket.set_option(tcp::no_delay(true), code);
-    co_return true;
+    Code ignored;
+    call->socket.set_option(tcp::no_delay(true), ignored);
+    call->wire = std::make_shared<HttpWire>(std::move(call->socket), tls);
+    code = co_await call->wire->connect_tls();
   }
+  disarm(call);
+  if (!code) co_return true;
   call->why = call->timed_out.empty()
                   ? code.message()
                   : fmt::format("no answer within {:g} s", to_seconds(options.connect_timeout));
@@ -123,7 +128,7 @@ asio::awaitable<bool> HttpClient::State::send(CallPtr call) {
     while (!rest.empty() && !code) {
       const std::string_view piece = rest.substr(0, kPiece);
       arm(call, options.write_timeout, "sending the request");
-      co_await asio::async_write(call->socket, asio::buffer(piece), into(code));
+      co_await asio::async_write(*call->wire, asio::buffer(piece), into(code));
       disarm(call);
       rest.remove_prefix(piece.size());
     }
@@ -151,7 +156,7 @@ asio::awaitable<bool> HttpClient::State::receive_head(CallPtr call, ReadBuffer& 
       if (code) call->why = code.message();
       co_return !code;
     }
-    buffer.commit(co_await call->socket.async_read_some(buffer.prepare(kReadHead), into(code)));
+    buffer.commit(co_await call->wire->async_read_some(buffer.prepare(kReadHead), into(code)));
     if (!code) continue;
     call->why = code.message();
     co_return false;
@@ -183,7 +188,7 @@ asio::awaitable<HttpEnd> HttpClient::State::receive(CallPtr call, bool& stale) {
     body.data = piece.data();
     body.size = piece.size();
     body.more = true;
-    co_await http::async_read_some(call->socket, buffer, parser, into(code));
+    co_await http::async_read_some(*call->wire, buffer, parser, into(code));
     if (code == http::error::need_buffer) code = {};
     const size_t num_bytes = piece.size() - parser.get().body().size;
     if (call->cancelled) co_return HttpEnd::cancelled;
@@ -259,7 +264,7 @@ void HttpClient::State::finish(Call& call, HttpEnd end) {
 bool HttpClient::State::take_idle(Call& call) {
   const auto found = idle.find(endpoint_of(call.what.to));
   if (found == idle.end()) return false;
-  call.socket = std::move(found->second.back().socket);
+  call.wire = std::move(found->second.back().wire);
   found->second.pop_back();
   if (found->second.empty()) idle.erase(found);
   return true;
@@ -269,8 +274,7 @@ void HttpClient::State::keep(Call& call) {
   if (ending) return;
   std::deque<IdleConnection>& line = idle[endpoint_of(call.what.to)];
   if (line.size() >= options.max_idle) line.pop_front();
-  line.push_back({.socket = std::move(call.socket), .since = RealClock().now()});
-  call.socket = tcp::socket(context);
+  line.push_back({.wire = std::move(call.wire), .since = RealClock().now()});
 }
 
 void HttpClient::State::tick() {
@@ -300,6 +304,7 @@ void HttpClient::State::end_all() {
 HttpClient::HttpClient(Options options) : state_(std::make_unique<State>()) {
   State& s = *state_;
   s.options = std::move(options);
+  if (s.options.tls != nullptr) s.tls = asio_context(*s.options.tls);
   s.work.emplace(s.context.get_executor());
   asio::post(s.context, [&s] { s.tick(); });
   s.thread = Thread({.name = s.options.thread_name},

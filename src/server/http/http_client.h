@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "cluster/socket.h"
+#include "cluster/tls.h"
 #include "server/http/http.h"
 
 namespace hocket {
@@ -54,6 +55,7 @@ class HttpClient {
     Duration tick = std::chrono::milliseconds(100);
     std::function<void()> on_tick;  // called on the thread every `tick`; may be empty
     std::string thread_name = "client";
+    std::shared_ptr<const TlsContext> tls;  // for all calls; null: in the clear
   };
   explicit HttpClient(Options options);
   ~HttpClient();

@@ -52,10 +52,10 @@ std::string head_lines(const HttpHeaders& headers, const HttpHeaders& others = {
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
   HttpConnection(std::shared_ptr<HttpCore> core, HttpCore::Loop& loop, tcp::socket socket,
-                 HttpSeat seat, std::list<HttpConnection*>& line)
+                 ConnectionCount count, std::list<HttpConnection*>& line)
       : core_(std::move(core)),
         loop_(loop),
-        seat_(std::move(seat)),
+        count_(std::move(count)),
         spare_(&line == &loop.spare),
         wire_(std::make_shared<HttpWire>(std::move(socket), core_->tls_now())),
         reader_(wire_, core_->options),
@@ -130,7 +130,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   std::shared_ptr<HttpCore> core_;
   HttpCore::Loop& loop_;
-  const HttpSeat seat_;
+  const ConnectionCount count_;
   const bool spare_;
   std::list<HttpConnection*> node_{this};  // holds this connection while it is in no line
   const std::list<HttpConnection*>::iterator in_line_ = node_.begin();
@@ -372,7 +372,7 @@ asio::awaitable<void> HttpConnection::run(std::shared_ptr<HttpConnection> self) 
 }
 
 void start_connection(std::shared_ptr<HttpCore> core, HttpCore::Loop& loop, tcp::socket socket,
-                      HttpSeat seat) {
+                      ConnectionCount count) {
   const bool full = core->num_connections > core->options.max_connections;
   HttpConnection* const leaves = full ? HttpConnection::longest_waiting(loop) : nullptr;
   const bool spare = full && leaves == nullptr;
@@ -381,8 +381,9 @@ void start_connection(std::shared_ptr<HttpCore> core, HttpCore::Loop& loop, tcp:
     leaves->cut();
   }
   if (spare && loop.spare.size() >= kMaxSpare) loop.spare.front()->cut();
-  auto connection = std::make_shared<HttpConnection>(
-      std::move(core), loop, std::move(socket), std::move(seat), spare ? loop.spare : loop.waiting);
+  auto connection =
+      std::make_shared<HttpConnection>(std::move(core), loop, std::move(socket), std::move(count),
+                                       spare ? loop.spare : loop.waiting);
   asio::co_spawn(loop.context, HttpConnection::run(std::move(connection)), asio::detached);
 }
 

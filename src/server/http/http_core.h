@@ -71,11 +71,12 @@ struct HttpCore {
   }
 };
 
-// Counts a connection down when it ends. HttpSeat lives from accept to the end of the connection.
+// Counts a connection down when it ends. ConnectionCount lives from accept to the end of the
+// connection.
 struct EndConnection {
   void operator()(HttpCore* core) const { core->connection_ended(); }
 };
-using HttpSeat = std::unique_ptr<HttpCore, EndConnection>;
+using ConnectionCount = std::unique_ptr<HttpCore, EndConnection>;
 
 // Counts a request while it lives.
 class ActiveRequest {
@@ -97,7 +98,7 @@ inline constexpr size_t kMaxSpare = 64;
 // start_connection() begins a connection, the others end it. `core` must outlive it. Call them on
 // the loop's thread.
 void start_connection(std::shared_ptr<HttpCore> core, HttpCore::Loop& loop,
-                      boost::asio::ip::tcp::socket socket, HttpSeat seat);
+                      boost::asio::ip::tcp::socket socket, ConnectionCount count);
 void close_if_idle(HttpConnection& connection);
 void cut_off(HttpConnection& connection);
 

@@ -45,7 +45,7 @@ TlsFiles make_identity(const fs::path& folder, const std::string& name) {
 // An OpenSSL client over a socket that blocks for at most 5 s.
 class TlsClient {
  public:
-  explicit TlsClient(int port, int version_most = 0) {
+  explicit TlsClient(int port, int max_version = 0) {
     fd_ = socket(AF_INET, SOCK_STREAM, 0);
     const timeval limit{5, 0};
     setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
@@ -54,7 +54,7 @@ class TlsClient {
     to.sin_port = htons(static_cast<uint16_t>(port));
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     if (connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof to) != 0) return;
-    SSL_CTX_set_max_proto_version(context_, version_most);
+    SSL_CTX_set_max_proto_version(context_, max_version);
     SSL_CTX_set_alpn_protos(context_, reinterpret_cast<const unsigned char*>("\x02h2\x08http/1.1"),
                             12);
     ssl_ = SSL_new(context_);

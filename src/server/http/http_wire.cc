@@ -55,6 +55,14 @@ asio::awaitable<HttpWire::Handshake> HttpWire::shake_hands(Duration limit) {
   co_return speaks_tls ? Handshake::done : Handshake::plain;
 }
 
+asio::awaitable<HttpWire::Code> HttpWire::connect_tls() {
+  Code code;
+  if (!stream_) co_return code;
+  stream_->set_verify_mode(asio::ssl::verify_peer, code);
+  if (!code) co_await stream_->async_handshake(asio::ssl::stream_base::client, into(code));
+  co_return code;
+}
+
 asio::awaitable<bool> HttpWire::write(std::string_view bytes, Duration limit) {
   Code code;
   arm(limit);

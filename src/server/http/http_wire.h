@@ -1,6 +1,6 @@
-// One client's socket, plain or with TLS. It sends and receives bytes, each wait with a limit. The
-// functions at the top are those that Beast and Asio need of a stream. Internal to
-// http_connection.cc.
+// One socket, plain or with TLS. It sends and receives bytes, each wait with a limit. The functions
+// at the top are those that Beast and Asio need of a stream. Internal to http_connection.cc and
+// http_client.cc.
 // Thread: that of the socket's context.
 #pragma once
 
@@ -80,6 +80,8 @@ class HttpWire : public std::enable_shared_from_this<HttpWire> {
   enum class Handshake : uint8_t { done, plain, failed };
   // Makes the TLS handshake; without TLS it does nothing.
   boost::asio::awaitable<Handshake> shake_hands(Duration limit);
+  // Makes it as a client that trusts no certificate: the server must know the key of `tls`.
+  boost::asio::awaitable<Code> connect_tls();
   // Reads and writes plain bytes after this call.
   void go_plain() { stream_.reset(); }
   // Writes all of `bytes` within `limit`. Returns false if they could not be sent.

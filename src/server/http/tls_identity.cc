@@ -55,6 +55,11 @@ double days_left_of(const SSL_CTX* context) {
 
 }  // namespace
 
+std::shared_ptr<ssl::context> asio_context(const TlsContext& cluster) {
+  SSL_CTX_up_ref(cluster.get());
+  return std::make_shared<ssl::context>(cluster.get());  // takes one reference
+}
+
 Result<TlsIdentity> load_tls_identity(const TlsFiles& files) {
   if (files.certificate.empty() || files.key.empty())
     return fail(error(ErrorCode::bad_value, "TLS needs a certificate and its key")

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "cluster/tls.h"
 
 namespace boost::asio::ssl {
 class context;  // NOLINT(readability-identifier-naming): Asio's
@@ -23,6 +24,8 @@ struct TlsIdentity {
   double remaining_days = 0;  // until the certificate expires; below 0: it has expired
 };
 
+// Returns the context of the cluster's key in the form that Asio takes.
+std::shared_ptr<boost::asio::ssl::context> asio_context(const TlsContext& cluster);
 // Errors: bad_value: one file without the other, a file that is not PEM, a key that does not match.
 Result<TlsIdentity> load_tls_identity(const TlsFiles& files);
 

@@ -9,6 +9,20 @@
 namespace hocket {
 namespace {
 
+// Lists the places from which pages come back to this rank.
+Json tiers_json(const RankStats& rank) {
+  Json tiers = Json::array();
+  if (!rank.tier) return tiers;
+  for (size_t i = 0; i < rank.tier->tiers.size(); ++i)
+    if (const PageTierStats& tier = rank.tier->tiers[i]; tier.exists)
+      tiers.push_back({{"name", kPageTierNames[i]},
+                       {"away", tier.away},
+                       {"tokens_total", tier.tokens_total},
+                       {"read_bytes_total", tier.read_bytes_total},
+                       {"saved_seconds_total", tier.saved_seconds_total}});
+  return tiers;
+}
+
 Json rank_json(const RankStats& rank, size_t number) {
   const SchedulerStats& s = rank.scheduler;
   const OverlapStats& o = rank.overlap;
@@ -48,7 +62,8 @@ Json rank_json(const RankStats& rank, size_t number) {
           {"waiting_seconds_total", o.waiting_seconds},
           {"step_seconds_total", o.step_seconds},
           {"hidden_share", o.hidden_share()},
-          {"plan", {{"prefill", o.plan[0]}, {"decode", o.plan[1]}}}};
+          {"plan", {{"prefill", o.plan[0]}, {"decode", o.plan[1]}}},
+          {"tiers", tiers_json(rank)}};
 }
 
 std::string_view state_name(RequestSnapshot::Where where) {

@@ -18,7 +18,7 @@ double us(Duration d) {
 
 Json ops_json() {
   Json names = Json::array();
-  for (int op = 0; op < kNumOps; ++op) names.push_back(op_name(Op{static_cast<uint8_t>(op)}));
+  for (int op = 0; op < kNumBooked; ++op) names.push_back(op_name(Op{static_cast<uint8_t>(op)}));
   return names;
 }
 

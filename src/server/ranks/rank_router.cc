@@ -1,23 +1,23 @@
 #include "server/ranks/rank_router.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
 #include "core/queue_limits.h"
-#include "server/access/access_check.h"
 #include "server/access/client_key.h"
 #include "server/generation/api.h"
 #include "server/http/error_map.h"
-#include "server/http/request_target.h"
 #include "server/ranks/relayed_request.h"
 
 namespace hocket {
 namespace {
 
 constexpr Duration kAvoid = std::chrono::seconds(1);            // after a refusal
+constexpr Duration kStillMoves = std::chrono::seconds(1);       // longer than ranks meet
+constexpr Duration kSettles = std::chrono::seconds(10);         // without a coordinator
+constexpr Duration kAnswersOut = std::chrono::seconds(60);      // for a rank that is out
 constexpr Duration kLoadDelay = std::chrono::milliseconds(20);  // no load counts a request earlier
 
 RankLoad load_of(const PreparedRequest& prepared) {
@@ -52,28 +52,25 @@ Error epoch_ended(const ClusterView& view) {
 
 RankRouter::RankRouter(const Options& options)
     : options_(options),
-      router_(options_.cluster->self().num_ranks, {.policy = options_.routing}),
-      last_loads_(static_cast<size_t>(options_.cluster->self().num_ranks)),
+      peers_(*options_.cluster),
+      asker_(peers_),
+      keeper_(peers_, {.reply = options_.reply,
+                       .stream_records = options_.stream_records,
+                       .tolerate_ranks = options_.tolerate_ranks}),
+      changes_(*options_.cluster, options_.has_store ? Coordinators::any : Coordinators::rank_0),
+      router_(peers_.num_ranks(), {.policy = options_.routing}),
+      view_(std::make_shared<ClusterView>()),
+      last_loads_(static_cast<size_t>(peers_.num_ranks())),
       avoid_until_(last_loads_.size()),
-      leaving_(last_loads_.size()),
-      offered_at_(last_loads_.size()),
       counts_{.up = std::vector<bool>(last_loads_.size()),
               .forwarded = std::vector<uint64_t>(last_loads_.size()),
               .failed = std::vector<uint64_t>(last_loads_.size())} {
   refresh();
-  client_ = std::make_unique<HttpClient>(HttpClient::Options{
-      .max_calls = options_.max_forwards, .on_tick = [this] { check_cluster(); }});
+  peers_.begin_calls(options_.max_forwards, [this] { check_cluster(); });
 }
 
 RankRouter::~RankRouter() {
   stop();
-}
-
-void RankRouter::open(const HostPort& own, std::string_view key) {
-  auto book = std::make_unique<PeerBook>(*options_.cluster, own, key);
-  MutexLock lock(mutex_);
-  HOCKET_CHECK(book_ == nullptr);
-  book_ = std::move(book);
 }
 
 void RankRouter::begin(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange,
@@ -84,6 +81,7 @@ void RankRouter::begin(const HttpRequest& request, const std::shared_ptr<HttpExc
     const auto rank = choose(prepared);
     if (!rank) {
       lock.unlock();
+      if (prepared.stream_record) options_.stream_records->erase(*prepared.stream_record);
       if (recorder) recorder->failed(rank.error());
       respond_error(*exchange, rank.error());
       return;
@@ -99,11 +97,11 @@ void RankRouter::begin(const HttpRequest& request, const std::shared_ptr<HttpExc
       return;
     }
   }
-  begin_here(exchange, std::move(prepared), std::move(recorder));
+  keeper_.begin(exchange, std::move(prepared), std::move(recorder));
 }
 
-Error RankRouter::too_many() const {
-  return queue_full(queue_limits::kForwarded, client_->num_calls());
+Error RankRouter::too_many() {
+  return queue_full(queue_limits::kForwarded, peers_.client().num_calls());
 }
 
 bool RankRouter::forward_to(int rank, const HttpRequest& request,
@@ -111,8 +109,8 @@ bool RankRouter::forward_to(int rank, const HttpRequest& request,
   MutexLock lock(mutex_);
   refresh();
   if (rank < 0 || rank >= std::ssize(last_loads_) || rank == this->rank()) return false;
-  if (!takes_part() || !endpoint_of(rank)) {
-    const Error why = epoch_ended(view_);
+  if (!view_->serves() || !endpoint_of(rank)) {
+    const Error why = epoch_ended(*view_);
     lock.unlock();
     respond_error(*exchange, why);
     return true;
@@ -124,7 +122,7 @@ bool RankRouter::forward_to(int rank, const HttpRequest& request,
 }
 
 Result<int> RankRouter::choose(const PreparedRequest& prepared) {
-  if (!takes_part()) return fail(epoch_ended(view_));
+  if (!view_->serves()) return fail(epoch_ended(*view_));
   return router_.choose(cache_namespace_of(prepared.request), prepared.prompts.front(), loads());
 }
 
@@ -134,14 +132,15 @@ std::vector<RankLoad> RankRouter::loads() {
   std::vector<RankLoad> loads = options_.engine->loads();
   loads.resize(last_loads_.size());
   const TimePoint now = RealClock().now();
-  const RankSet present = view_.present();
+  const RankSet present = view_->present();
   std::vector<bool> changed(loads.size());
   for (size_t r = 0; r < loads.size(); ++r) {
     changed[r] = loads[r] != last_loads_[r];
     last_loads_[r] = loads[r];
-    if (static_cast<int>(r) == rank()) continue;
-    const bool is_there = present.has(static_cast<int>(r)) && endpoint_of(static_cast<int>(r));
-    if (!is_there || now < avoid_until_[r]) loads[r].takes_requests = false;
+    const bool is_in = present.has(static_cast<int>(r));
+    const bool is_own = static_cast<int>(r) == rank();
+    if (!is_in || (!is_own && (!endpoint_of(static_cast<int>(r)) || now < avoid_until_[r])))
+      loads[r].takes_requests = false;
   }
   for (auto& [ticket, forward] : forwards_) {
     const auto r = static_cast<size_t>(forward.rank);
@@ -153,23 +152,8 @@ std::vector<RankLoad> RankRouter::loads() {
   return loads;
 }
 
-bool RankRouter::takes_part() const {
-  return view_.serves() && view_.present().has(rank());
-}
-
 std::optional<PeerEndpoint> RankRouter::endpoint_of(int rank) const {
-  return book_ ? book_->endpoint(view_.members[static_cast<size_t>(rank)].identity) : std::nullopt;
-}
-
-HttpCall RankRouter::call_to(const PeerEndpoint& to, const HttpRequest& asked) const {
-  HttpCall call{.to = to.address, .target = encode_path(asked.path)};
-  if (!asked.query.empty()) call.target += "?" + asked.query;
-  call.body = asked.body;
-  call.headers = {{"X-Hocket-Via", fmt::format("rank {}", rank())},
-                  {"Authorization", "Bearer " + to.key}};
-  if (asked.principal != nullptr)
-    std::ranges::move(principal_headers(*asked.principal), std::back_inserter(call.headers));
-  return call;
+  return peers_.endpoint_of(view_->members[static_cast<size_t>(rank)].identity);
 }
 
 bool RankRouter::send(int rank, const HttpRequest& request,
@@ -178,7 +162,7 @@ bool RankRouter::send(int rank, const HttpRequest& request,
                       std::shared_ptr<RequestRecorder> recorder) {
   const auto to = endpoint_of(rank);
   HOCKET_CHECK(to.has_value());
-  HttpCall call = call_to(*to, request);
+  HttpCall call = peers_.call_to(*to, request);
   call.method = request.method;
   call.headers.emplace_back("Content-Type", kJsonType);
   call.headers.emplace_back(
@@ -193,28 +177,31 @@ bool RankRouter::send(int rank, const HttpRequest& request,
   const uint64_t ticket = ++last_ticket_;
   const bool resumes = prepared.has_value();
   if (resumes) call.headers.emplace_back(kAnswerHeader, to_header(identity_of(*prepared)));
-  const Identity& other = view_.members[static_cast<size_t>(rank)].identity;
+  const Identity& other = view_->members[static_cast<size_t>(rank)].identity;
   auto relay = std::make_shared<Relay>(
       exchange, name_of(other),
       Relay::Options{.memory = request.memory, .body = request.held_body, .resumes = resumes},
       [this, ticket](RelayEnd how, const std::string& why) { ended(ticket, how, why); });
-  const uint64_t id = client_->start(std::move(call), relay);
+  const uint64_t id = peers_.client().start(std::move(call), relay);
   if (id == 0) {
     if (prepared && prepared->stream_record)
       options_.stream_records->erase(*prepared->stream_record);
     return false;
   }
   if (recorder) recorder->forwarded_to(name_of(other));
-  forwards_.emplace(ticket, Forward{.rank = rank,
-                                    .boot_id = other.boot_id,
-                                    .call = id,
-                                    .relay = std::move(relay),
-                                    .prepared = std::move(prepared),
-                                    .recorder = std::move(recorder),
-                                    .load = load,
-                                    .since = RealClock().now()});
+  forwards_.emplace(
+      ticket,
+      Forward{.rank = rank,
+              .boot_id = other.boot_id,
+              .call = id,
+              .relay = std::move(relay),
+              .prepared = std::move(prepared),
+              .request = view_->present().has(this->rank()) ? std::nullopt : std::optional(request),
+              .recorder = std::move(recorder),
+              .load = load,
+              .since = RealClock().now()});
   ++counts_.forwarded[static_cast<size_t>(rank)];
-  exchange->on_close([this, id] { client_->cancel(id); });
+  exchange->on_close([this, id] { peers_.client().cancel(id); });
   return true;
 }
 
@@ -240,10 +227,11 @@ void RankRouter::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
   if (how == RelayEnd::refused || how == RelayEnd::lost) {
     if (how == RelayEnd::refused) avoid_until_[index] = RealClock().now() + kAvoid;
     if (how == RelayEnd::lost) ++counts_.num_resumed;
-    if (!why.empty() && book_) book_->forget(rank);
+    if (!why.empty()) peers_.forget_address(rank);
     const auto relay = found->second.relay;
     auto prepared = std::move(found->second.prepared);
     auto recorder = std::move(found->second.recorder);
+    const auto request = std::move(found->second.request);
     if (prepared && how == RelayEnd::refused)
       name_rank(*prepared, this->rank(), *options_.stream_records);
     lock.unlock();
@@ -254,8 +242,10 @@ void RankRouter::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
       else if (how == RelayEnd::lost)
         take_back(relay->exchange(), *std::move(prepared), std::move(recorder),
                   relay->take_progress());
+      else if (request)
+        begin(*request, relay->exchange(), *std::move(prepared), std::move(recorder));
       else
-        begin_here(relay->exchange(), *std::move(prepared), std::move(recorder));
+        keeper_.begin(relay->exchange(), *std::move(prepared), std::move(recorder));
     } catch (...) {
       fail_by_exception(*relay->exchange(), "a request that came back");
     }
@@ -269,62 +259,89 @@ void RankRouter::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
 void RankRouter::take_back(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
                            std::shared_ptr<RequestRecorder> recorder, AnswerProgress sent) {
   if (sent.choices.empty()) name_rank(prepared, rank(), *options_.stream_records);
-  keep_elsewhere(prepared);
+  keeper_.keep(prepared);
   options_.reply->resume(exchange, std::move(prepared), std::move(recorder), std::move(sent));
 }
 
 // Reads the cluster's view if it has changed. Requests that lost ranks had come back.
 void RankRouter::refresh() {
-  const uint64_t changes = options_.cluster->num_changes();
-  if (changes == num_changes_) return;
-  num_changes_ = changes;
-  const ClusterView before = std::exchange(view_, options_.cluster->view());
-  counts_.epoch = view_.epoch;
-  for (size_t r = 0; r < view_.members.size(); ++r) {
-    const bool up = view_.members[r].presence == Presence::member;
+  const auto before = std::exchange(view_, peers_.view());
+  if (view_ == before) return;
+  counts_.epoch = view_->epoch;
+  for (size_t r = 0; r < view_->members.size(); ++r) {
+    const bool up = view_->members[r].presence == Presence::member;
     if (counts_.up[r] && !up) ++counts_.num_lost;
     counts_.up[r] = up;
-    // A rank that was started again has an empty cache.
-    if (r >= before.members.size() ||
-        before.members[r].identity.boot_id != view_.members[r].identity.boot_id)
+    // A rank that was started again has an empty cache, and knows no stream.
+    if (r >= before->members.size() ||
+        before->members[r].identity.boot_id != view_->members[r].identity.boot_id)
       router_.forget(static_cast<int>(r));
   }
-  if (view_.epoch != before.epoch) std::ranges::fill(avoid_until_, TimePoint{});
+  if (view_->epoch != before->epoch) std::ranges::fill(avoid_until_, TimePoint{});
+  note_coordinator(*before);
+  lose_forwards();
+}
+
+// Without hearing the coordinator this rank does not know which others are there, and a coordinator
+// that takes over does not know it at first.
+void RankRouter::note_coordinator(const ClusterView& before) {
+  if (view_->members.empty()) return;
+  if (unsettled_since_ && view_->serves()) {
+    unsettled_since_.reset();
+    settled_at_ = RealClock().now();
+  }
+  const Member& coordinator = view_->members[static_cast<size_t>(view_->coordinator)];
+  const bool is_other = !before.members.empty() && before.coordinator != view_->coordinator;
+  if (!unsettled_since_ && !view_->serves() &&
+      (is_other || coordinator.presence == Presence::absent))
+    unsettled_since_ = RealClock().now();
+}
+
+void RankRouter::lose_forwards() {
   size_t num_lost = 0;
-  const Error why = epoch_ended(view_);
-  for (const auto& [ticket, forward] : forwards_) {
-    if (!is_lost(forward, view_)) continue;
+  const Error why = epoch_ended(*view_);
+  const TimePoint now = RealClock().now();
+  for (auto& [ticket, forward] : forwards_) {
+    if (forward.returns || !is_lost(forward, now)) continue;
+    forward.returns = true;
     ++num_lost;
     forward.relay->lose(why);
-    client_->cancel(forward.call);
+    peers_.client().cancel(forward.call);
   }
   if (num_lost > 0)
     log::warning("forward: {} requests return to this rank: {}", num_lost, why.message);
 }
 
-// Returns true if the process that has the request is lost. Without hearing the coordinator this
-// rank does not know which others it reaches, so it counts on none.
-bool RankRouter::is_lost(const Forward& forward, const ClusterView& view) const {
-  const Member& member = view.members[static_cast<size_t>(forward.rank)];
-  const auto is_out = [&view](int rank) {
-    return view.members[static_cast<size_t>(rank)].presence != Presence::member;
-  };
-  const Member& coordinator = view.members[static_cast<size_t>(view.coordinator)];
-  return coordinator.presence == Presence::absent || is_out(rank()) || is_out(forward.rank) ||
-         member.identity.boot_id != forward.boot_id;
+// Returns true if the process that has the request is lost. This rank computes nothing before it
+// hears a coordinator and ranks serve again, so until then a request stays where it is, unless its
+// connection ends or is silent for long. If this rank is out itself, perhaps because it does not
+// reach one of the others, it takes requests back whose answers do not move; those that it sent
+// while it was out it cannot compute, so they get more time.
+bool RankRouter::is_lost(const Forward& forward, TimePoint now) const {
+  const Member& member = view_->members[static_cast<size_t>(forward.rank)];
+  const TimePoint moved = std::max(forward.since, forward.relay->moved_at());
+  if (unsettled_since_) return now - std::max(moved, *unsettled_since_) >= kSettles;
+  if (member.presence != Presence::member || member.identity.boot_id != forward.boot_id)
+    return true;
+  if (view_->present().has(rank())) return false;
+  const bool may_return = forward.prepared && !forward.request;
+  return !view_->serves() ||
+         now - std::max(moved, settled_at_) >= (may_return ? kStillMoves : kAnswersOut);
 }
 
 void RankRouter::end_forwards(const Error& why) {
   for (const auto& [ticket, forward] : forwards_) {
     forward.relay->give_up(why);
-    client_->cancel(forward.call);
+    peers_.client().cancel(forward.call);
   }
 }
 
 void RankRouter::check_cluster() {
   MutexLock lock(mutex_);
   refresh();
-  send_changes();
+  if (unsettled_since_ || !view_->present().has(rank())) lose_forwards();
+  lock.unlock();
+  keeper_.send_changes();
 }
 
 void RankRouter::forget_prefixes() {
@@ -334,7 +351,7 @@ void RankRouter::forget_prefixes() {
 
 size_t RankRouter::num_forwards() const {
   MutexLock lock(mutex_);
-  return forwards_.size() + num_recorded_first_;
+  return forwards_.size() + keeper_.num_beginning();
 }
 
 ClusterCounts RankRouter::counts() const {
@@ -348,14 +365,14 @@ ClusterCounts RankRouter::counts() const {
 Json RankRouter::describe() const {
   MutexLock lock(mutex_);
   Json peers = Json::array();
-  for (const Member& member : view_.members) {
+  for (const Member& member : view_->members) {
     const auto to = endpoint_of(member.identity.rank);
     peers.push_back({{"rank", member.identity.rank},
                      {"host", member.identity.host},
                      {"there", member.presence == Presence::member},
                      {"address", to ? Json(to->address.text()) : Json()}});
   }
-  return {{"rank", rank()}, {"epoch", view_.epoch}, {"peers", std::move(peers)}};
+  return {{"rank", rank()}, {"epoch", view_->epoch}, {"peers", std::move(peers)}};
 }
 
 void RankRouter::cut_off() {
@@ -365,10 +382,7 @@ void RankRouter::cut_off() {
 
 void RankRouter::stop() {
   cut_off();
-  client_->stop();
-  MutexLock lock(mutex_);
-  const auto book = std::move(book_);
-  lock.unlock();
+  peers_.stop();
 }
 
 }  // namespace hocket

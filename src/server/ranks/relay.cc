@@ -77,6 +77,7 @@ bool Relay::hold(std::string_view piece) {
 }
 
 bool Relay::body(std::string_view piece) {
+  moved_at_.store(RealClock().now(), std::memory_order_relaxed);
   // The bytes in held_ hold no end of an event, so only the added bytes are searched.
   const size_t from = held_.empty() ? 0 : held_.size() - 1;
   if (!hold(piece)) return false;

@@ -6,11 +6,13 @@
 // client gets an error event, as from a rank that computes the answer itself.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "server/http/http_client.h"
 #include "server/reply/answer_progress.h"
@@ -47,6 +49,8 @@ class Relay final : public HttpSink {
   // Returns how far the client has the stream, when it ended as lost.   Thread: forward.
   AnswerProgress take_progress() { return reader_.take_progress(); }
   const std::shared_ptr<HttpExchange>& exchange() const { return exchange_; }
+  // Returns when the last bytes came; the beginning of time if none have.   Thread: any.
+  TimePoint moved_at() const { return moved_at_.load(std::memory_order_relaxed); }
   // Returns the status of the rank's answer; 0 before it comes.   Thread: forward.
   int status() const { return status_; }
 
@@ -70,6 +74,7 @@ class Relay final : public HttpSink {
   const bool resumes_;
   HeldBytes held_bytes_, held_ids_;
   ProgressReader reader_;
+  std::atomic<TimePoint> moved_at_{TimePoint{}};
   bool done_ = false;  // true: the client has the end of the stream
   std::string type_, held_;
   HttpHeaders headers_;

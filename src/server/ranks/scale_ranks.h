@@ -6,7 +6,7 @@
 
 #include "core/rank_set.h"
 #include "server/http/json_body.h"
-#include "server/ranks/rank_router.h"
+#include "server/ranks/peer_asker.h"
 
 namespace hocket {
 
@@ -24,7 +24,10 @@ Json to_json(const RankSet& ranks);
 
 // Returns the answer when the ranks `told` were told to leave and the others have given `answers`:
 // {"leaving": [2]}, and if a rank could not be told {"leaving": [2], "staying": [3],
-// "why": "rank 3 (h3): ..."}. Errors: lost_rank, if no rank leaves.
-Result<Json> leaving_answer(const RankSet& told, std::span<const PeerAnswer> answers);
+// "why": "rank 3 (h3): ..."}. A rank in `drains` was told, though its answer is late. A rank that
+// was sent the request and has not answered may leave, or stay: it is in "unanswered". Errors:
+// lost_rank, if all stay.
+Result<Json> leaving_answer(const RankSet& told, std::span<const PeerAnswer> answers,
+                            const RankSet& drains);
 
 }  // namespace hocket

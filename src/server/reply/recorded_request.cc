@@ -34,6 +34,7 @@ std::string to_text(const RecordedRequest& request) {
                       {"routing_key", request.routing_key},
                       {"client", request.client},
                       {"event_ids", request.event_ids},
+                      {"takeovers", request.num_takeovers},
                       {"tokens", std::move(tokens)}});
 }
 
@@ -48,17 +49,20 @@ Result<RecordedRequest> read_recorded_request(const Json& json, std::string_view
     *to = found->get<std::string>();
   }
   const auto answer = json.find("answer"), client = json.find("client"),
-             event_ids = json.find("event_ids"), tokens = json.find("tokens");
-  for (const auto& found : {answer, client, event_ids, tokens})
+             event_ids = json.find("event_ids"), tokens = json.find("tokens"),
+             takeovers = json.find("takeovers");
+  for (const auto& found : {answer, client, event_ids, tokens, takeovers})
     if (found == json.end()) return fail(malformed());
   const auto identity =
       answer->is_string() ? read_identity(answer->get<std::string>()) : std::nullopt;
   if (!identity || !client->is_number_unsigned() || !event_ids->is_boolean() ||
-      !tokens->is_array() || tokens->size() > kMaxRecordedChoices)
+      !tokens->is_array() || tokens->size() > kMaxRecordedChoices ||
+      !takeovers->is_number_unsigned() || takeovers->get<uint64_t>() > UINT32_MAX)
     return fail(malformed());
   request.identity = *identity;
   request.client = client->get<uint64_t>();
   request.event_ids = event_ids->get<bool>();
+  request.num_takeovers = takeovers->get<uint32_t>();
   for (const Json& of_choice : *tokens) {
     auto& ids = request.tokens.emplace_back();
     for (const Json& id : of_choice) {

@@ -1,12 +1,12 @@
 #include "server/reply/reply.h"
-#include "core/queue_limits.h"
-#include "server/generation/api.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "base/check.h"
+#include "core/queue_limits.h"
 #include "server/access/client_key.h"
+#include "server/generation/api.h"
 #include "server/http/error_map.h"
 #include "server/observe/request_recorder.h"
 #include "server/reply/reply_job.h"
@@ -27,6 +27,10 @@ void ReplyService::stop() {
   stopping_ = true;
   options_.outbox->wake();
   if (thread_.joinable()) thread_.join();
+  cut_off();
+}
+
+void ReplyService::cut_off(std::string_view why) {
   std::vector<std::shared_ptr<Job>> left;
   {
     MutexLock lock(mutex_);
@@ -34,7 +38,10 @@ void ReplyService::stop() {
   }
   for (const auto& job : left) {
     MutexLock lock(job->mutex);
-    if (!job->over) fail_job(*job, error(ErrorCode::shutting_down, "the server is shutting down"));
+    if (!job->is_over)
+      fail_job(*job, error(ErrorCode::shutting_down, "the server is shutting down{}{}",
+                           why.empty() ? "" : ": ", why)
+                         .with_fix("ask another server, or again when this one is back"));
   }
 }
 
@@ -54,7 +61,7 @@ std::vector<LiveText> ReplyService::live_texts(size_t max_texts) const {
   std::vector<LiveText> texts;
   for (auto entry = entries.begin(); entry != oldest; ++entry) {
     const JobChoice& to = entry->second;
-    const int generated = to.job->generated[to.choice];
+    const int generated = to.job->of_choice[to.choice].num_generated;
     texts.push_back(live_text(to.job->answer, to.choice, entry->first, generated));
   }
   return texts;
@@ -66,12 +73,14 @@ Result<void> ReplyService::enter(const JobPtr& job) {
   job->bytes = job->bytes_at_begin();
   HOCKET_TRY_VOID(job->held.grow(job->bytes));
   MutexLock lock(mutex_);
-  if ((!job->sent || job->has) && table_.size() + job->ids.size() > options_.max_live)
+  if ((!job->sent_before_loss || job->client_has) &&
+      table_.size() + job->of_choice.size() > options_.max_live)
     return fail(queue_full(queue_limits::kLiveTexts, options_.max_live));
   try {
-    for (size_t i = 0; i < job->ids.size(); ++i) table_.emplace(job->ids[i], JobChoice{job, i});
+    for (size_t i = 0; i < job->of_choice.size(); ++i)
+      table_.emplace(job->of_choice[i].id, JobChoice{job, i});
   } catch (...) {
-    for (const RequestId id : job->ids) table_.erase(id);
+    for (const auto& choice : job->of_choice) table_.erase(choice.id);
     throw;
   }
   return {};
@@ -85,8 +94,8 @@ void ReplyService::begin(const std::shared_ptr<HttpExchange>& exchange, Prepared
 void ReplyService::resume(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
                           std::shared_ptr<RequestRecorder> recorder, AnswerProgress sent) {
   const auto job = std::make_shared<Job>(exchange, std::move(prepared), std::move(recorder));
-  sent.choices.resize(job->ids.size());
-  job->sent = std::move(sent);
+  sent.choices.resize(job->of_choice.size());
+  job->sent_before_loss = std::move(sent);
   begin(job, exchange);
 }
 
@@ -94,9 +103,9 @@ void ReplyService::resume(const std::shared_ptr<HttpExchange>& exchange, Prepare
                           std::shared_ptr<RequestRecorder> recorder, AnswerProgress sent,
                           StreamPosition has) {
   const auto job = std::make_shared<Job>(exchange, std::move(prepared), std::move(recorder));
-  sent.choices.resize(job->ids.size());
-  job->sent = std::move(sent);
-  job->has = std::move(has);
+  sent.choices.resize(job->of_choice.size());
+  job->sent_before_loss = std::move(sent);
+  job->client_has = std::move(has);
   begin(job, exchange);
 }
 
@@ -109,7 +118,7 @@ void ReplyService::take_over(const StreamRecord& record) {
   }
   for (const JobPtr& job : found) {
     MutexLock lock(job->mutex);
-    if (!job->over)
+    if (!job->is_over)
       fail_job(*job, error(ErrorCode::taken_over, "another connection goes on with this stream")
                          .with_fix("read it there"));
   }
@@ -128,13 +137,14 @@ void ReplyService::erase_record(const Job& job) {
 void ReplyService::begin(const JobPtr& job, const std::shared_ptr<HttpExchange>& exchange) {
   if (auto entered = enter(job); !entered) {
     if (job->recorder) job->recorder->failed(entered.error());
-    job->has ? set_record_state(*job, StreamState::left) : erase_record(*job);
+    job->client_has ? set_record_state(*job, StreamState::left) : erase_record(*job);
     respond_error(*exchange, entered.error());
     return;
   }
   std::string accepted;
   {
     MutexLock lock(job->mutex);
+    if (job->is_over) return;  // it was cut off
     try {
       if (auto taken = submit(*job); !taken) return fail_job(*job, taken.error());
       accepted = job->answer.prepared.request.api->format().accepted(job->answer);
@@ -162,12 +172,12 @@ Result<void> ReplyService::submit(const Job& job) {
   const CacheNamespace cache_namespace = cache_namespace_of(request);
   const SessionKey session = session_key_of(request.cache_owner, request.session);
   int i = 0;
-  for (size_t c = 0; c < job.ids.size(); ++c) {
+  for (size_t c = 0; c < job.of_choice.size(); ++c) {
     const ChoiceAnswer& choice = job.answer.choices[c];
     i = c > 0 && job.answer.choices[c - 1].prompt == choice.prompt ? i + 1 : 0;
     const Prompt& prompt = job.prompt_of(c);
     RequestInput input;
-    input.id = job.ids[c];
+    input.id = job.of_choice[c].id;
     input.prompt = job.answer.prepared.prompts[static_cast<size_t>(choice.prompt)];
     input.sampling = prompt.sampling;
     input.sampling.seed = choice_seed(prompt.sampling.seed, i);
@@ -179,8 +189,8 @@ Result<void> ReplyService::submit(const Job& job) {
     input.prefill_peer = request.prefill_peer;
     input.prediction = job.answer.prepared.prediction;
     input.arrived = RealClock().now();
-    input.place_in_request = static_cast<int>(c);
-    if (job.sent) {
+    input.index_in_request = static_cast<int>(c);
+    if (job.sent_before_loss) {
       input.answer = job.known_answer(c, options_.engine->info().model.vocab_size);
       input.taken_over = true;
     }
@@ -190,12 +200,12 @@ Result<void> ReplyService::submit(const Job& job) {
 }
 
 void ReplyService::abort_all_of(const Job& job) {
-  for (const RequestId id : job.ids) options_.engine->abort(id);
+  for (const auto& choice : job.of_choice) options_.engine->abort(choice.id);
 }
 
 void ReplyService::forget(const Job& job) {
   MutexLock lock(mutex_);
-  for (const RequestId id : job.ids) table_.erase(id);
+  for (const auto& choice : job.of_choice) table_.erase(choice.id);
 }
 
 size_t ReplyService::abort(std::string_view rid, std::string_view who) {
@@ -213,16 +223,16 @@ size_t ReplyService::abort(std::string_view rid, std::string_view who) {
 }
 
 void ReplyService::fail_job(Job& job, const Error& failure) {
-  job.over = true;
+  job.is_over = true;
   job.end_meter();
   abort_all_of(job);
   forget(job);
   const ApiFormat& format = job.answer.prepared.request.api->format();
   format.ended(job.answer, &failure);
-  const bool goes_on = failure.code == ErrorCode::lost_rank ||
-                       failure.code == ErrorCode::taken_over ||
-                       failure.code == ErrorCode::shutting_down || job.has;
-  goes_on ? set_record_state(job, StreamState::left) : erase_record(job);
+  const bool resumable = failure.code == ErrorCode::lost_rank ||
+                         failure.code == ErrorCode::taken_over ||
+                         failure.code == ErrorCode::shutting_down || job.client_has;
+  resumable ? set_record_state(job, StreamState::left) : erase_record(job);
   if (job.recorder) job.recorder->failed(failure);
   job.held.release();  // makes room for the error
   if (job.exchange == nullptr) return;
@@ -239,7 +249,7 @@ void ReplyService::fail_job(Job& job, const Error& failure) {
 }
 
 void ReplyService::drop_job(Job& job) {
-  job.over = true;
+  job.is_over = true;
   abort_all_of(job);
   forget(job);
   set_record_state(job, StreamState::left);
@@ -250,7 +260,7 @@ void ReplyService::fail_by_exception(Job& job) {
   try {
     fail_job(job, error_of_exception("answer " + job.answer.prepared.id));
   } catch (...) {  // no memory for the error either: without a holder the exchange ends by itself
-    job.over = true;
+    job.is_over = true;
     job.stream.reset();
     job.exchange.reset();
   }

@@ -81,8 +81,10 @@ class ReplyService {
   // last. Neither waits for a job's lock.   Thread: any.
   std::vector<LiveText> live_texts(size_t max_texts) const;
   std::vector<EndedText> ended() const { return ended_.texts(); }
-  // Answers the requests that are left with shutting_down and ends the thread. Precondition: the
-  // engine has stopped.
+  // Answers the requests that are left with shutting_down and the cause, if there is one. Their
+  // streams may go on elsewhere by their records.   Thread: any.
+  void cut_off(std::string_view why = {});
+  // Calls cut_off() and ends the thread. Precondition: the engine has stopped.
   void stop();
 
  private:
@@ -112,7 +114,7 @@ class ReplyService {
   void collect();
   void hand_out(RequestOutput&& output);
   void give_turns();
-  void end_rests();
+  void end_pauses();
   void turn(const JobPtr& job);
   bool step(Job& job);
   void take(Job& job, size_t index, RequestOutput&& output);
@@ -131,8 +133,8 @@ class ReplyService {
   // Lines of jobs: those with new outputs, those that used up a turn, those that another thread had
   // locked when their turn came, and those whose client has to read first. Used by the thread
   // `reply` only.
-  std::deque<JobPtr> first_line_, second_line_, locked_, resting_;
-  TimePoint rest_end_ = TimePoint::max();  // the first end of a rest in resting_
+  std::deque<JobPtr> first_line_, second_line_, locked_, paused_;
+  TimePoint pause_end_ = TimePoint::max();  // the first end of a pause in paused_
   Thread thread_;
 };
 

@@ -15,12 +15,6 @@ constexpr int64_t kPendingRoom = 64;      // outputs that are counted at once
 constexpr int64_t kIdTextBytes = 8;       // one token's id, as digits and a comma
 constexpr int64_t kRoutedTextBytes = 16;  // one expert's number, as bytes and in base64
 
-int64_t num_choices(const PreparedRequest& prepared) {
-  int64_t sum = 0;
-  for (const Prompt& prompt : prepared.request.prompts) sum += prompt.n;
-  return sum;
-}
-
 // Returns the bytes of one position whose log-probabilities are not written.
 int64_t logprob_bytes(const SamplingParams& sampling) {
   const auto tops = static_cast<int64_t>(std::max(0, sampling.num_top_logprobs));
@@ -63,8 +57,6 @@ ReplyService::Job::Job(const std::shared_ptr<HttpExchange>& to, PreparedRequest&
       answer{.prepared = std::move(prepared)},
       recorder(std::move(given_recorder)),
       held(answer.prepared.request.memory),
-      bytes_of(static_cast<size_t>(num_choices(answer.prepared))),
-      generated(bytes_of.size()),
       pending(answer.prepared.request.memory) {
   const GenerationRequest& request = answer.prepared.request;
   if (request.stream) stream.emplace(exchange);
@@ -73,14 +65,11 @@ ReplyService::Job::Job(const std::shared_ptr<HttpExchange>& to, PreparedRequest&
       ChoiceAnswer& choice = answer.choices.emplace_back();
       choice.index = static_cast<int>(answer.choices.size()) - 1;
       choice.prompt = static_cast<int>(p);
-      texts.emplace_back(answer, answer.choices.size() - 1);
-      ids.push_back(Engine::next_request_id());
+      of_choice.emplace_back(answer, answer.choices.size() - 1);
     }
   }
-  written.resize(ids.size());
-  last_token.resize(ids.size());
-  num_told.resize(ids.size());
-  next_event.resize(ids.size());
+  written.resize(of_choice.size());
+  next_event.resize(of_choice.size());
 }
 
 int64_t ReplyService::Job::bytes_at_begin() const {
@@ -95,27 +84,27 @@ int64_t ReplyService::Job::bytes_at_begin() const {
 
 Result<void> ReplyService::Job::count(size_t index) {
   const ChoiceAnswer& choice = answer.choices[index];
-  const WrittenChoice& of_choice = written[index];
-  const size_t num_unwritten = choice.logprobs.size() - of_choice.columns.num;
+  const WrittenChoice& done = written[index];
+  const size_t num_unwritten = choice.logprobs.size() - done.columns.num;
   // The text is also in events and in the part that a parser holds back.
-  size_t sum = 3 * choice.text.size() + of_choice.escaped.size() + of_choice.joined_ids.size() +
+  size_t sum = 3 * choice.text.size() + done.escaped.size() + done.joined_ids.size() +
                choice.ids.size() * (sizeof(TokenId) + sizeof(size_t)) +
-               of_choice.columns.num * sizeof(PositionLogprobs) + of_choice.columns.bytes() +
-               of_choice.prompt_columns.bytes();
+               done.columns.num * sizeof(PositionLogprobs) + done.columns.bytes() +
+               done.prompt_columns.bytes();
   if (choice.routed != nullptr) sum += choice.routed->ids.size() * kRoutedTextBytes;
   int64_t now = static_cast<int64_t>(sum) +
                 static_cast<int64_t>(num_unwritten) * logprob_bytes(prompt_of(index).sampling);
   // At the end the whole answer exists beside the parts that it is made of.
   const bool repeats = !stream || answer.prepared.request.responses != nullptr;
   if (choice.ended && repeats) now *= 2;
-  bytes += now - std::exchange(bytes_of[index], now);
+  bytes += now - std::exchange(of_choice[index].bytes, now);
   if (bytes <= held.bytes()) return {};
   return held.grow(bytes - held.bytes() + kHeldStep);
 }
 
 std::vector<TokenId> ReplyService::Job::known_answer(size_t index, int vocab_size) const {
   const SamplingParams& sampling = prompt_of(index).sampling;
-  std::vector<TokenId> known = sent->choices[index].ids;
+  std::vector<TokenId> known = sent_before_loss->choices[index].ids;
   if (sampling.num_top_logprobs >= 0 || sampling.return_routed_experts || known.empty()) return {};
   known.pop_back();
   const bool fits = std::cmp_less(known.size(), sampling.max_new_tokens) &&
@@ -125,17 +114,18 @@ std::vector<TokenId> ReplyService::Job::known_answer(size_t index, int vocab_siz
 }
 
 bool ReplyService::Job::waits_for_client() const {
-  return has && !over && stream && stream->num_waiting() > kMaxWaiting && !exchange->is_closed();
+  return client_has && !is_over && stream && stream->num_waiting() > kMaxWaiting &&
+         !exchange->is_closed();
 }
 
 bool ReplyService::Job::was_sent(int choice) {
-  if (!sent || has) return false;
-  if (choice == kClosingBlock) return sent->closed;
+  if (!sent_before_loss || client_has) return false;
+  if (choice == kClosingBlock) return sent_before_loss->closed;
   const auto index = static_cast<size_t>(choice);
-  AnswerProgress::OfChoice& of_choice = sent->choices[index];
+  AnswerProgress::OfChoice& sent = sent_before_loss->choices[index];
   const size_t num_ids = answer.choices[index].ids.size();
-  if (num_ids != of_choice.ids.size()) return num_ids < of_choice.ids.size();
-  return of_choice.num_blocks-- > 0;
+  if (num_ids != sent.ids.size()) return num_ids < sent.ids.size();
+  return sent.num_blocks-- > 0;
 }
 
 // The block behind all choices counts as one of the first.
@@ -153,7 +143,7 @@ std::string ReplyService::Job::events_of(int choice, const std::string& block) {
              (answer.choices[index].ended ? 1u : 0u);
   static const StreamPosition kNothing;
   const bool ids_wanted = answer.prepared.event_ids && answer.prepared.stream_record != nullptr;
-  return number_events({framed, index, number}, next_event, has ? *has : kNothing,
+  return number_events({framed, index, number}, next_event, client_has ? *client_has : kNothing,
                        ids_wanted ? std::string_view(answer.prepared.id) : "");
 }
 
@@ -162,8 +152,9 @@ std::string ReplyService::Job::with_progress(int choice, const std::string& even
   std::span<const TokenId> new_ids;
   if (choice != kClosingBlock) {
     const auto index = static_cast<size_t>(choice);
-    new_ids = std::span(answer.choices[index].ids).subspan(num_told[index]);
-    num_told[index] += new_ids.size();
+    size_t& num_sent = of_choice[index].num_ids_sent;
+    new_ids = std::span(answer.choices[index].ids).subspan(num_sent);
+    num_sent += new_ids.size();
   }
   append_progress(out, choice, new_ids, events);
   return out;

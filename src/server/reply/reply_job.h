@@ -15,7 +15,7 @@
 #include "base/mutex.h"
 #include "server/generation/answer_text.h"
 #include "server/http/sse.h"
-#include "server/reply/client_rest.h"
+#include "server/reply/client_pause.h"
 #include "server/reply/reply.h"
 #include "server/reply/stream_position.h"
 #include "server/usage/request_memory.h"
@@ -38,15 +38,15 @@ class PendingOutputs {
   void clear() { outputs_.clear(); }
   const std::optional<Error>& refused() const { return refused_; }
   // Notes that an allocation failed; the next turn fails the job.
-  void set_lost() { lost_ = true; }
-  bool lost() const { return lost_; }
+  void set_out_of_memory() { out_of_memory_ = true; }
+  bool out_of_memory() const { return out_of_memory_; }
 
  private:
   std::deque<Output> outputs_;
   HeldBytes held_;
   size_t num_counted_ = 0;  // number of outputs that held_ covers
   std::optional<Error> refused_;
-  bool lost_ = false;
+  bool out_of_memory_ = false;
 };
 
 struct ReplyService::Job {
@@ -74,41 +74,51 @@ struct ReplyService::Job {
   bool waits_for_client() const;
   // Returns true if the client has the block that was just made, of a choice or kClosingBlock.
   bool was_sent(int choice);
-  // Returns the block as events, numbered, without those that the client has (`has`).
+  // Returns the block as events, numbered, without those that the client has.
   std::string events_of(int choice, const std::string& block);
-  // Returns the events behind a line that tells the progress.
+  // Returns the events behind a line with the progress.
   std::string with_progress(int choice, const std::string& events);
   // Ends the request's meter if the client was answered when the request was accepted
   // (HttpExchange::leave_meter). Otherwise the exchange ends it.
   void end_meter() const;
 
+  // The part of the job that belongs to one choice of the answer.
+  struct OfChoice {
+    OfChoice(const Answer& answer, size_t index)
+        : id(Engine::next_request_id()), text(answer, index) {}
+
+    const RequestId id;
+    AnswerText text;
+    TimePoint last_token{};
+    size_t num_ids_sent = 0;             // ids whose progress was sent
+    int64_t bytes = 0;                   // its part of Job::bytes
+    std::atomic<int> num_generated = 0;  // tokens.   Thread: any
+  };
+
   Mutex mutex;
   std::shared_ptr<HttpExchange> exchange;  // null: no client waits (ApiFormat::accepted)
   std::optional<SseWriter> stream;
   Answer answer;
-  std::vector<WrittenChoice> written;         // one for each of answer.choices
+  // These three have one element for each of answer.choices.
+  std::deque<OfChoice> of_choice;  // its number of elements never changes
+  std::vector<WrittenChoice> written;
+  std::vector<uint32_t> next_event;           // the number of the choice's next event
   std::shared_ptr<RequestRecorder> recorder;  // null: nothing is observed
-  std::vector<AnswerText> texts;              // one for each of answer.choices
-  std::vector<RequestId> ids;                 // one for each of answer.choices; never change
-  std::vector<TimePoint> last_token;          // one for each of answer.choices
   size_t num_ended = 0;
-  std::optional<AnswerProgress> sent;  // by a rank that was lost; nullopt: the answer begins here
-  std::vector<size_t> num_told;        // one per choice: ids whose progress was told
-  std::vector<uint32_t> next_event;    // one per choice: the number of its next event
-  // The events that a client has that came back with its place in the stream; nullopt: no client
+  // The part that a rank sent before it was lost; nullopt: the answer begins here.
+  std::optional<AnswerProgress> sent_before_loss;
+  // The events that a client has that came back with its position in the stream; nullopt: no client
   // came back.
-  std::optional<StreamPosition> has;
+  std::optional<StreamPosition> client_has;
   std::optional<size_t> sending;  // the choice whose last output is not fully sent
-  bool over = false;              // true: answered, or the client has left
+  bool is_over = false;           // true: answered, or the client has left
   HeldBytes held;
-  int64_t bytes = 0;                        // bytes in use; `held` grows in larger steps
-  std::vector<int64_t> bytes_of;            // one per choice: its part of `bytes`
-  std::vector<std::atomic<int>> generated;  // one per choice: tokens.   Thread: any
+  int64_t bytes = 0;  // bytes in use; `held` grows in larger steps
 
   // Only the thread `reply` uses the members below, without the lock.
   PendingOutputs pending;
   bool in_line = false;  // in one of the service's lines
-  ClientRest rest;       // while waits_for_client()
+  ClientPause pause;     // while waits_for_client()
 };
 
 }  // namespace hocket

@@ -24,8 +24,8 @@ TimePoint now() {
 void ReplyService::run() {
   while (!stopping_) {
     if (first_line_.empty() && second_line_.empty()) {
-      const Duration rest = std::clamp(rest_end_ - now(), Duration{}, kIdle);
-      if (auto output = options_.outbox->wait_pop(locked_.empty() ? rest : kLocked))
+      const Duration wait = std::clamp(pause_end_ - now(), Duration{}, kIdle);
+      if (auto output = options_.outbox->wait_pop(locked_.empty() ? wait : kLocked))
         hand_out(*std::move(output));
     }
     collect();
@@ -49,7 +49,7 @@ void ReplyService::hand_out(RequestOutput&& output) {
   try {
     job.pending.add(to.choice, std::move(output), job.pending_bytes(to.choice));
   } catch (...) {
-    job.pending.set_lost();  // its next turn fails the job
+    job.pending.set_out_of_memory();  // its next turn fails the job
   }
   if (job.in_line) return;
   job.in_line = true;
@@ -60,27 +60,27 @@ void ReplyService::hand_out(RequestOutput&& output) {
   }
 }
 
-// Lets jobs whose rest is over join the first line.
-void ReplyService::end_rests() {
+// Lets jobs whose pause is over join the first line.
+void ReplyService::end_pauses() {
   const TimePoint t = now();
-  if (t < rest_end_) return;
+  if (t < pause_end_) return;
   const auto over = std::ranges::stable_partition(
-      resting_, [t](const JobPtr& job) { return t < job->rest.until(); });
+      paused_, [t](const JobPtr& job) { return t < job->pause.until(); });
   first_line_.insert(first_line_.end(), over.begin(), over.end());
-  resting_.erase(over.begin(), over.end());
-  rest_end_ = TimePoint::max();
-  for (const JobPtr& job : resting_) rest_end_ = std::min(rest_end_, job->rest.until());
+  paused_.erase(over.begin(), over.end());
+  pause_end_ = TimePoint::max();
+  for (const JobPtr& job : paused_) pause_end_ = std::min(pause_end_, job->pause.until());
 }
 
 // locked_       d         joins first_line_ again
-// resting_      r         the same, when its client may have read
+// paused_      r         the same, when its client may have read
 // first_line_   a b c d   one turn each; a job that needs another one goes to second_line_
 // second_line_  x y       one turn, for x
 void ReplyService::give_turns() {
   try {
     first_line_.insert(first_line_.end(), locked_.begin(), locked_.end());
     locked_.clear();
-    end_rests();
+    end_pauses();
   } catch (const std::bad_alloc&) {
     collect();  // the outbox is emptied anyway; jobs in locked_ stay there
   }
@@ -107,10 +107,10 @@ void ReplyService::turn(const JobPtr& job) {
     const TimePoint end = now() + kTurn;
     do {
       if (job->waits_for_client()) {
-        rest_end_ = std::min(rest_end_, job->rest.begin(now()));
-        return resting_.push_back(job);
+        pause_end_ = std::min(pause_end_, job->pause.begin(now()));
+        return paused_.push_back(job);
       }
-      job->rest.end();
+      job->pause.end();
       if (now() >= end) return second_line_.push_back(job);
     } while (step(*job));
   } catch (...) {
@@ -122,9 +122,9 @@ void ReplyService::turn(const JobPtr& job) {
 
 // Does a small piece of a job's work. Returns false if there was none.
 bool ReplyService::step(Job& job) {
-  if (!job.over && job.pending.refused()) fail_job(job, *job.pending.refused());
-  if (!job.over && job.pending.lost()) throw std::bad_alloc();
-  if (job.over) {
+  if (!job.is_over && job.pending.refused()) fail_job(job, *job.pending.refused());
+  if (!job.is_over && job.pending.out_of_memory()) throw std::bad_alloc();
+  if (job.is_over) {
     job.pending.clear();
     return false;
   }
@@ -142,7 +142,7 @@ void ReplyService::take(Job& job, size_t index, RequestOutput&& output) {
   ChoiceAnswer& choice = job.answer.choices[index];
   if (output.prompt_logprobs) choice.prompt_logprobs = std::move(*output.prompt_logprobs);
   if (value(output.token) >= 0) add_token(job, index, output);
-  if (job.over) {
+  if (job.is_over) {
     if (output.summary) observe_end(*output.summary);
     return;
   }
@@ -156,7 +156,7 @@ void ReplyService::take(Job& job, size_t index, RequestOutput&& output) {
       return fail_job(job, s.error);
     }
     end_choice(job, index, *output.summary);
-    if (job.over) return;
+    if (job.is_over) return;
   }
   job.sending = index;
 }
@@ -166,20 +166,22 @@ void ReplyService::add_token(Job& job, size_t index, RequestOutput& output) {
   const TimePoint t = now();
   if (job.answer.first_token == TimePoint{}) job.answer.first_token = t;
   if (options_.metrics != nullptr && !output.known) {
-    if (job.last_token[index] == TimePoint{})
+    if (job.of_choice[index].last_token == TimePoint{})
       options_.metrics->observe_first_token(t - job.answer.prepared.received);
     else
-      options_.metrics->observe_inter_token(t - job.last_token[index]);
+      options_.metrics->observe_inter_token(t - job.of_choice[index].last_token);
   }
-  job.last_token[index] = t;
+  job.of_choice[index].last_token = t;
+  const bool whole = std::holds_alternative<std::string>(choice.matched_stop) ||
+                     job.of_choice[index].text.calls_done();
+  // A request may compute more tokens than its answer has (num_prefill_tokens()).
+  const std::optional<int> most = job.prompt_of(index).max_tokens;
+  if (whole || (most && std::cmp_greater_equal(choice.ids.size(), *most))) return;
+
   if (const auto& meter = job.answer.prepared.request.meter; meter && !output.known)
     meter->take_tokens(1);
-  const bool whole =
-      std::holds_alternative<std::string>(choice.matched_stop) || job.texts[index].calls_done();
-  if (whole || job.prompt_of(index).max_tokens == 0) return;
-
   choice.ids.push_back(output.token);
-  ++job.generated[index];
+  ++job.of_choice[index].num_generated;
   if (job.answer.prepared.stream_record)
     options_.stream_records->add_token(*job.answer.prepared.stream_record, index,
                                        choice.ids.size() - 1, output.token);
@@ -188,14 +190,14 @@ void ReplyService::add_token(Job& job, size_t index, RequestOutput& output) {
   const bool is_stop_token = output.summary && output.summary->finish == FinishReason::stop &&
                              output.summary->matched_stop == output.token;
   if (is_stop_token && job.answer.prepared.request.stop_text == StopText::trim) return;
-  const auto ends = job.texts[index].add(output.token, choice);
+  const auto ends = job.of_choice[index].text.add(output.token, choice);
   if (!ends) return fail_job(job, ends.error());
-  if (*ends && !output.summary) options_.engine->complete(job.ids[index]);
+  if (*ends && !output.summary) options_.engine->finish_whole(job.of_choice[index].id);
 }
 
 void ReplyService::end_choice(Job& job, size_t index, RequestSummary& summary) {
   ChoiceAnswer& choice = job.answer.choices[index];
-  AnswerText& text = job.texts[index];
+  AnswerText& text = job.of_choice[index].text;
   const auto finished = text.finish(choice);
   for (const std::string& warning : text.warnings())
     log::warning("answer {}: {}", job.answer.prepared.id, warning);
@@ -209,7 +211,11 @@ void ReplyService::end_choice(Job& job, size_t index, RequestSummary& summary) {
     choice.finish = summary.finish;
     if (summary.finish == FinishReason::stop && value(summary.matched_stop) >= 0)
       choice.matched_stop = summary.matched_stop;
-    if (job.prompt_of(index).max_tokens == 0 && summary.finish == FinishReason::stop) {
+    // A token behind the last one of the answer is none of it (num_prefill_tokens()).
+    const std::optional<int> most = job.prompt_of(index).max_tokens;
+    const bool is_cut = most && std::cmp_greater_equal(choice.ids.size(), *most) &&
+                        (choice.ids.empty() || choice.ids.back() != summary.matched_stop);
+    if (is_cut && summary.finish == FinishReason::stop) {
       choice.finish = FinishReason::length;
       choice.matched_stop = std::monostate{};
     }
@@ -234,7 +240,7 @@ void ReplyService::end_choice(Job& job, size_t index, RequestSummary& summary) {
 void ReplyService::send_next(Job& job, size_t index) {
   const ApiFormat& format = job.answer.prepared.request.api->format();
   ChoiceAnswer& choice = job.answer.choices[index];
-  job.texts[index].count_shown(choice);
+  job.of_choice[index].text.count_shown(choice);
   const bool all_written =
       write_logprobs(format, job.answer, choice, job.written[index], kPositionsAtOnce);
   if (auto counted = job.count(index); !counted) return fail_job(job, counted.error());
@@ -248,7 +254,7 @@ void ReplyService::send_next(Job& job, size_t index) {
   job.sending.reset();
   if (choice.ended) {
     MutexLock lock(mutex_);
-    table_.erase(job.ids[index]);
+    table_.erase(job.of_choice[index].id);
   }
   if (job.num_ended == job.answer.choices.size()) finish(job, format);
 }
@@ -261,17 +267,18 @@ void ReplyService::send_block(Job& job, int choice, const std::string& block) {
   if (job.was_sent(choice) || events.empty()) return;
   if (auto room = HeldBytes(job.answer.prepared.request.memory).grow(std::ssize(events)); !room)
     return fail_job(job, room.error());
-  const bool tells = job.answer.prepared.tells_progress;
-  if (!job.stream->events(tells ? job.with_progress(choice, events) : events)) drop_job(job);
+  const bool with_progress = job.answer.prepared.sends_progress;
+  if (!job.stream->events(with_progress ? job.with_progress(choice, events) : events))
+    drop_job(job);
 }
 
 void ReplyService::finish(Job& job, const ApiFormat& format) {
   if (job.stream) {
     const std::string block = format.closing_block(job.answer);
     if (!block.empty()) send_block(job, kClosingBlock, block);
-    if (job.over) return;
+    if (job.is_over) return;
   }
-  job.over = true;
+  job.is_over = true;
   job.end_meter();
   format.ended(job.answer, nullptr);
   const bool left = job.exchange != nullptr && job.exchange->is_closed();

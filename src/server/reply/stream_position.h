@@ -1,4 +1,4 @@
-// The place in a stream up to which a client has it, and the ids of events that say it.
+// The position in a stream up to which a client has it, and the ids of events that say it.
 //
 //   id: chatcmpl-5f..:7        the answer has one choice, and this is its event 7; the first is 0
 //   id: chatcmpl-5f..:7,-,12   three choices; the second has no event yet

@@ -6,22 +6,12 @@
 #include <thread>
 
 #include "server/reply/stream_position.h"
+#include "server/reply/stream_records_testing.h"
 
 namespace hocket {
 namespace {
 
 using testing::HasSubstr;
-using Tokens = std::vector<std::vector<TokenId>>;
-
-RecordedRequest request(const std::string& id, const std::string& who = "ann", size_t body = 100,
-                        size_t num_choices = 1) {
-  return {.identity = {.id = id, .created = 7, .call_seed = 9},
-          .who = who,
-          .path = "/v1/completions",
-          .body = std::string(body, 'x'),
-          .tokens = Tokens(num_choices)};
-}
-
 TEST(StreamRecords, GiveARequestToItsOwner) {
   StreamRecords streams({});
   const auto stream = streams.add(request("a"), StreamState::live);
@@ -94,109 +84,25 @@ TEST(StreamRecords, AStreamThatGrowsBeyondTheLimitIsNotKept) {
   EXPECT_EQ(streams.counts().bytes, 0u);
 }
 
-// Tells the keeper all that it does not know.
-void tell(StreamRecords& from, StreamRecords& keeper, const std::string& name) {
-  for (int i = 0; i < 2; ++i) {
-    const auto changes = from.changes_for(name, 16);
-    for (const auto& record : changes.whole) {
-      ASSERT_NE(keeper.add(record.request, StreamState::copy), nullptr);
-      from.copied_to(*record.stream, name);
-    }
-    ASSERT_TRUE(keeper.take_changes(changes.lines)) << changes.lines;
-  }
+TEST(StreamRecords, ARecordStaysIfTheOneThatReplacesItDoesNotFit) {
+  StreamRecords streams({.max_bytes = 4000});
+  ASSERT_NE(streams.add(request("a"), StreamState::left), nullptr);
+  EXPECT_EQ(streams.add(request("a", "ann", 3000), StreamState::live), nullptr);
+  EXPECT_TRUE(streams.find("a", "ann"));
+  EXPECT_NE(streams.add(request("a", "ann", 1000), StreamState::live), nullptr);
+  EXPECT_EQ(streams.find("a", "ann")->request.body.size(), 1000u);
+  EXPECT_EQ(streams.counts().num_records, 1u);
 }
 
-TEST(StreamRecords, TheKeeperLearnsAllThatChanges) {
-  StreamRecords own({}), keeper({}), next({});
-  const auto stream = own.add(request("a", "ann", 100, 2), StreamState::live);
-  const auto other = own.add(request("other"), StreamState::live);  // wants no copy
-  own.set_copies(*stream, StreamRecords::Copies::wanted);
-  own.add_token(*stream, 1, 0, TokenId{4});
-  tell(own, keeper, "k");
-  EXPECT_EQ(keeper.find("a", "ann")->request.tokens, (Tokens{{}, {TokenId{4}}}));
-  EXPECT_EQ(keeper.find("a", "ann")->request.identity.call_seed, 9u);
-  EXPECT_FALSE(keeper.find("other", "ann"));
-  own.add_token(*stream, 1, 1, TokenId{5});
-  own.add_token(*stream, 0, 0, TokenId{6});
-  tell(own, keeper, "k");
-  const Tokens all = {{TokenId{6}}, {TokenId{4}, TokenId{5}}};
-  EXPECT_EQ(keeper.find("a", "ann")->request.tokens, all);
-  EXPECT_EQ(keeper.find("a", "ann")->state, StreamState::copy);
-  tell(own, next, "n");                 // another keeper
-  EXPECT_FALSE(next.find("a", "ann"));  // nothing changed
-  own.forget_keeper("k");
-  tell(own, next, "n");
-  EXPECT_EQ(next.find("a", "ann")->request.tokens, all);
-  own.set_state(*stream, StreamState::left);
-  tell(own, next, "n");
-  EXPECT_EQ(next.find("a", "ann")->state, StreamState::left);
-  EXPECT_EQ(own.changes_for("n", 16).lines, "");
-}
-
-TEST(StreamRecords, TheKeeperForgetsWhatIsGone) {
-  StreamRecords own({}), keeper({});
-  const auto stream = own.add(request("a"), StreamState::live);
-  own.set_copies(*stream, StreamRecords::Copies::wanted);
-  tell(own, keeper, "k");
-  own.erase(*stream);
-  tell(own, keeper, "k");
-  EXPECT_FALSE(keeper.find("a", "ann"));
-}
-
-// The stream ends while its request is on the way to the keeper.
-TEST(StreamRecords, AKeeperThatAnswersLateForgetsWhatIsGone) {
-  StreamRecords own({}), keeper({});
-  const auto stream = own.add(request("a"), StreamState::live);
-  own.set_copies(*stream, StreamRecords::Copies::wanted);
-  const auto sent = own.changes_for("k", 16);
-  ASSERT_EQ(sent.whole.size(), 1u);
-  own.erase(*stream);
-  EXPECT_EQ(own.changes_for("k", 16).lines, "") << "the keeper is not known to have it";
-  ASSERT_NE(keeper.add(sent.whole[0].request, StreamState::copy), nullptr);
-  own.copied_to(*stream, "k");
-  tell(own, keeper, "k");
-  EXPECT_FALSE(keeper.find("a", "ann"));
-}
-
-TEST(StreamRecords, AStreamThatComesBackIsNotTakenForTheOneThatIsGone) {
-  StreamRecords own({}), keeper({});
-  const auto stream = own.add(request("a"), StreamState::live);
-  own.set_copies(*stream, StreamRecords::Copies::wanted);
-  tell(own, keeper, "k");
-  own.erase(*stream);
-  const auto again = own.add(request("a"), StreamState::live);
-  own.set_copies(*again, StreamRecords::Copies::wanted);
-  own.add_token(*again, 0, 0, TokenId{4});
-  tell(own, keeper, "k");
-  ASSERT_TRUE(keeper.find("a", "ann"));
-  EXPECT_EQ(keeper.find("a", "ann")->request.tokens, (Tokens{{TokenId{4}}}));
-}
-
-TEST(StreamRecords, WithoutAKeeperNoRecordThatIsGoneIsHeld) {
-  StreamRecords own({});
-  std::weak_ptr<StreamRecord> held;
-  {
-    const auto stream = own.add(request("a"), StreamState::live);
-    own.set_copies(*stream, StreamRecords::Copies::wanted);
-    own.erase(*stream);
-    held = stream;
-  }
-  EXPECT_FALSE(held.expired()) << "a keeper would be told";
-  own.drop_changes();
-  EXPECT_TRUE(held.expired());
-}
-
-TEST(StreamRecords, WrongChangesAreRefused) {
-  StreamRecords keeper({});
-  const auto copy = keeper.add(request("a"), StreamState::copy);
-  const auto live = keeper.add(request("live"), StreamState::live);
-  for (const char* wrong : {"a live x", "a live 0:0:x\n", "a live 1:0:5\n", "a live 0:0:-5\n",
-                            "a live 99999999999999999999:0:1\n", "a live 0::1\n"})
-    EXPECT_FALSE(keeper.take_changes(wrong)) << wrong;
-  for (const char* other : {"", "\n\n", "b left\n", "live gone\n", "a live 0:5:1\n", "a live\n"})
-    EXPECT_TRUE(keeper.take_changes(other)) << other;
-  EXPECT_TRUE(keeper.find("live", "ann"));
-  EXPECT_TRUE(keeper.find("a", "ann")->request.tokens[0].empty());
+TEST(StreamRecords, ARecordThatIsRemovedHoldsNoTextAndNoTokens) {
+  StreamRecords streams({});
+  const auto stream = streams.add(request("a", "ann", 5000, 2), StreamState::live);
+  ASSERT_NE(stream, nullptr);
+  streams.add_token(*stream, 1, 0, TokenId{5});
+  streams.erase(*stream);
+  EXPECT_EQ(stream->request.body.capacity(), std::string().capacity());
+  ASSERT_EQ(stream->request.tokens.size(), 2u);
+  EXPECT_EQ(stream->request.tokens[1].capacity(), 0u);
 }
 
 TEST(RecordedRequest, GoesThroughItsText) {
@@ -205,6 +111,7 @@ TEST(RecordedRequest, GoesThroughItsText) {
   sent.routing_key = "r";
   sent.client = ~uint64_t{0};
   sent.event_ids = true;
+  sent.num_takeovers = 3;
   sent.tokens = {{TokenId{1}, TokenId{2}}, {}};
   const auto got = read_recorded_request(parse_json(to_text(sent)).value(), "ann");
   ASSERT_TRUE(got);
@@ -213,6 +120,7 @@ TEST(RecordedRequest, GoesThroughItsText) {
   EXPECT_EQ(got->tokens, sent.tokens);
   EXPECT_EQ(got->client, sent.client);
   EXPECT_TRUE(got->event_ids);
+  EXPECT_EQ(got->num_takeovers, 3u);
   for (const char* wrong : {"{}", "[]", R"({"answer":1})"})
     EXPECT_FALSE(read_recorded_request(parse_json(wrong).value(), "ann")) << wrong;
 }

@@ -58,6 +58,25 @@ class AccessTest : public testing::Test {
   const std::string file_;
 };
 
+// Eight drafts hold, and the stop string ends with one of them: the others are no part of the
+// answer.
+TEST_F(AccessTest, TokensBehindAStopStringAreNotCharged) {
+  TestServer server(TestServer::Text::bundled, settings());
+  server.engine.tokens_a_step = 9;
+  say(server, "one two three four five six seven eight nine ten");
+  const Json body = {{"prompt", "x"}, {"stop", "two"}, {"max_tokens", 40}};
+  const TestAnswer answer = ask(server, "POST", "/v1/completions", body, "cat-key");
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  const Json usage = Json::parse(answer.body)["usage"];
+  EXPECT_LT(usage["completion_tokens"], 9);
+  const TestAnswer next = ask(server, "POST", "/v1/completions", body, "cat-key");
+  const std::string field = "x-ratelimit-remaining-tokens: ";
+  const size_t at = next.head.find(field);
+  ASSERT_NE(at, std::string::npos) << next.head;
+  // Time only adds to the tokens that remain.
+  EXPECT_GE(std::stoi(next.head.substr(at + field.size())), 100 - usage["total_tokens"].get<int>());
+}
+
 TEST_F(AccessTest, RoutesAskForWhatTheyNeed) {
   TestServer server(TestServer::Text::bundled, settings());
   for (const char* path : {"/health", "/health_generate", "/livez", "/readyz"})

@@ -7,7 +7,7 @@ namespace hocket {
 namespace {
 
 TEST(ProfiledTogether, AllFilesAndWhoHasFailed) {
-  const auto all = join_profiles(
+  const auto all = merge_profiles(
       {{"profiling", true}, {"files", {"/tmp/a-rank0"}}},
       {{.name = "rank 1 (h)", .status = 200, .body = R"({"files": ["/tmp/a-rank1"]})"},
        {.name = "rank 2 (h)", .status = 0, .why = "it is not there"}});

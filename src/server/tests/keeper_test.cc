@@ -7,6 +7,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
+using testing::Not;
 
 class KeeperTest : public ForwardingRank {
  protected:
@@ -54,6 +55,65 @@ TEST_F(KeeperTest, ASilentRankDelaysABeginOnlyBriefly) {
   link_->set(TestProxy::Link::frozen);
   TestClient client = ask(stream_);
   EXPECT_TRUE(client.until("data: [DONE]\n\n", seconds(2)).second);
+}
+
+// The keeper must not forget a stream that is cut off, or no rank could go on with it.
+TEST_F(KeeperTest, AStreamThatADrainCutsOffStaysKept) {
+  rank_0_->engine.pace_us = 20'000;
+  rank_0_->engine.script = [](const RequestInput&) { return std::vector(500, TokenId{300}); };
+  TestClient client = ask(stream_);
+  ASSERT_TRUE(client.until("\"text\":", seconds(3)).second);
+  ASSERT_EQ(num_kept(), 1u);
+  EXPECT_FALSE(rank_0_->server->drain(milliseconds(300)));
+  const std::string rest = client.until("data: [DONE]\n\n", seconds(3)).first;
+  EXPECT_THAT(rest, HasSubstr("shutting_down"));
+  EXPECT_THAT(rest, Not(HasSubstr("\"abort\"")));
+  std::lock_guard lock(mutex_);
+  EXPECT_THAT(changes_, Not(HasSubstr("gone")));
+}
+
+TEST_F(KeeperTest, AKeeperThatHasNoCopyIsSentTheStreamAgain) {
+  rank_0_->engine.pace_us = 20'000;
+  rank_0_->engine.script = [](const RequestInput&) { return std::vector(500, TokenId{300}); };
+  TestClient client = ask(stream_);
+  ASSERT_TRUE(client.until("\"text\":", seconds(3)).second);
+  ASSERT_EQ(num_kept(), 1u);
+  {
+    std::lock_guard lock(mutex_);
+    const auto identity = read_identity(kept_[0].header(kAnswerHeader));
+    ASSERT_TRUE(identity);
+    answer_to_changes_ = Json{{"unknown", {identity->id}}}.dump();
+  }
+  EXPECT_TRUE(eventually([&] { return num_kept() == 2; }));
+  std::lock_guard lock(mutex_);
+  EXPECT_EQ(kept_[1].header(kAnswerHeader), kept_[0].header(kAnswerHeader));
+}
+
+// Without rank 1 the ranks do not serve, though its port for ranks answers still.
+TEST_F(KeeperTest, TheKeepersStayWhileTheRanksDoNotServe) {
+  rank_0_->engine.pace_us = 20'000;
+  rank_0_->engine.script = [](const RequestInput&) { return std::vector(500, TokenId{300}); };
+  TestClient client = ask(stream_);
+  ASSERT_TRUE(client.until("\"text\":", seconds(3)).second);
+  ASSERT_EQ(num_kept(), 1u);
+  const auto has_news = [&] {
+    std::lock_guard lock(mutex_);
+    return std::exchange(changes_, "").find(" live 0:") != std::string::npos;
+  };
+  planes_[1].reset();
+  ASSERT_TRUE(eventually([&] { return !plane(0).view().serves(); }));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(eventually(has_news)) << "one may be from before";
+  EXPECT_EQ(num_kept(), 1u);
+}
+
+TEST_F(KeeperTest, AKeeperThatLeavesIsNotAsked) {
+  plane(1).pulse().leave();
+  EXPECT_TRUE(eventually([&] {
+    const size_t before = num_kept();
+    TestClient client = ask(stream_);
+    EXPECT_TRUE(client.until("data: [DONE]\n\n", seconds(3)).second);
+    return num_kept() == before;
+  }));
 }
 
 // The test is rank 1 and has the record of a stream of its own.
@@ -112,9 +172,14 @@ TEST_F(KeeperTest, AWrongRecordOfAnotherRankIsNotTaken) {
   }
 }
 
+// The silent rank may have the stream.
 TEST_F(KeeperTest, ASilentRankDelaysAClientThatComesBackByASecond) {
   link_->set(TestProxy::Link::frozen);
-  EXPECT_EQ(come_back("/v1/streams/cmpl-77").receive(seconds(3)).status, 404);
+  const TestAnswer answer = come_back("/v1/streams/cmpl-77").receive(seconds(3));
+  EXPECT_EQ(answer.status, 503);
+  EXPECT_THAT(answer.head, HasSubstr("Retry-After"));
+  EXPECT_EQ(error_of(answer)["code"], "lost_rank");
+  EXPECT_THAT(answer.body, HasSubstr("rank 1"));
 }
 
 }  // namespace

@@ -169,12 +169,13 @@ TEST(Life, DrainLetsAStreamFinish) {
   EXPECT_FALSE(TestClient(server.server->port()).connected());
 }
 
-TEST(Life, DrainWithoutPatienceAborts) {
+TEST(Life, DrainWithoutPatienceCutsOff) {
   TestServer server;
   TestClient client = long_stream(server);
   EXPECT_FALSE(server.server->drain(Duration{}));
   const auto rest = client.until("[DONE]", std::chrono::seconds(1));
-  EXPECT_NE(rest.first.find("\"finish_reason\":\"abort\""), std::string::npos) << rest.first;
+  EXPECT_NE(rest.first.find("\"code\":\"shutting_down\""), std::string::npos) << rest.first;
+  EXPECT_EQ(rest.first.find("\"finish_reason\":\"abort\""), std::string::npos) << rest.first;
 }
 
 TEST(Life, SixtyFourStreamsAtOnce) {

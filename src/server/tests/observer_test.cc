@@ -261,7 +261,7 @@ TEST_F(Dump, AFolderThatCannotBeWrittenStopsTheStart) {
   ServerSettings wrong;
   wrong.http.port = 0;
   wrong.observe.dump_requests_folder = "/proc/nowhere";
-  FakeEngine engine;
+  FakeServerEngine engine;
   const auto server = Server::create({.settings = wrong, .engine = &engine});
   ASSERT_FALSE(server);
   EXPECT_EQ(server.error().code, ErrorCode::io);

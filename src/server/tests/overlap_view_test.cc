@@ -78,7 +78,8 @@ TEST(OverlapView, IsAnsweredAsJson) {
     "hidden_share": 0.75, "hidden_is_estimate": false,
     "seconds": {"step": 20.0, "compute": {"attn_in": 0.25, "attn_core": 0.5, "mlp": 0.75,
         "gate": 1.0, "dispatch_start": 1.25, "shared": 1.5, "dispatch_wait": 1.75, "experts": 2.0,
-        "combine_start": 2.25, "combine_wait": 2.5}, "other": 0.5, "beside": 0.5, "exposed": 1.0,
+        "combine_start": 2.25, "combine_wait": 2.5, "delta_core": 2.75},
+      "other": 0.5, "beside": 0.5, "exposed": 1.0,
       "waiting": 2.0, "idle": 0.125, "hidden": 3.0},
     "steps": {"none": 5, "single-batch": 6, "two-batch": 7}, "trial_steps": 2, "shadow_steps": 2,
     "unknown_plans": 4, "half_imbalance": 1.25})"));

@@ -64,6 +64,24 @@ TEST(Page, NeedsNoKeyButItsDataDoes) {
   EXPECT_EQ(ask_with(server, "/live", "x-api-key: secret\r\n").status, 200);
 }
 
+TEST(Page, LiveTellsWhereCachedPromptsCameFrom) {
+  CacheTierStats stats;
+  stats.tiers[static_cast<size_t>(PageTier::redis)] = {.exists = true,
+                                                       .away = true,
+                                                       .read_bytes_total = 4096,
+                                                       .tokens_total = 64,
+                                                       .saved_seconds_total = 1.5};
+  LiveView view;
+  EXPECT_EQ(live_json(view, TimePoint{})["ranks"][0]["tiers"], Json::array());
+  view.stats.tier = stats;
+  const Json want = {{"name", "redis"},
+                     {"away", true},
+                     {"tokens_total", 64},
+                     {"read_bytes_total", 4096},
+                     {"saved_seconds_total", 1.5}};
+  EXPECT_EQ(live_json(view, TimePoint{})["ranks"][0]["tiers"], Json::array({want}));
+}
+
 TEST(Page, LiveTellsOfRequestsUnderWayAndEnded) {
   TestServer server;
   server.engine.pace_us = 20'000;

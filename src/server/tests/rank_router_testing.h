@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "base/check.h"
 #include "cluster/test_ranks.h"
@@ -50,11 +51,11 @@ class ForwardingRank : public Ranks {
     options.admit = [](const HttpRequest& head) { return admit_rank(head, kKeyOfRank1); };
     auto server = HttpServer::create(options, [this](HttpRequest&& request, auto exchange) {
       if (request.path == kKeepPath || request.path == kChangesPath) {
-        exchange->respond(200, kJsonType, "{}");
-        if (request.path == kChangesPath) return;
+        const std::string answer = note(std::move(request));
+        exchange->respond(200, kJsonType, answer);
+        return;
       }
       std::lock_guard lock(mutex_);
-      if (request.path == kKeepPath) return kept_.push_back(std::move(request));
       held_.push_back({std::move(request), std::move(exchange)});
       news_.notify_all();
     });
@@ -62,6 +63,16 @@ class ForwardingRank : public Ranks {
     rank_1_ = *std::move(server);
     link_ = std::make_unique<TestProxy>(static_cast<uint16_t>(rank_1_->port()));
     publish(link_->port());
+  }
+  // Notes what rank 0 tells of its streams, and returns the answer.
+  std::string note(HttpRequest request) {
+    std::lock_guard lock(mutex_);
+    if (request.path == kChangesPath) {
+      changes_ += request.body;
+      return std::exchange(answer_to_changes_, "{}");
+    }
+    kept_.push_back(std::move(request));
+    return "{}";
   }
   // Publishes this port as rank 1's and waits until rank 0 knows it.
   void publish(uint16_t port) {
@@ -109,7 +120,9 @@ class ForwardingRank : public Ranks {
   std::mutex mutex_;
   std::condition_variable news_;
   std::deque<ForwardedRequest> held_;
-  std::vector<HttpRequest> kept_;  // streams of rank 0 that rank 1 shall keep
+  std::vector<HttpRequest> kept_;         // streams of rank 0 that rank 1 shall keep
+  std::string changes_;                   // lines that rank 0 sent about these streams
+  std::string answer_to_changes_ = "{}";  // to the next of them
 };
 
 }  // namespace hocket

@@ -161,7 +161,7 @@ TEST(Reply, AnExceptionEndsItsAnswerAlone) {
             "out_of_memory");
   server.engine.entering = nullptr;
   // Fails on the thread `reply`, when a stop string is reported to the engine.
-  server.engine.completing = no_memory;
+  server.engine.finishing = no_memory;
   Json body = chat_body();
   body["stop"] = "two";
   server.engine.script = [ids = ids_of("one two three four")](const RequestInput&) { return ids; };
@@ -169,7 +169,7 @@ TEST(Reply, AnExceptionEndsItsAnswerAlone) {
   const Events events = server.stream("/v1/chat/completions", body);
   EXPECT_EQ(events.blocks.back()["error"]["code"], "out_of_memory");
   EXPECT_TRUE(events.done);
-  server.engine.completing = nullptr;
+  server.engine.finishing = nullptr;
   EXPECT_TRUE(server.stream("/v1/chat/completions", body).done);
   EXPECT_TRUE(eventually([&] { return server.get("/live")["num_requests"] == 0; }));
 }

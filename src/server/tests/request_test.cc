@@ -16,7 +16,7 @@ namespace hocket {
 namespace {
 
 ServedModel served() {
-  static const FakeEngine engine;
+  static const FakeServerEngine engine;
   return {&engine.info(), &bundled_text().tokenizer, &bundled_text().chat_template};
 }
 

@@ -66,7 +66,7 @@ class ResumeTest : public ::testing::TestWithParam<ResumeCase> {
         prepare_request(*std::move(asked), model, nullptr,
                         AnswerIdentity{.id = "resp_77", .created = 1'700'000'000, .call_seed = 77});
     ASSERT_TRUE(prepared) << prepared.error().message;
-    prepared->tells_progress = tells_;
+    prepared->sends_progress = tells_;
     if (!progress_) return reply_.begin(exchange, *std::move(prepared));
     ASSERT_TRUE(exchange->start_stream("text/event-stream"));
     reply_.resume(exchange, *std::move(prepared), nullptr, *std::exchange(progress_, {}));
@@ -84,7 +84,7 @@ class ResumeTest : public ::testing::TestWithParam<ResumeCase> {
   // Set between requests, which the client sends one by one.
   bool tells_ = false;
   std::optional<AnswerProgress> progress_;
-  FakeEngine engine_;
+  FakeServerEngine engine_;
   Outbox outbox_{1 << 16};
   ResponseStore responses_{{.max_bytes = 1 << 20}};
   const ModelFormats formats_ =

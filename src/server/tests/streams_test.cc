@@ -229,6 +229,21 @@ TEST_P(ComingBack, WithAnIdThatIsNoneGetsAnError) {
       "not_found");
 }
 
+TEST_P(ComingBack, WithAWrongPlaceDoesNotEndTheStream) {
+  server_.engine.pace_us = 50'000;
+  TestClient old = begin(GetParam().body);
+  const auto first = old.until("\n\n", seconds(3)).first + old.until("\n\n", seconds(3)).first;
+  const std::string id = event_id_of(first), answer = id.substr(0, id.find(':'));
+  EXPECT_EQ(error_of(asking("GET", "/v1/streams/" + answer, "", "Last-Event-ID: " + id + ",1\r\n"),
+                     400)["param"],
+            "Last-Event-ID");
+  EXPECT_EQ(server_.engine.num_running(), 1);
+  server_.engine.pace_us = 1;
+  const auto rest = old.until("data: [DONE]\n\n", seconds(3));
+  EXPECT_TRUE(rest.second);
+  EXPECT_EQ(rest.first.find("taken_over"), rest.first.npos) << rest.first;
+}
+
 TEST_P(ComingBack, IsNotOfferedForWhatWasAborted) {
   server_.engine.pace_us = 5000;
   TestClient client = begin(GetParam().body);

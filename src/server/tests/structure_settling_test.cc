@@ -26,7 +26,7 @@ const ModelFormats& formats() {
 }
 
 ServedModel served_with_grammars() {
-  static FakeEngine engine;
+  static FakeServerEngine engine;
   static const EngineInfo info = [] {
     EngineInfo with = engine.info();
     with.grammar_backend = "llguidance";

@@ -12,7 +12,7 @@ namespace hocket {
 namespace {
 
 Result<GenerationRequest> parsed(const Api& api, const std::string& fields) {
-  static const FakeEngine engine;
+  static const FakeServerEngine engine;
   const ServedModel model = {&engine.info(), &bundled_text().tokenizer,
                              &bundled_text().chat_template};
   const std::string body =

@@ -46,11 +46,11 @@ class Guarded {
 };
 
 // Generates what `script` returns for a request, one token per tick, then the end token.
-class FakeEngine final : public Engine {
+class FakeServerEngine final : public Engine {
  public:
   using Script = std::function<std::vector<TokenId>(const RequestInput&)>;
 
-  FakeEngine() {
+  FakeServerEngine() {
     info_.served_model_name = "tiny";
     info_.model_path = "models/tiny";
     info_.model.vocab_size = 2048;
@@ -63,7 +63,7 @@ class FakeEngine final : public Engine {
     info_.changes = {{"--page-size", "16", "32", "pages are multiples of 32"}};
     info_.notes = {"--mla-form auto: the prefix cache keeps no answers"};
   }
-  ~FakeEngine() override { stop(); }
+  ~FakeServerEngine() override { stop(); }
 
   void start(Outbox& outbox) override {
     outbox_ = &outbox;
@@ -104,16 +104,13 @@ class FakeEngine final : public Engine {
     for (Running& r : running_)
       if (r.input.id == id) r.aborted = true;
   }
-  void complete(RequestId id) override {
-    if (completing) completing();
+  void finish_whole(RequestId id) override {
+    if (finishing) finishing();
     abort(id);
   }
   void abort_all() override {
-    {
-      std::lock_guard lock(mutex_);
-      for (Running& r : running_) r.aborted = true;
-    }
-    if (aborted_all) aborted_all();
+    std::lock_guard lock(mutex_);
+    for (Running& r : running_) r.aborted = true;
   }
   bool flush_cache() override { return num_running() == 0; }
   Result<SessionResult> change_session(const SessionRequest& ask) override {
@@ -154,13 +151,13 @@ class FakeEngine final : public Engine {
   }
 
   Script script = [](const RequestInput& r) { return r.prompt; };  // repeats the prompt
-  std::function<void()> entering;     // called first by submit(); may wait, or throw
-  std::function<void()> completing;   // called first by complete()
-  std::function<void()> changing;     // called first by change_session(); may wait
-  std::function<void()> aborted_all;  // called last by abort_all()
+  std::function<void()> entering;   // called first by submit(); may wait, or throw
+  std::function<void()> finishing;  // called first by finish_whole()
+  std::function<void()> changing;   // called first by change_session(); may wait
   std::optional<Error> refusal;
   std::optional<Error> late_error;  // replaces the third token
   std::atomic<int> pace_us = 20;
+  std::atomic<int> tokens_a_step = 1;      // more as if drafts held
   std::atomic<int> recomputed_tokens = 0;  // in each summary
   Guarded<DraftCounts> drafts;             // in each summary
   std::vector<RequestInput> seen;
@@ -189,7 +186,11 @@ class FakeEngine final : public Engine {
     while (!stopping_) {
       std::this_thread::sleep_for(std::chrono::microseconds(pace_us));
       std::lock_guard lock(mutex_);
-      for (auto r = running_.begin(); r != running_.end();) r = tick(*r) ? running_.erase(r) : ++r;
+      for (auto r = running_.begin(); r != running_.end();) {
+        bool over = false;
+        for (int i = 0; i < tokens_a_step && !over; ++i) over = tick(*r);
+        r = over ? running_.erase(r) : std::next(r);
+      }
     }
   }
 
@@ -352,7 +353,7 @@ class TestServer {
     return events;
   }
 
-  FakeEngine engine;
+  FakeServerEngine engine;
   std::unique_ptr<Server> server;
 };
 

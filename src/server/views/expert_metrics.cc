@@ -13,8 +13,8 @@ void add_experts(MetricSnapshot& out, const ExpertBalance& experts) {
 
 void add_moves(MetricSnapshot& out, const ExpertMoveStats& s) {
   const char* checks_help = "Checks whether experts should move";
-  out.counter("expert_rebalance_checks_total", checks_help, s.looks_total);
-  out.counter("expert_looks_total", checks_help, s.looks_total);  // its name before
+  out.counter("expert_rebalance_checks_total", checks_help, s.checks_total);
+  out.counter("expert_looks_total", checks_help, s.checks_total);  // its name before
   out.counter("expert_rebalances_total", "Checks after which experts moved", s.rebalances_total);
   out.counter("expert_layers_moved_total", "Layers whose experts got other places", s.layers_total);
   out.counter("expert_moves_total", "Experts that the ranks of this process loaded to move them",
@@ -24,14 +24,14 @@ void add_moves(MetricSnapshot& out, const ExpertMoveStats& s) {
   out.counter("expert_move_seconds_total",
               "Seconds of one core spent on loading experts to move them", s.load_seconds_total);
   out.counter("expert_move_failures_total", "Rebalances that were given up", s.failures_total);
-  const auto of_look = [&](const char* when, double balancedness) {
+  const auto of_check = [&](const char* when, double balancedness) {
     out.gauge("expert_work_balancedness",
               "Mean / largest work of ranks, mean of the layers, before and after the last "
               "check",
               balancedness, {"when", when});
   };
-  of_look("before", s.balancedness_before);
-  of_look("after", s.balancedness_after);
+  of_check("before", s.balancedness_before);
+  of_check("after", s.balancedness_after);
 }
 
 }  // namespace hocket

@@ -37,10 +37,10 @@ Result<void> Health::ready(const EngineStats& engine) const {
 
 Result<void> Health::healthy(const EngineStats& engine) const {
   HOCKET_TRY_VOID(ready(engine));
-  if (!engine.busy || engine.seconds_since_last_step <= limits_.step_seconds_max) return {};
+  if (!engine.busy || engine.seconds_since_last_step <= limits_.max_step_seconds) return {};
   return fail(ErrorCode::watchdog,
               "the engine has work and made no step for {:.1f} s (healthy: at most {} s): {}",
-              engine.seconds_since_last_step, limits_.step_seconds_max, places_of(engine));
+              engine.seconds_since_last_step, limits_.max_step_seconds, places_of(engine));
 }
 
 Result<void> Health::watchdog(const EngineStats& engine) const {

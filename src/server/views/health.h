@@ -17,10 +17,10 @@ namespace hocket {
 
 class Health {
  public:
-  // step_seconds_max: if a busy engine is silent for longer, /health fails. watchdog_seconds: if it
+  // max_step_seconds: if a busy engine is silent for longer, /health fails. watchdog_seconds: if it
   // is silent for longer, the process should end (exit 6); 0: never.
   struct Limits {
-    double step_seconds_max = 10;
+    double max_step_seconds = 10;
     double watchdog_seconds = 300;
   };
   explicit Health(Limits limits) : limits_(limits) {}

@@ -18,7 +18,7 @@ TEST(Health, IsNotReadyWithoutARank) {
 // The message about a stuck engine names the rank, its verb and the time; ranks that wait for it
 // follow.
 TEST(Health, NamesWhereItIsStuck) {
-  const Health health({.step_seconds_max = 10, .watchdog_seconds = 300});
+  const Health health({.max_step_seconds = 10, .watchdog_seconds = 300});
   RankStats waits, stuck, idle;
   waits.busy = stuck.busy = true;
   waits.position = {.verb = Verb::forward, .layer = 3, .waits = true};
@@ -40,7 +40,7 @@ TEST(Health, NamesWhereItIsStuck) {
 }
 
 TEST(Health, FollowsTheEngine) {
-  Health health({.step_seconds_max = 10, .watchdog_seconds = 300});
+  Health health({.max_step_seconds = 10, .watchdog_seconds = 300});
   EngineStats stats;
   EXPECT_EQ(health.ready().error().code, ErrorCode::loading);
   EXPECT_FALSE(health.healthy(stats));

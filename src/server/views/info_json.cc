@@ -289,7 +289,7 @@ Json to_json(const SlowPath& path) {
 }
 
 Json to_json(const ExpertMoveStats& moves) {
-  return {{"looks", moves.looks_total},
+  return {{"looks", moves.checks_total},
           {"rebalances", moves.rebalances_total},
           {"layers", moves.layers_total},
           {"layers_left", moves.num_remaining_layers},

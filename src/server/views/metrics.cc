@@ -118,8 +118,10 @@ void add_steps(MetricSnapshot& out, const RankStats& engine) {
       "Prompt tokens of requests that began, to compute or from the prefix cache, each once";
   out.counter("prefill_effective_tokens_total", effective_help,
               s.prompt_tokens_total - s.cached_tokens_total, {"mode", "input"});
-  out.counter("prefill_effective_tokens_total", effective_help, s.cached_tokens_total,
+  const uint64_t fetched = num_fetched_tokens(engine);
+  out.counter("prefill_effective_tokens_total", effective_help, s.cached_tokens_total - fetched,
               {"mode", "device_hit"});
+  out.counter("prefill_effective_tokens_total", effective_help, fetched, {"mode", "storage_hit"});
   const char* steps_help =
       "Engine steps: with rows of prompts, of answers, of both; of other ranks only";
   out.counter("num_steps_total", steps_help, steps.num_prefill, {"mode", "prefill"});
@@ -169,8 +171,7 @@ RankInfo info_of(const EngineInfo& info, int rank) {
 void add_totals(MetricSnapshot& out, const EngineStats& engine) {
   const SchedulerStats& s = engine.scheduler;
   out.counter("prompt_tokens_total", "Prompt tokens taken in", s.prompt_tokens_total);
-  out.counter("cached_tokens_total", "Prompt tokens that were not computed again",
-              s.cached_tokens_total, {"cache_source", "device"});
+  add_cached_tokens(out, engine);
   out.counter("recomputed_tokens_total",
               "Prompt tokens computed again although their pages were cached: no state, no window",
               s.recomputed_tokens_total);

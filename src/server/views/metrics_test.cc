@@ -18,6 +18,8 @@ EngineStats some_engine_stats() {
   stats.scheduler.num_private_pages = 10;
   stats.scheduler.prompt_tokens_total = 1000;
   stats.scheduler.cached_tokens_total = 250;
+  stats.fetched_tokens_total = {90, 50, 10};
+  stats.tier.emplace().damaged_total = 2;
   stats.scheduler.recomputed_tokens_total = 64;
   stats.scheduler.num_retracted_total = 4;
   stats.scheduler.retracted_input_total = 400;
@@ -83,14 +85,20 @@ TEST(Metrics, ShowsEngineServerAndLatencies) {
            "hocket:realtime_tokens_total{" + rank + ",mode=\"prefill_cache\"} 260\n",
            "hocket:realtime_tokens_total{" + rank + ",mode=\"decode\"} 70\n",
            "hocket:prefill_effective_tokens_total{" + rank + ",mode=\"input\"} 750\n",
-           "hocket:prefill_effective_tokens_total{" + rank + ",mode=\"device_hit\"} 250\n",
+           "hocket:prefill_effective_tokens_total{" + rank + ",mode=\"device_hit\"} 100\n",
+           "hocket:prefill_effective_tokens_total{" + rank + ",mode=\"storage_hit\"} 150\n",
            "hocket:num_steps_total{" + rank + ",mode=\"prefill\"} 5\n",
            "hocket:num_steps_total{" + rank + ",mode=\"decode\"} 7\n",
            "hocket:num_steps_total{" + rank + ",mode=\"mixed\"} 2\n",
            "hocket:num_overlapped_steps_total{" + rank + "} 6\n",
            "hocket:prompt_tokens_total{" + label + "} 1000\n",
-           "hocket:cached_tokens_total{" + label + ",cache_source=\"device\"} 250\n",
+           "hocket:cached_tokens_total{" + label + ",cache_source=\"device\"} 100\n",
+           "hocket:cached_tokens_total{" + label + ",cache_source=\"storage_file\"} 90\n",
+           "hocket:cached_tokens_total{" + label + ",cache_source=\"storage_redis\"} 50\n",
+           "hocket:cached_tokens_total{" + label + ",cache_source=\"storage_peer\"} 10\n",
            "hocket:recomputed_tokens_total{" + label + "} 64\n",
+           "hocket:kv_store_damaged_pages_total{" + label + "} 2\n",
+           "hocket:kv_file_damaged_pages_total{" + label + "} 2\n",
            "hocket:http_connections{" + label + "} 5\n",
            "hocket:http_requests_total{" + label + ",status=\"200\"} 2\n",
            "hocket:http_requests_total{" + label + ",status=\"499\"} 1\n",
@@ -102,6 +110,8 @@ TEST(Metrics, ShowsEngineServerAndLatencies) {
            "hocket:per_stage_req_latency_seconds_sum{" + of_stage("decode_forward") + "} 3\n",
        })
     EXPECT_THAT(text, HasSubstr(line));
+  EXPECT_THAT(text, HasSubstr("kv_store_damaged_pages_total Stored pages that were damaged"));
+  EXPECT_THAT(text, HasSubstr("kv_file_damaged_pages_total Old name of kv_store_*"));
   size_t num_types = 0;
   for (size_t at = 0; (at = text.find("# TYPE hocket:num_steps_total ", at)) != text.npos; ++at)
     ++num_types;

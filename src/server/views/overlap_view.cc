@@ -11,7 +11,7 @@ namespace {
 // which passes beside the others. `beside` is the name that `other` had before.
 Json seconds_json(const OverlapStats& s) {
   Json compute = Json::object();
-  for (int op = 0; op < kNumOps; ++op)
+  for (int op = 0; op < kNumBooked; ++op)
     compute[std::string(op_name(Op{static_cast<uint8_t>(op)}))] =
         s.compute_seconds[static_cast<size_t>(op)];
   return {{"step", s.step_seconds},       {"compute", std::move(compute)},
@@ -122,7 +122,7 @@ void add_overlap(MetricSnapshot& out, const OverlapStats& overlap) {
               overlap.waiting_seconds);
   const char* compute_help =
       "Computed in steps, by operation of a layer; other: embedding, head, sampling, engine";
-  for (int op = 0; op < kNumOps; ++op)
+  for (int op = 0; op < kNumBooked; ++op)
     out.counter("step_compute_seconds_total", compute_help,
                 overlap.compute_seconds[static_cast<size_t>(op)],
                 {"op", std::string(op_name(Op{static_cast<uint8_t>(op)}))});

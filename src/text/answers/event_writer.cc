@@ -17,8 +17,8 @@ constexpr size_t kMaxBlanks = 4096;
 
 void EventWriter::append(AnswerEvent::Kind kind, std::string_view piece) {
   if (piece.empty()) return;
-  const bool goes_on = !out_->empty() && out_->back().kind == kind;
-  if (!goes_on) emit(kind);
+  const bool extends_last = !out_->empty() && out_->back().kind == kind;
+  if (!extends_last) emit(kind);
   out_->back().text += piece;
 }
 

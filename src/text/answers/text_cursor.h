@@ -1,4 +1,4 @@
-// The place of a reader in its text: readers of nested values derive from it, and each of their
+// The position of a reader in its text: readers of nested values derive from it, and each of their
 // functions leaves at_ behind the text that it read.
 #pragma once
 

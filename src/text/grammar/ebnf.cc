@@ -66,10 +66,10 @@ std::string set_regex(const EbnfNode& set) {
 }
 
 std::string counts(const EbnfNode& node) {
-  if (node.most == 1 && node.least == 0) return "?";
-  if (node.most < 0)
-    return node.least == 0 ? "*" : node.least == 1 ? "+" : fmt::format("{{{},}}", node.least);
-  return fmt::format("{{{},{}}}", node.least, node.most);
+  if (node.max == 1 && node.min == 0) return "?";
+  if (node.max < 0)
+    return node.min == 0 ? "*" : node.min == 1 ? "+" : fmt::format("{{{},}}", node.min);
+  return fmt::format("{{{},{}}}", node.min, node.max);
 }
 
 // Appends a part as a regular expression, with its rules written out. Returns false if it grows too

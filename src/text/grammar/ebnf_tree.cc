@@ -158,8 +158,8 @@ class EbnfReader {
       }
       if (num == kMaxRepeats) return wrong("more than 8 repetitions follow one another"), item;
       EbnfNode again{.kind = EbnfNode::Kind::repeat, .ranges = {}, .parts = {}};
-      again.least = least;
-      again.most = most;
+      again.min = least;
+      again.max = most;
       again.parts.push_back(std::move(item));
       item = std::move(again);
     }

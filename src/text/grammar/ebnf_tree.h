@@ -19,7 +19,7 @@ struct EbnfNode {
   bool negated = false;
   size_t rule = 0;              // for rule: its index
   std::vector<EbnfNode> parts;  // for sequence and choice; one for repeat
-  int least = 0, most = -1;     // for repeat; most -1: no limit
+  int min = 0, max = -1;        // for repeat; max -1: no limit
 };
 
 struct EbnfRule {

@@ -17,7 +17,7 @@ function Share({ share, tone }) {
 function LastLook({ look }) {
   return (
     <div>
-      <h3>Last look at the ranks' work</h3>
+      <h3>Last check of the ranks' load</h3>
       <Facts
         rows={[
           ["Ranks even before", <Share share={look.before} tone="tone-amber" />],
@@ -39,7 +39,7 @@ function Sums({ moves, replicas }) {
       <Facts
         rows={[
           ["Replicas", inEachLayer(replicas)],
-          ["Looks", `${exact(moves.looks)}, after ${exact(moves.rebalances)} of which experts moved`],
+          ["Checks", `${exact(moves.looks)}, after ${exact(moves.rebalances)} of which experts moved`],
           ["Layers changed", moves.layers_left > 0 ? `${exact(moves.layers)}, and ${exact(moves.layers_left)} still to change` : exact(moves.layers)],
           ["Experts loaded", `${exact(moves.experts)}${loaded}`],
         ]}
@@ -53,7 +53,7 @@ export function Moves({ moves, replicas }) {
   if (moves === null && replicas === 0) return null;
   const look = moves && lastLook(moves);
   const still = moves
-    ? "The ranks have not looked at their work yet. They do so after the steps of --eplb-rebalance-num-iterations."
+    ? "The ranks have not checked their load yet. They do so after the steps of --eplb-rebalance-num-iterations."
     : "Experts stay where they are; with --enable-eplb they move while the server works.";
   return (
     <Card title="Replicas and moves" note="copies of busy experts, and experts that move between ranks">

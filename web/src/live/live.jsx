@@ -2,12 +2,13 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import uPlot from "uplot";
 import { postJson } from "../lib/api.js";
-import { count, duration, exact, percent, quantile, rate } from "../lib/format.js";
+import { bytes, count, duration, exact, percent, quantile, rate } from "../lib/format.js";
 import { live, lookNow, lookOften } from "../lib/live.js";
 import { useStore } from "../lib/store.js";
 import { colour } from "../lib/theme.js";
 import { Card, Empty, IconButton, Legend, Notice, PageHead, Problem, StackBar, Tile } from "../ui/parts.jsx";
 import { Plot, axisStyle } from "../ui/plot.jsx";
+import { tiersOf } from "./tiers.js";
 
 const WINDOW_S = 180;
 const states = { held: "held back", waiting: "waiting", prompt: "reading the prompt", answer: "answering" };
@@ -227,7 +228,7 @@ function Ranks({ ranks }) {
               <th>Pages</th>
               <th class="number">Tokens/s</th>
               <th class="number">Last step</th>
-              <th class="number" title="Of the time that rows were on their way to it, the share in which it computed">
+              <th class="number" title="Share of the time that rows travelled to it during which it computed">
                 Hidden
               </th>
             </tr>
@@ -260,6 +261,41 @@ function pageParts(pages) {
 
 const allPages = (ranks) => ranks.reduce((all, { pages }) => Object.fromEntries(Object.keys(all).map((key) => [key, all[key] + pages[key]])), { all: 0, free: 0, cached: 0, private: 0 });
 
+const tierNames = { file: "files", redis: "Redis", peer: "peers" };
+
+// Where prompts that were cached, but not in memory, came from since the start.
+function Tiers({ tiers }) {
+  return (
+    <div class="table-box">
+      <table class="data">
+        <thead>
+          <tr>
+            <th>Cached in</th>
+            <th class="number">Tokens</th>
+            <th class="number">Read</th>
+            <th class="number" title="Time that computing these tokens would have taken">
+              Saved
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {tiers.map((tier) => (
+            <tr key={tier.name}>
+              <td>
+                {tierNames[tier.name] ?? tier.name}
+                {tier.away && <span class="muted"> (away)</span>}
+              </td>
+              <td class="number">{count(tier.tokens)}</td>
+              <td class="number">{bytes(tier.bytes)}</td>
+              <td class="number">{duration(1000 * tier.saved)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
 export function LivePage() {
   const { now, error, history, ended } = useStore(live);
   useEffect(() => {
@@ -280,6 +316,7 @@ export function LivePage() {
   const used = pages.all > 0 ? (pages.private + pages.cached) / pages.all : 0;
   const hits = point.prompt > 0 ? point.cached / point.prompt : null;
   const several = now.ranks.length > 1;
+  const tiers = tiersOf(now.ranks);
   return (
     <div class="page">
       <PageHead title="Live" about="The last three minutes, a look a second." />
@@ -320,6 +357,7 @@ export function LivePage() {
         <Card title="KV memory" note={`${exact(pages.all)} pages`}>
           <Plot data={columns.memory} make={makeMemory} show={showMemory} label="Share of KV pages in use over the last three minutes" />
           <Legend items={pageParts(pages)} />
+          {tiers.length > 0 && <Tiers tiers={tiers} />}
         </Card>
         <Card title="Time to the first token" note="where it goes">
           <FirstToken ended={ended} />

@@ -17,7 +17,7 @@ function ranges(numbers) {
 }
 
 function Changes({ changes }) {
-  if (changes.length === 0) return <p class="muted">Nothing: every setting is as it was given, or its default.</p>;
+  if (changes.length === 0) return <p class="muted">The server changed no setting.</p>;
   return (
     <ul class="changes">
       {changes.map((c) => (
@@ -49,7 +49,7 @@ function Settings({ settings }) {
             <span class={value === false || value === 0 || value === "" || value === null ? "muted" : ""}>{show(value)}</span>
           </div>
         ))}
-        {rows.length === 0 && <p class="muted">No setting like that.</p>}
+        {rows.length === 0 && <p class="muted">No setting matches.</p>}
       </div>
     </>
   );

@@ -2,7 +2,7 @@
 
 // The parts of a step's time, in the order in which they are stacked.
 export const parts = [
-  { name: "attention", tone: "op-attention", ops: ["attn_in", "attn_core"] },
+  { name: "attention", tone: "op-attention", ops: ["attn_in", "attn_core", "delta_core"] },
   { name: "dense layers", tone: "op-mlp", ops: ["mlp"] },
   { name: "gate", tone: "op-gate", ops: ["gate"] },
   { name: "experts", tone: "op-experts", ops: ["experts", "shared"] },

@@ -162,15 +162,6 @@ export function TimelinePage() {
   const several = (all?.ranks.length ?? 0) > 1 || steps.some((s) => s.hidden_us + s.exposed_us + s.waiting_us > 0);
   const median = useMemo(() => quantile(steps.map((s) => s.took_us).sort((a, b) => a - b), 0.5), [steps]);
 
-  if (all !== null && !all.booked)
-    return (
-      <div class="page">
-        <PageHead title="Timeline" />
-        <Empty title="Steps are not booked here">
-          This server schedules a step while the one before computes. Start it with <code>--disable-overlap-schedule</code> to see where a step's time goes.
-        </Empty>
-      </div>
-    );
   return (
     <div class="page">
       <PageHead title="Timeline" about={`The last ${all?.most_steps ?? 64} steps, always kept.`}>
@@ -208,7 +199,7 @@ export function TimelinePage() {
             <Legend items={parts.filter((part, i) => steps.some((s) => split(s, all.ops)[i] > 0)).map((part) => ({ name: part.name, tone: part.tone }))} />
           </Card>
           <Card title={`Step ${here.step}`} note={`${exact(here.kv_tokens)} keys read${detail?.ranks[0]?.half_rows[1] > 0 ? `, halves of ${detail.ranks[0].half_rows.join(" and ")} rows` : ""}`}>
-            {detail?.ranks.some((r) => r.spans.length > 0) ? <Lanes step={detail} /> : <Notice>Of this step only the sums are known.</Notice>}
+            {detail?.ranks.some((r) => r.spans.length > 0) ? <Lanes step={detail} /> : <Notice>Only the sums of this step were kept.</Notice>}
             {several && <Legend items={[{ name: "on the wire", tone: wireTone }, { name: "half b is paler", tone: "op-attention paler" }]} />}
           </Card>
           <Card title="Where the time went">

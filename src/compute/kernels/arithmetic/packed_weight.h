@@ -62,15 +62,15 @@ inline constexpr int kMaxIntegerDepth = 65536;
 // not fit into four have lines of their own, each behind the lines of one part.
 inline constexpr int kNibbleLines = 8, kNibbleLineBytes = 4 * kPanelN;
 // Returns how many upper bits of each number have lines of their own.
-constexpr int plane_bits(WeightFormat f) {
+constexpr int num_upper_bits(WeightFormat f) {
   return f == WeightFormat::q5_k ? 1 : f == WeightFormat::q6_k ? 2 : 0;
 }
 // Return the lines of lower bits in a part, and all its lines.
-constexpr int part_quads(WeightFormat f) {
-  return plane_bits(f) == 0 ? kNibbleLines : 4 / plane_bits(f);
+constexpr int lower_lines_per_part(WeightFormat f) {
+  return num_upper_bits(f) == 0 ? kNibbleLines : 4 / num_upper_bits(f);
 }
-constexpr int part_lines(WeightFormat f) {
-  return part_quads(f) + (plane_bits(f) > 0 ? 1 : 0);
+constexpr int lines_per_part(WeightFormat f) {
+  return lower_lines_per_part(f) + (num_upper_bits(f) > 0 ? 1 : 0);
 }
 constexpr int block_k(WeightFormat f) {
   return is_integer(f) ? kIntegerBlockK : kBlockK;
@@ -93,7 +93,7 @@ constexpr int tile_bytes(WeightFormat f) {
       return 256;
     default:
       if (!has_block_scales(f)) return 0;
-      return kNibbleLines / part_quads(f) * part_lines(f) * kNibbleLineBytes;
+      return kNibbleLines / lower_lines_per_part(f) * lines_per_part(f) * kNibbleLineBytes;
   }
 }
 // Bytes of the scale of one column and group, in formats without block scales.

@@ -87,16 +87,16 @@ inline constexpr int kTileRows = 8;
 inline constexpr int kVectorRows = 8;
 // Rows of one block of result tiles.
 inline constexpr int kTileBlockRows = 32;
-// Integer groups of at most so many blocks are short: tiles keep a span of k as long in the first
-// cache, with all of its groups, and multiply it with kMaxTileGroupRows rows at a time.
+// Integer groups of at most kMaxTileGroupBlocks blocks are short: tiles keep a span of k as long in
+// the first cache, with all of its groups, and multiply it with kMaxTileGroupRows rows at a time.
 inline constexpr int kMaxTileGroupBlocks = 4;
 inline constexpr int kMaxTileGroupRows = 128;
 
 // Returns the rows that a vector product prepares at once: as many as stay in L2, but 32..96.
 constexpr int rows_together(int k_blocks) {
-  constexpr int kLeast = 32, kMax = 96, kWideNumbers = 128 << 10;
+  constexpr int kMin = 32, kMax = 96, kWideNumbers = 128 << 10;
   const int rows = kWideNumbers / (k_blocks * kBlockK);
-  return rows < kLeast ? kLeast : rows < kMax ? rows : kMax;
+  return rows < kMin ? kMin : rows < kMax ? rows : kMax;
 }
 // Scratch for fp8, mxfp4, mxfp8, nvfp4: the widened weights, their results, and the scratch of
 // their product.

@@ -102,7 +102,7 @@ struct CombineRow {
 
 // A choice score that is NaN or below this counts as this, so that -inf marks only experts that are
 // already chosen or excluded.
-inline constexpr float kLeastChoice = std::numeric_limits<float>::lowest();
+inline constexpr float kMinChoice = std::numeric_limits<float>::lowest();
 // Added to the sum of the chosen sigmoid scores, because that sum may be 0.
 inline constexpr float kSigmoidSumFloor = 1e-20f;
 
@@ -120,7 +120,7 @@ struct TopKRow {
 //   amax = largest |x|;  scale = amax / 127;  q = round_to_nearest_even(x * (127 / amax))
 // A group whose amax is below 2^-100 is all zero with scale 0; one that holds NaN or infinity has
 // scale NaN and q 0. q is zero from n up to `padded`.
-inline constexpr float kQuantizeMin = 0x1p-100f;
+inline constexpr float kMinQuantized = 0x1p-100f;
 template <class T>
 struct QuantizeRow {
   const T* x = nullptr;  // [n]

@@ -23,18 +23,18 @@ inline __m256i nibbles_of(__m256i bytes) {
 // columns 8 * h and on.
 template <WeightFormat kFormat, bool kHigh>
 inline __m256i numbers_of_quad(const std::byte* tile, int quad, int h) {
-  constexpr int kBits = plane_bits(kFormat), kPartQuads = part_quads(kFormat);
-  const int in_part = quad % kPartQuads;
+  constexpr int kUpperBits = num_upper_bits(kFormat), kLowerLines = lower_lines_per_part(kFormat);
+  const int in_part = quad % kLowerLines;
   const std::byte* const part =
-      tile + quad / kPartQuads * part_lines(kFormat) * kNibbleLineBytes + h * 4 * kLanes;
+      tile + quad / kLowerLines * lines_per_part(kFormat) * kNibbleLineBytes + h * 4 * kLanes;
   const __m256i numbers = nibbles_of<kHigh>(load_words(part + in_part * kNibbleLineBytes));
-  if constexpr (kBits == 0) return numbers;
-  const __m256i upper = load_words(part + kPartQuads * kNibbleLineBytes);
-  const int shift = 4 - kBits * (2 * in_part + (kHigh ? 1 : 0));
+  if constexpr (kUpperBits == 0) return numbers;
+  const __m256i upper = load_words(part + kLowerLines * kNibbleLineBytes);
+  const int shift = 4 - kUpperBits * (2 * in_part + (kHigh ? 1 : 0));
   const __m256i shifted =
       shift >= 0 ? _mm256_slli_epi16(upper, shift) : _mm256_srli_epi16(upper, -shift);
   return _mm256_or_si256(numbers,
-                         _mm256_and_si256(shifted, _mm256_set1_epi8(((1 << kBits) - 1) << 4)));
+                         _mm256_and_si256(shifted, _mm256_set1_epi8(((1 << kUpperBits) - 1) << 4)));
 }
 
 inline __m256 load_f16(const uint16_t* from) {

@@ -1,15 +1,23 @@
-// Loads the numbers, zeros, scales and minima of a group, sixteen columns at a time.
+// Loads the numbers, zeros, scales and minima of a group, sixteen columns at a time, and quads of
+// rows.
 #pragma once
 
 #include <immintrin.h>
 
 #include <cstdint>
+#include <cstring>
 
 #include "compute/kernels/arithmetic/packed_weight.h"
 
 namespace hocket::cpu {
 namespace {  // compiled for several instruction sets: nothing may be shared between units
 
+// Returns four numbers of a row in all lanes.
+inline __m512i row_quad(const int8_t* x) {
+  int32_t quad;
+  std::memcpy(&quad, x, sizeof quad);
+  return _mm512_set1_epi32(quad);
+}
 inline __m512i load_zeros(const uint8_t* zeros) {
   return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(zeros)));
 }
@@ -75,22 +83,22 @@ template <WeightFormat kFormat>
 inline __m512i numbers_of_quad(const std::byte* tile, int quad, __m512i table) {
   if constexpr (tile_bytes(kFormat) == tile_bytes(WeightFormat::int8))
     return _mm512_loadu_si512(tile + quad * kNibbleLineBytes);
-  constexpr int kBits = plane_bits(kFormat), kPartQuads = part_quads(kFormat);
-  const int in_part = quad % kPartQuads;
+  constexpr int kUpperBits = num_upper_bits(kFormat), kLowerLines = lower_lines_per_part(kFormat);
+  const int in_part = quad % kLowerLines;
   const bool high = quad >= kNibbleLines;
   const std::byte* const part =
-      tile + quad % kNibbleLines / kPartQuads * part_lines(kFormat) * kNibbleLineBytes;
+      tile + quad % kNibbleLines / kLowerLines * lines_per_part(kFormat) * kNibbleLineBytes;
   const __m512i line = _mm512_loadu_si512(part + in_part * kNibbleLineBytes);
   const __m512i numbers =
       _mm512_and_si512(high ? _mm512_srli_epi16(line, 4) : line, _mm512_set1_epi8(15));
   if constexpr (has_table(kFormat)) return _mm512_shuffle_epi8(table, numbers);
-  if constexpr (kBits == 0) return numbers;
-  const __m512i upper = _mm512_loadu_si512(part + kPartQuads * kNibbleLineBytes);
-  const int shift = 4 - kBits * (2 * in_part + (high ? 1 : 0));
+  if constexpr (kUpperBits == 0) return numbers;
+  const __m512i upper = _mm512_loadu_si512(part + kLowerLines * kNibbleLineBytes);
+  const int shift = 4 - kUpperBits * (2 * in_part + (high ? 1 : 0));
   const __m512i shifted = shift >= 0 ? _mm512_slli_epi16(upper, static_cast<unsigned>(shift))
                                      : _mm512_srli_epi16(upper, static_cast<unsigned>(-shift));
   return _mm512_or_si512(numbers,
-                         _mm512_and_si512(shifted, _mm512_set1_epi8(((1 << kBits) - 1) << 4)));
+                         _mm512_and_si512(shifted, _mm512_set1_epi8(((1 << kUpperBits) - 1) << 4)));
 }
 
 }  // namespace

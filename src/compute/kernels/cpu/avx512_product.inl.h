@@ -67,9 +67,9 @@ struct AnyProduct {
     return prepared;
   }
 
-  // Multiplies one panel, which is fetched ahead, with R rows. Where the next panel follows, it is
-  // fetched ahead, too.
-  template <int R>
+  // Multiplies one panel with R rows. kFetches: it is fetched ahead, and where the next panel
+  // follows, that one, too.
+  template <int R, bool kFetches>
   static void stream(const Product<Number>& p, const float* x, const Number* w, float* y) {
     const bool follows = p.panel_stride == int64_t{p.k_blocks} * kTileElements;
     const int64_t far =
@@ -86,7 +86,8 @@ struct AnyProduct {
 #pragma GCC unroll 16
       for (int step = 0; step < kSteps<Step>; ++step, w += kStepNumbers) {
 #pragma GCC unroll 2
-        for (int i = 0; i < kStepNumbers; i += kLine / static_cast<int>(sizeof(Number))) {
+        for (int i = 0; kFetches && i < kStepNumbers;
+             i += kLine / static_cast<int>(sizeof(Number))) {
           fetch_far(w + far + i);
           fetch_near(w + kNear + i);
         }
@@ -221,7 +222,10 @@ struct AnyProduct {
         if (x.rows > kStreamRows) {
           multiply_panels<1>(p, x, w, y);
         } else {
-          with_rows<kStreamRows>(x.rows, [&](auto r) { stream<r()>(p, x.operands, w, y); });
+          with_rows<kStreamRows>(x.rows, [&](auto r) {
+            with_fetching<r() == 1>(
+                [&](auto fetches) { stream<r(), fetches()>(p, x.operands, w, y); });
+          });
         }
       }
       row = end;

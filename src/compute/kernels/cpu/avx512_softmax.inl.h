@@ -21,7 +21,7 @@ constexpr int kGroupRows = 16;  // rows of one softmax, a lane each
 constexpr int kFolded = 4;      // rows whose lanes are folded together
 constexpr int kLine = 64;
 
-// Returns the units of 32 keys that hold so many keys.
+// Returns the number of units of 32 keys that hold `keys` keys.
 inline int units(int keys) {
   return (keys + kBlockK - 1) / kBlockK;
 }

@@ -1,6 +1,6 @@
-// Integer weights times int8 rows by VNNI: unsigned weights, signed rows, four k at a time.
-//   up to 8 rows, groups of 32, formats of GGUF   one panel at a time, read in memory order
-//   more rows of int8 and int4   two panels at a time, in blocks of rows whose sums and results
+// int8 and int4 weights times int8 rows by VNNI: unsigned weights, signed rows, four k at a time.
+//   up to 8 rows, groups of 32   one panel at a time, read in memory order
+//   more rows                    two panels at a time, in blocks of rows whose sums and results
 //                                both fit into registers; int4 may be unpacked once for many rows
 #include <immintrin.h>
 
@@ -15,7 +15,6 @@
 namespace hocket::cpu {
 namespace {
 
-constexpr int kLine = 64;  // bytes: four k of sixteen columns
 constexpr int kHalfQuads = kIntegerBlockK / 8;
 constexpr int kPanels = 2;  // that many rows use at once
 // Rows in such a block. Long groups use registers for sums that short groups leave to results.
@@ -36,22 +35,10 @@ constexpr int kNear = tile_bytes(kFormat) == tile_bytes(WeightFormat::int8) ? 10
 constexpr int halves_a_line(WeightFormat format) {
   return tile_bytes(format) == tile_bytes(WeightFormat::int8) ? 1 : 2;
 }
-// q8_0, and numbers from a table, have kOffset added, so that they are unsigned.
-constexpr uint8_t kOffset = 128;
-template <WeightFormat kFormat>
-constexpr bool kHasOffset = kFormat == WeightFormat::q8_0 || kFormat == kTable;
-template <WeightFormat kFormat>
-constexpr bool kHasZeros = kFormat == WeightFormat::int8 || kFormat == WeightFormat::int4;
 template <WeightFormat kFormat>
 inline __m512i half_of_line(__m512i line, int half) {
   if constexpr (halves_a_line(kFormat) == 1) return line;
   return _mm512_and_si512(half == 0 ? line : _mm512_srli_epi16(line, 4), _mm512_set1_epi8(15));
-}
-
-inline __m512i row_quad(const int8_t* x) {
-  int32_t quad;
-  std::memcpy(&quad, x, sizeof quad);
-  return _mm512_set1_epi32(quad);
 }
 
 inline bool has_short_groups(const ScaledProduct<int8_t>& p) {
@@ -66,10 +53,8 @@ struct Panel {
   const std::byte* w;
   const std::byte* scales;
   const uint8_t* zeros;
-  float unit;  // the table's
   float* y;
 };
-template <WeightFormat kFormat>
 inline Panel panel_at(const ScaledProduct<int8_t>& p, int row, int panel) {
   const int64_t x_at = int64_t{row} * p.groups, at = int64_t{panel} * p.groups * kPanelN;
   return {.x = p.x + row * p.x_stride,
@@ -77,8 +62,7 @@ inline Panel panel_at(const ScaledProduct<int8_t>& p, int row, int panel) {
           .x_sums = p.x_sums + x_at,
           .w = p.w + panel * p.panel_bytes,
           .scales = p.scales + panel * p.panel_scale_bytes,
-          .zeros = kHasZeros<kFormat> ? p.zeros + at : nullptr,
-          .unit = kFormat == kTable ? p.table->unit : 1,
+          .zeros = p.zeros + at,
           .y = p.y + row * p.y_stride + panel * kPanelN};
 }
 
@@ -89,16 +73,9 @@ inline void clear(V (&all)[R]) {
 }
 
 // Starts the sums of a group of one panel at - zero * x_sum. The x_sum of a short group fits into
-// 16 bits. q4_k and q5_k have no zeros; an offset is a zero of all columns.
-template <WeightFormat kFormat, int R>
+// 16 bits.
+template <int R>
 inline void begin_group(const Panel& p, int groups, int group, bool is_short, __m512i (&sums)[R]) {
-  if constexpr (has_minima(kFormat)) return clear(sums);
-  if constexpr (kHasOffset<kFormat>) {
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r)
-      sums[r] = _mm512_set1_epi32(-kOffset * p.x_sums[int64_t{r} * groups + group]);
-    return;
-  }
   const __m512i none = _mm512_setzero_si512(), zero = load_zeros(p.zeros + group * kPanelN);
   const __m512i negative = is_short ? _mm512_sub_epi16(none, zero) : _mm512_sub_epi32(none, zero);
 #pragma GCC unroll 8
@@ -107,32 +84,11 @@ inline void begin_group(const Panel& p, int groups, int group, bool is_short, __
     sums[r] = is_short ? _mm512_madd_epi16(negative, x_sum) : _mm512_mullo_epi32(negative, x_sum);
   }
 }
-// acc = fma(float(sum), x_scale * scale, acc), then acc = fma(-(x_scale * float(x_sum)), min, acc)
-template <int R>
-inline void finish_group_with_minima(const Panel& p, int groups, int group,
-                                     const __m512i (&sums)[R], __m512 (&acc)[R]) {
-  const GroupScales by = load_group_scales(p.scales, group);
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-    const int64_t x_at = int64_t{r} * groups + group;
-    const __m512 x_scale = _mm512_set1_ps(p.x_scales[x_at]);
-    const __m512 x_total =
-        _mm512_mul_ps(x_scale, _mm512_cvtepi32_ps(_mm512_set1_epi32(p.x_sums[x_at])));
-    acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[r]), _mm512_mul_ps(x_scale, by.scale), acc[r]);
-    acc[r] = _mm512_fnmadd_ps(x_total, by.min, acc[r]);
-  }
-}
 // acc = fma(float(sum), x_scale * scale, acc)
 template <WeightFormat kFormat, int R>
 inline void finish_group(const Panel& p, int groups, int group, const __m512i (&sums)[R],
                          __m512 (&acc)[R]) {
-  if constexpr (has_minima(kFormat)) return finish_group_with_minima(p, groups, group, sums, acc);
-  __m512 scale;
-  if constexpr (kFormat == kTable) {
-    scale = load_table_scales(p.scales, group, p.unit);
-  } else {
-    scale = load_scales<kFormat>(p.scales, group * kPanelN);
-  }
+  const __m512 scale = load_scales<kFormat>(p.scales, group * kPanelN);
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
     const __m512 x_scale = _mm512_set1_ps(p.x_scales[int64_t{r} * groups + group]);
@@ -142,22 +98,22 @@ inline void finish_group(const Panel& p, int groups, int group, const __m512i (&
 
 // Multiplies one block. Each half has its own sums, because groups of 32 end with a half. Lines are
 // read in memory order.
-template <int R, WeightFormat kFormat>
-inline void multiply_block(const int8_t* x, const std::byte* tile, __m512i table,
-                           __m512i (&sums)[2][R]) {
+template <int R, WeightFormat kFormat, bool kFetches>
+inline void multiply_block(const int8_t* x, const std::byte* tile, __m512i (&sums)[2][R]) {
   constexpr int kHalves = halves_a_line(kFormat), kSteps = 2 * kHalfQuads / kHalves;
-  constexpr int kLines = tile_bytes(kFormat) / kLine;
+  constexpr int kLines = tile_bytes(kFormat) / kNibbleLineBytes;
 #pragma GCC unroll 16
   for (int q = 0; q < kSteps; ++q) {
 #pragma GCC unroll 2
-    for (int line = q * kLines / kSteps; line < (q + 1) * kLines / kSteps; ++line) {
-      fetch_far(tile + kFar + line * kLine);
-      fetch_near(tile + kNear<kFormat> + line * kLine);
+    for (int line = q * kLines / kSteps; kFetches && line < (q + 1) * kLines / kSteps; ++line) {
+      fetch_far(tile + kFar + line * kNibbleLineBytes);
+      fetch_near(tile + kNear<kFormat> + line * kNibbleLineBytes);
     }
 #pragma GCC unroll 2
     for (int i = 0; i < kHalves; ++i) {
       const int half = kHalves == 1 ? q / kHalfQuads : i;
-      const __m512i w = numbers_of_quad<kFormat>(tile, q % kHalfQuads + half * kHalfQuads, table);
+      const __m512i w =
+          numbers_of_quad<kFormat>(tile, q % kHalfQuads + half * kHalfQuads, __m512i{});
       const int8_t* a = x + half * kIntegerBlockK / 2 + q % kHalfQuads * 4;
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r)
@@ -168,39 +124,31 @@ inline void multiply_block(const int8_t* x, const std::byte* tile, __m512i table
 
 template <WeightFormat kFormat>
 inline void fetch_scales(const Panel& p, int group) {
-  if constexpr (has_block_scales(kFormat)) {
-    constexpr int kGroupBytes = block_scales_size(kFormat) / kScaleBlockGroups;
-    fetch_near(p.scales + group * kGroupBytes);
-    fetch_near(p.scales + (group + 1) * kGroupBytes);
-  } else {
-    fetch_near(p.scales + group * kPanelN * scale_size(kFormat));
-    if constexpr (kHasZeros<kFormat>) fetch_near(p.zeros + group * kPanelN);
-  }
+  fetch_near(p.scales + group * kPanelN * scale_size(kFormat));
+  fetch_near(p.zeros + group * kPanelN);
 }
 
 // Multiplies one panel; x is [k_blocks][R][64].
-template <int R, WeightFormat kFormat>
+template <int R, WeightFormat kFormat, bool kFetches>
 void multiply_panel(const ScaledProduct<int8_t>& all, const Panel& p) {
   const bool are_halves = all.group_blocks == 0, are_short = has_short_groups(all);
-  __m512i table = {};
-  if constexpr (kFormat == kTable) table = load_table(*all.table, kOffset);
   __m512i sums[2][R];
   __m512 acc[R];
   clear(acc);
   for (int group = 0, block = 0; block < all.k_blocks; ++group) {
-    begin_group<kFormat>(p, all.groups, group, are_short, sums[0]);
+    begin_group(p, all.groups, group, are_short, sums[0]);
     const bool has_second = are_halves && group + 1 < all.groups;
     if (has_second) {
-      begin_group<kFormat>(p, all.groups, group + 1, are_short, sums[1]);
+      begin_group(p, all.groups, group + 1, are_short, sums[1]);
     } else {
       clear(sums[1]);
     }
     const int end = std::min(block + std::max(all.group_blocks, 1), all.k_blocks);
     do {
-      multiply_block<R, kFormat>(p.x + int64_t{block} * R * kIntegerBlockK,
-                                 p.w + int64_t{block} * tile_bytes(kFormat), table, sums);
+      multiply_block<R, kFormat, kFetches>(p.x + int64_t{block} * R * kIntegerBlockK,
+                                           p.w + int64_t{block} * tile_bytes(kFormat), sums);
     } while (++block < end);
-    fetch_scales<kFormat>(p, group + kGroupsAhead);
+    if constexpr (kFetches) fetch_scales<kFormat>(p, group + kGroupsAhead);
     if (!are_halves)
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) sums[0][r] = _mm512_add_epi32(sums[0][r], sums[1][r]);
@@ -219,11 +167,14 @@ void multiply_rows(const ScaledProduct<int8_t>& p, int row) {
     for (int r = 0; r < R; ++r)
       std::memcpy(x + (block * R + r) * kIntegerBlockK,
                   p.x + (row + r) * p.x_stride + block * kIntegerBlockK, kIntegerBlockK);
-  for (int panel = 0; panel < p.panels; ++panel) {
-    Panel one = panel_at<kFormat>(p, row, panel);
-    one.x = x;
-    multiply_panel<R, kFormat>(p, one);
-  }
+  const auto multiply_panels = [&](auto fetches) {
+    for (int panel = 0; panel < p.panels; ++panel) {
+      Panel one = panel_at(p, row, panel);
+      one.x = x;
+      multiply_panel<R, kFormat, fetches()>(p, one);
+    }
+  };
+  with_fetching<R == 1 && kFormat == WeightFormat::int8>(multiply_panels);
 }
 
 // Two panels of the same rows. The second panel's lines are `lines_stride` bytes after the first's.
@@ -241,8 +192,8 @@ inline void multiply_two_panels_block(const int8_t* const (&x)[R], int64_t x_at,
   constexpr int kHalves = halves_a_line(kFormat);
 #pragma GCC unroll 16
   for (int q = 0; q < 2 * kHalfQuads / kHalves; ++q) {
-    const __m512i first = _mm512_loadu_si512(lines + q * kLine);
-    const __m512i second = _mm512_loadu_si512(lines + stride + q * kLine);
+    const __m512i first = _mm512_loadu_si512(lines + q * kNibbleLineBytes);
+    const __m512i second = _mm512_loadu_si512(lines + stride + q * kNibbleLineBytes);
 #pragma GCC unroll 2
     for (int half = 0; half < kHalves; ++half) {
       const __m512i w[kPanels] = {half_of_line<kFormat>(first, half),
@@ -274,11 +225,11 @@ void multiply_two_panels(const ScaledProduct<int8_t>& all, const TwoPanels& p, A
   clear(acc[0]), clear(acc[1]);
   for (int group = 0, block = 0; group < all.groups; ++group) {
     __m512i sums[kPanels][R];
-    begin_group<kFormat>(p.panels[0], all.groups, group, kShort, sums[0]);
-    begin_group<kFormat>(p.panels[1], all.groups, group, kShort, sums[1]);
+    begin_group(p.panels[0], all.groups, group, kShort, sums[0]);
+    begin_group(p.panels[1], all.groups, group, kShort, sums[1]);
     const int end = std::min(block + all.group_blocks, all.k_blocks);
     do {
-      for (int i = 0; i < ahead.lines; ++i, ahead.from += kLine) fetch_near(ahead.from);
+      for (int i = 0; i < ahead.lines; ++i, ahead.from += kNibbleLineBytes) fetch_near(ahead.from);
       multiply_two_panels_block<R, kLines>(x, int64_t{block} * kIntegerBlockK,
                                            p.lines + int64_t{block} * tile_bytes(kLines),
                                            p.lines_stride, sums);
@@ -296,10 +247,11 @@ void multiply_two_panels(const ScaledProduct<int8_t>& all, const TwoPanels& p, A
 // Unpacks int4 to one line for four k.
 void unpack_int4(const std::byte* from, int64_t blocks, std::byte* to) {
   for (; blocks > 0; --blocks, to += tile_bytes(WeightFormat::int8))
-    for (int q = 0; q < kHalfQuads; ++q, from += kLine) {
+    for (int q = 0; q < kHalfQuads; ++q, from += kNibbleLineBytes) {
       const __m512i line = _mm512_loadu_si512(from);
-      _mm512_store_si512(to + q * kLine, half_of_line<WeightFormat::int4>(line, 0));
-      _mm512_store_si512(to + (q + kHalfQuads) * kLine, half_of_line<WeightFormat::int4>(line, 1));
+      _mm512_store_si512(to + q * kNibbleLineBytes, half_of_line<WeightFormat::int4>(line, 0));
+      _mm512_store_si512(to + (q + kHalfQuads) * kNibbleLineBytes,
+                         half_of_line<WeightFormat::int4>(line, 1));
     }
 }
 
@@ -310,13 +262,12 @@ template <WeightFormat kFormat, bool kUnpacks, bool kShort>
 void multiply_all_rows(const ScaledProduct<int8_t>& p, int panel) {
   constexpr int kMax = kPanelsRows<kShort>;
   const int row_blocks = (p.rows + kMax - 1) / kMax;
-  const int lines = static_cast<int>(kPanels * p.panel_bytes / kLine / p.k_blocks);
+  const int lines = static_cast<int>(kPanels * p.panel_bytes / kNibbleLineBytes / p.k_blocks);
   Ahead ahead = {p.w + (panel + kPanels) * p.panel_bytes, (lines + row_blocks - 1) / row_blocks};
   const auto multiply_by = [&]<WeightFormat kLines>(const std::byte* w, int64_t stride) {
     for (int block = 0, row = 0; block < row_blocks; ++block) {
       const int end = static_cast<int>(int64_t{p.rows} * (block + 1) / row_blocks);
-      const TwoPanels panels = {
-          {panel_at<kFormat>(p, row, panel), panel_at<kFormat>(p, row, panel + 1)}, w, stride};
+      const TwoPanels panels = {{panel_at(p, row, panel), panel_at(p, row, panel + 1)}, w, stride};
       with_rows<kMax>(end - row, [&](auto count) {
         multiply_two_panels<count(), kFormat, kLines, kShort>(p, panels, ahead);
       });
@@ -332,13 +283,6 @@ void multiply_all_rows(const ScaledProduct<int8_t>& p, int panel) {
       unpacked, int64_t{p.k_blocks} * tile_bytes(WeightFormat::int8));
 }
 
-// Multiplies one panel at a time, kVectorRows rows at a time.
-template <WeightFormat kFormat>
-void product_by_panels(const ScaledProduct<int8_t>& p) {
-  for_each_rows<kVectorRows>(p.rows,
-                             [&](auto count, int row) { multiply_rows<count(), kFormat>(p, row); });
-}
-
 template <WeightFormat kFormat, bool kUnpacks>
 void product(ScaledProduct<int8_t> p) {
   if (p.rows > kVectorRows && p.group_blocks > 0) {
@@ -346,11 +290,13 @@ void product(ScaledProduct<int8_t> p) {
     for (; panel + kPanels <= p.panels; panel += kPanels)
       has_short_groups(p) ? multiply_all_rows<kFormat, kUnpacks, true>(p, panel)
                           : multiply_all_rows<kFormat, kUnpacks, false>(p, panel);
-    const Panel rest = panel_at<kFormat>(p, 0, panel);
+    const Panel rest = panel_at(p, 0, panel);
     p.w = rest.w, p.scales = rest.scales, p.zeros = rest.zeros, p.y = rest.y;
     p.panels -= panel;
   }
-  if (p.panels > 0) product_by_panels<kFormat>(p);
+  if (p.panels > 0)
+    for_each_rows<kVectorRows>(
+        p.rows, [&](auto count, int row) { multiply_rows<count(), kFormat>(p, row); });
 }
 
 }  // namespace
@@ -360,18 +306,6 @@ void avx512_vnni_product_int8(const ScaledProduct<int8_t>& p) {
 }
 void avx512_vnni_product_int4(const ScaledProduct<int8_t>& p) {
   product<WeightFormat::int4, true>(p);
-}
-void avx512_vnni_product_q8_0(const ScaledProduct<int8_t>& p) {
-  product_by_panels<WeightFormat::q8_0>(p);
-}
-void avx512_vnni_product_q4_k(const ScaledProduct<int8_t>& p) {
-  product_by_panels<WeightFormat::q4_k>(p);
-}
-void avx512_vnni_product_q5_k(const ScaledProduct<int8_t>& p) {
-  product_by_panels<WeightFormat::q5_k>(p);
-}
-void avx512_vnni_product_table(const ScaledProduct<int8_t>& p) {
-  product_by_panels<kTable>(p);
 }
 void avx512_vnni_product_int4_in_place(const ScaledProduct<int8_t>& p) {
   product<WeightFormat::int4, false>(p);

@@ -15,9 +15,8 @@
 namespace hocket::cpu {
 namespace {
 
-constexpr int kLine = 64;  // bytes
-constexpr int kSums = 4;   // a block has that many sums of 16 numbers
-constexpr int kFar = 8192, kNear = 2048, kGroupsAhead = 8;  // as in avx512_vnni_product.cc
+constexpr int kSums = 4;  // a block has that many sums of 16 numbers
+constexpr int kFar = 16384, kNear = 2048, kGroupsAhead = 8;  // as in avx512_vnni_product_of_32.cc
 constexpr uint8_t kTableOffset = 128;
 template <WeightFormat kFormat>
 constexpr int kOffset = kFormat == WeightFormat::q6_k ? kQ6kOffset : kTableOffset;
@@ -27,12 +26,6 @@ struct Rows {
   int8_t* x;
   int32_t* starts;  // sums of 16 numbers start here: -offset times the sum of x
 };
-
-inline __m512i row_quad(const int8_t* x) {
-  int32_t quad;
-  std::memcpy(&quad, x, sizeof quad);
-  return _mm512_set1_epi32(quad);
-}
 
 // Writes the starts of one block of one row.
 template <WeightFormat kFormat>
@@ -49,19 +42,20 @@ inline void put_starts(const int8_t* x, int32_t* to) {
 // The operands of one panel.
 struct Panel {
   const float* x_scales;
-  int groups;  // groups of a row: so many scales lie between rows
+  int groups;  // the number of groups of a row
   const std::byte* w;
   const std::byte* scales;
   float unit;
   float* y;
 };
 
-// Adds a group of a panel: acc = fma(float(sum), x_scale * (d * unit), acc).
-template <int R, WeightFormat kFormat>
+// Adds a group of a panel, which is half a block: acc = fma(float(sum), x_scale * (d * unit), acc).
+// The half is known at compile time, so that the shifts of a quad are constants.
+template <int kHalf, int R, WeightFormat kFormat>
 inline void add_group(const Panel& p, const Rows& rows, int group, __m512i table,
                       __m512 (&acc)[R]) {
-  constexpr int kLines = tile_bytes(kFormat) / kLine / 2, kQuads = 8;  // a group's
-  const int block = group / 2, half = group % 2;
+  constexpr int kLines = tile_bytes(kFormat) / kNibbleLineBytes / 2, kQuads = 8;  // a group's
+  const int block = group / 2;
   const std::byte* const tile = p.w + int64_t{block} * tile_bytes(kFormat);
   fetch_near(p.scales + (group + kGroupsAhead) * int64_t{sizeof(ScalesOf16)} / kScaleBlockGroups);
   const ScalesOf16Group by = load_scales_of_16(p.scales, group, p.unit);
@@ -72,15 +66,15 @@ inline void add_group(const Panel& p, const Rows& rows, int group, __m512i table
   for (int r = 0; r < R; ++r) totals[r] = _mm512_setzero_ps();
 #pragma GCC unroll 2
   for (int i = 0; i < 2; ++i) {
-    const int at = half * 2 + i;
+    const int at = kHalf * 2 + i;
     __m512i sums[R];
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) sums[r] = _mm512_set1_epi32(starts[r * kSums + at]);
 #pragma GCC unroll 4
     for (int quad = at * 4; quad < at * 4 + 4; ++quad) {
       for (int line = quad * kLines / kQuads; line < (quad + 1) * kLines / kQuads; ++line) {
-        fetch_far(tile + kFar + line * kLine);
-        fetch_near(tile + kNear + line * kLine);
+        fetch_far(tile + kFar + line * kNibbleLineBytes);
+        fetch_near(tile + kNear + line * kNibbleLineBytes);
       }
       const __m512i w = numbers_of_quad<kFormat>(tile, quad, table);
 #pragma GCC unroll 8
@@ -106,8 +100,8 @@ void multiply_panel(const ScaledProduct<int8_t>& all, const Panel& p, const Rows
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) acc[r] = _mm512_setzero_ps();
   for (int block = 0; block < all.k_blocks; ++block) {
-    add_group<R, kFormat>(p, rows, 2 * block, table, acc);
-    if (2 * block + 1 < all.groups) add_group<R, kFormat>(p, rows, 2 * block + 1, table, acc);
+    add_group<0, R, kFormat>(p, rows, 2 * block, table, acc);
+    if (2 * block + 1 < all.groups) add_group<1, R, kFormat>(p, rows, 2 * block + 1, table, acc);
   }
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) _mm512_storeu_ps(p.y + r * all.y_stride, acc[r]);

@@ -275,9 +275,9 @@ struct Rows {
       magnitude = max_bits(and_bits(load(x + i, lanes), V::all_bits(0x7fffffffu)), magnitude);
     });
     const float amax = magnitude.largest_bits();
-    if (!(kQuantizeMin <= amax && amax < math::kInfinity)) {
+    if (!(kMinQuantized <= amax && amax < math::kInfinity)) {
       __builtin_memset(q, 0, n);
-      *scale = amax < kQuantizeMin ? 0 : __builtin_nanf("");
+      *scale = amax < kMinQuantized ? 0 : __builtin_nanf("");
       return 0;
     }
     *scale = amax / 127;
@@ -411,7 +411,7 @@ struct Rows {
     const int size = moe.num_experts / moe.num_groups;
     for (int g = 0; g < moe.num_groups; ++g) {
       const float score = group_score(choice + g * size, size, moe.group_score);
-      groups[g] = score > kLeastChoice ? score : kLeastChoice;
+      groups[g] = score > kMinChoice ? score : kMinChoice;
     }
     for (int i = 0; i < moe.top_groups; ++i)
       groups[find(groups, moe.num_groups, row_max(groups, moe.num_groups))] = -math::kInfinity;
@@ -430,7 +430,7 @@ struct Rows {
     blocks(n, [&](int64_t i, auto lanes) {
       const V s = load((moe.weighted_inputs ? row.logits : score) + i, lanes);
       const V c = row.bias == nullptr ? s : s + load(row.bias + i, lanes);
-      store_rounded(max(c, V::all(kLeastChoice)), choice + i, lanes);
+      store_rounded(max(c, V::all(kMinChoice)), choice + i, lanes);
     });
     if (moe.num_groups > 1) exclude_groups(moe, choice, choice + n);
     float chosen = 0;

@@ -129,7 +129,7 @@ void quantize(const QuantizeRow<T>& row) {
     row.scales[g] = 0;
     if (!std::isfinite(amax)) {
       row.scales[g] = std::numeric_limits<float>::quiet_NaN();
-    } else if (amax >= kQuantizeMin) {
+    } else if (amax >= kMinQuantized) {
       row.scales[g] = amax / 127;
       const float inverse = 127 / amax;
       for (int64_t i = begin; i < end; ++i) {
@@ -226,7 +226,7 @@ float group_score(const float* choice, int n, MoeConfig::GroupScore kind) {
 void exclude_groups(const MoeConfig& moe, float* choice, float* groups) {
   const int size = moe.num_experts / moe.num_groups;
   for (int g = 0; g < moe.num_groups; ++g)
-    groups[g] = std::max(group_score(choice + g * size, size, moe.group_score), kLeastChoice);
+    groups[g] = std::max(group_score(choice + g * size, size, moe.group_score), kMinChoice);
   for (int i = 0; i < moe.top_groups; ++i)
     groups[first_largest(groups, moe.num_groups)] = -math::kInfinity;
   for (int g = 0; g < moe.num_groups; ++g)
@@ -243,7 +243,7 @@ void top_k(const TopKRow& row) {
   for (int i = 0; i < n; ++i) {
     const float base = moe.weighted_inputs ? row.logits[i] : score[i];
     choice[i] = row.bias == nullptr ? base : base + row.bias[i];
-    if (!(choice[i] > kLeastChoice)) choice[i] = kLeastChoice;
+    if (!(choice[i] > kMinChoice)) choice[i] = kMinChoice;
   }
   if (moe.num_groups > 1) exclude_groups(moe, choice, choice + n);
   float chosen = 0;

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "core/default_sampling.h"
 #include "server/apis/openai/openai_api.h"
 #include "server/generation/sampling_fields.h"
 #include "server/generation/structure_fields.h"

@@ -195,7 +195,7 @@ Result<Json> messages_of(const Json& body, const RequestContext& context,
       return fail(error(ErrorCode::invalid_request, "the answer '{}' has not ended, or has failed",
                         previous)
                       .with_param("previous_response_id"));
-    responses.goes_on = true;
+    responses.continues = true;
     responses.turns = record->turns;
     responses.turns.push_back(record->output);
   }

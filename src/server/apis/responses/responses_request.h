@@ -21,7 +21,7 @@ struct ResponsesRequest {
                          // before each
   bool store = false;    // true: the answer is kept
   bool background = false;
-  bool goes_on = false;  // true: continues from an answer that is kept
+  bool continues = false;  // true: continues from an answer that is kept
   std::string who;
   std::vector<ResponseStore::TextPtr> turns;  // all items before the output, one list per turn
   ResponseStore* responses = nullptr;         // must outlive all answers

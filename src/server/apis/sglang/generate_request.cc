@@ -200,8 +200,8 @@ Result<DetokenizeRequest> parse_detokenize(const Json& body, const ServedModel& 
   return fields.finish_with(std::move(request));
 }
 
-Result<AbortRequest> parse_abort(const Json& body) {
-  AbortRequest request;
+Result<AbortBody> parse_abort(const Json& body) {
+  AbortBody request;
   Fields fields(body);
   fields.read("rid", request.rid);
   fields.read("abort_all", request.all);

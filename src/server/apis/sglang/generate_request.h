@@ -22,10 +22,10 @@ struct DetokenizeRequest {
 };
 Result<DetokenizeRequest> parse_detokenize(const Json& body, const ServedModel& model);
 
-struct AbortRequest {
+struct AbortBody {
   std::string rid;  // empty if `all` is set
   bool all = false;
 };
-Result<AbortRequest> parse_abort(const Json& body);
+Result<AbortBody> parse_abort(const Json& body);
 
 }  // namespace hocket

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "policy/scheduler/draft_figures.h"
 #include "server/apis/sglang/generate_response.h"
 #include "server/generation/answer.h"
 
@@ -74,7 +75,8 @@ void add_drafts(const ChoiceAnswer& choice, Json& meta) {
   const DraftCounts& drafts = choice.drafts;
   const auto ratio = [](double part, int whole) { return whole > 0 ? part / whole : 0; };
   meta["spec_verify_ct"] = drafts.num_verified;
-  meta["spec_accept_length"] = ratio(static_cast<double>(choice.ids.size()), drafts.num_verified);
+  meta["spec_accept_length"] = accept_length(static_cast<uint64_t>(drafts.num_held),
+                                             static_cast<uint64_t>(drafts.num_verified));
   meta["spec_accept_rate"] = ratio(drafts.num_held, drafts.num_drafts);
 }
 

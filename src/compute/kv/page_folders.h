@@ -1,0 +1,29 @@
+// The files of pages in a folder, by name, and the folders of other forms beside it
+// (page_files.h).   Thread: any.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <system_error>
+#include <vector>
+
+#include "compute/kv/page_seal.h"
+
+namespace hocket {
+
+// Returns the path of a page's file below that folder.
+std::filesystem::path path_of_page(const std::filesystem::path& folder, const PageKey& key);
+
+struct FoundPage {
+  std::filesystem::file_time_type used;
+  PageKey key{};
+  int64_t bytes = 0;
+};
+// Finds at most max_files files of pages in a folder, and deletes abandoned ones. Errors: those of
+// the system.
+std::vector<FoundPage> find_pages(const std::filesystem::path& folder, size_t max_files,
+                                  std::error_code& problem);
+// Finds the folders beside that of a form which have pages of other forms, and which nobody uses.
+std::vector<std::filesystem::path> find_idle_folders(const std::filesystem::path& own);
+
+}  // namespace hocket

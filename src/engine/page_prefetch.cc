@@ -1,0 +1,313 @@
+#include "engine/page_prefetch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace hocket {
+namespace {
+
+// SGLang's limit of a wait, until the speed of prompts is known.
+constexpr Duration kWaitAtFirst = std::chrono::seconds(1);
+constexpr Duration kWaitPerToken = std::chrono::microseconds(250);
+
+}  // namespace
+
+PagePrefetch::PagePrefetch(const CacheTierOptions& options, PagePool& pages,
+                           const BorderStates& states, PageReader& reader, ReadFigures& figures)
+    : options_(options),
+      page_tokens_(static_cast<size_t>(options.page_tokens)),
+      pages_(pages),
+      states_(states),
+      reader_(reader),
+      figures_(figures),
+      speed_(options.row_seconds),
+      load_(options.role) {}
+
+void PagePrefetch::start(const Clock& clock, std::function<void(PageId)> restored) {
+  clock_ = &clock;
+  restored_ = std::move(restored);
+}
+
+Duration PagePrefetch::time_to_compute(int num_tokens) const {
+  if (!speed_.is_known()) return kWaitAtFirst + num_tokens * kWaitPerToken;
+  return speed_.time_of(num_tokens);
+}
+
+Duration PagePrefetch::max_hold(int num_tokens, bool is_sent) const {
+  if (!is_sent) return kMaxHold;
+  return kMaxHold + (speed_.is_known() ? kMaxPeerFactor * speed_.time_of(num_tokens)
+                                       : num_tokens * kMaxPeerToken);
+}
+
+bool PagePrefetch::is_awaited(RequestId id) const {
+  return options_.prefills && options_.prefills->is_watched(id);
+}
+
+// A prompt that is computed for a peer is sent to no other.
+bool PagePrefetch::may_send(const Request& request) {
+  return options_.peers && load_.sends_prompts(clock_->now()) && !is_awaited(request.id);
+}
+
+// Prompts that a peer computes take their turn: while the pool has no room for the pages of one
+// beside those of others that are under way, it is not ordered.
+bool PagePrefetch::has_no_room(int num_pages, const Scheduler& scheduler) const {
+  return num_reserved_ > 0 &&
+         (reader_.is_full() || scheduler.num_available_pages() < num_reserved_ + num_pages);
+}
+
+// No later prompt is ordered while one waits for room, or small ones would keep a large one
+// waiting.
+bool PagePrefetch::waits_for_room(const PrefetchedRequest& mine, RequestId id, int num_pages,
+                                  const Scheduler& scheduler) {
+  const TimePoint now = clock_->now();
+  if (next_ && (next_->id == id || now >= next_->until)) next_.reset();
+  if (now >= *mine.hold_until) return false;
+  if (next_) return true;
+  if (!has_no_room(num_pages, scheduler)) return false;
+  next_ = {.id = id, .until = *mine.hold_until};
+  return true;
+}
+
+void PagePrefetch::release(PrefetchedRequest& request) {
+  num_reserved_ -= std::exchange(request.num_reserved, 0);
+}
+
+void PagePrefetch::give_up(PrefetchedRequest& request) {
+  if (!request.task) return;
+  request.task->given_up = true;
+  request.task = nullptr;
+}
+
+bool PagePrefetch::ready(const Request& request, const Scheduler& scheduler) {
+  PrefetchedRequest& mine = requests_[request.id];
+  if (!is_ready(mine, request, scheduler)) return false;
+  if (!std::exchange(mine.is_counted, true)) note_load(mine, request, scheduler);
+  return true;
+}
+
+// Pages that were read are no load, but those that a peer computed are.
+void PagePrefetch::note_load(PrefetchedRequest& mine, const Request& request,
+                             const Scheduler& scheduler) {
+  if (!speed_.is_known() || is_awaited(request.id)) return;
+  int num_computed = mine.num_lacking;
+  for (const Fetched& part : mine.fetched)
+    if (part.tier != PageTier::peer || !mine.is_sent) num_computed -= part.end - part.begin;
+  load_.note_prompt(speed_.time_of(std::max(num_computed, 0)), scheduler.stats().num_running,
+                    clock_->now());
+}
+
+bool PagePrefetch::is_ready(PrefetchedRequest& mine, const Request& request,
+                            const Scheduler& scheduler) {
+  if (!mine.asked) {
+    const auto num_tokens = static_cast<int>(request.tokens.size());
+    const int num_pages = num_tokens / options_.page_tokens + 1;
+    mine.is_sent = may_send(request);
+    if (!mine.hold_until) mine.hold_until = clock_->now() + max_hold(num_tokens, mine.is_sent);
+    mine.num_lacking = num_lacking(request, scheduler);
+    const bool may_order = mine.is_sent && mine.num_lacking >= CacheTierOptions::kMinTokens;
+    if (may_order && waits_for_room(mine, request.id, num_pages, scheduler)) return false;
+    if (next_ && next_->id == request.id) next_.reset();
+    mine.asked = true;
+    mine.task = request_pages(request, scheduler, mine);
+    if (!mine.task) return true;
+    if (mine.is_sent) num_reserved_ += mine.num_reserved = num_pages;
+    mine.may_take = time_to_compute(static_cast<int>(mine.task->num_whole) -
+                                    mine.task->first * options_.page_tokens);
+  }
+  if (!mine.task) return true;
+  if (clock_->now() >= *mine.hold_until) {
+    figures_.note_held_too_long(kMaxHold, mine.task->is_sent);
+  } else {
+    if (options_.prefetch == StoragePrefetch::best_effort && !mine.task->is_sent) return true;
+    if (is_worth_waiting(mine)) return false;
+  }
+  ++figures_.num_given_up;
+  give_up(mine);
+  release(mine);
+  return true;
+}
+
+// Returns true while reading takes no longer than computing would, or must be awaited in any case.
+// Precondition: the request has a task.
+bool PagePrefetch::is_worth_waiting(const PrefetchedRequest& request) const {
+  if (options_.prefetch == StoragePrefetch::wait_complete || request.task->is_sent) return true;
+  // While other prompts are read, it waits for its turn; each of them has such a limit.
+  const Duration begun{request.task->begun_ns.load()};
+  return begun == Duration::zero() || clock_->now() < TimePoint(begun) + request.may_take;
+}
+
+std::shared_ptr<ReadTask> PagePrefetch::task_of(const CacheNamespace& name_space,
+                                                std::span<const TokenId> tokens, size_t num_whole,
+                                                const Scheduler& scheduler) const {
+  const auto whole = tokens.first(num_whole);
+  auto task = std::make_shared<ReadTask>();
+  task->name_space = name_space;
+  task->prompt.assign(tokens.begin(), tokens.end());
+  task->num_whole = num_whole;
+  task->first = scheduler.in_tree_len(name_space, whole) / options_.page_tokens;
+  task->num_cached = scheduler.cached_len(name_space, whole) / options_.page_tokens;
+  return task;
+}
+
+// Returns the reason why those pages are not read; nullopt: they are.
+std::optional<NotRead> PagePrefetch::why_not_read(const ReadTask& task, size_t num_pages) const {
+  const auto is_away = [](const PageSource* source) { return source->is_away(); };
+  const auto is_needless = [&](const PageSource* source) {
+    return source->is_away() || reader_.is_slower_than_computing(*source, task, num_pages);
+  };
+  if (std::ranges::all_of(reader_.sources(), is_away)) return NotRead::store_away;
+  if (std::ranges::all_of(reader_.sources(), is_needless)) return NotRead::expected_slower;
+  return std::nullopt;
+}
+
+// Returns how many tokens of whole pages the cache lacks.
+int PagePrefetch::num_lacking(const Request& request, const Scheduler& scheduler) const {
+  const auto reusable = request.reusable_tokens();
+  const auto whole = reusable.first(reusable.size() - reusable.size() % page_tokens_);
+  return static_cast<int>(whole.size()) - scheduler.cached_len(request.cache_namespace, whole);
+}
+
+std::shared_ptr<ReadTask> PagePrefetch::request_pages(const Request& request,
+                                                      const Scheduler& scheduler,
+                                                      PrefetchedRequest& mine) {
+  const auto reusable = request.reusable_tokens();
+  const auto whole = reusable.first(reusable.size() - reusable.size() % page_tokens_);
+  const int num_held = scheduler.in_tree_len(request.cache_namespace, whole);
+  if (mine.num_lacking < CacheTierOptions::kMinTokens) return nullptr;
+  const size_t num_pages = (whole.size() - static_cast<size_t>(num_held)) / page_tokens_;
+  std::shared_ptr<ReadTask> task =
+      task_of(request.cache_namespace, request.tokens, whole.size(), scheduler);
+  task->request = request.id;
+  task->peer = request.prefill_peer;
+  task->is_sent = mine.is_sent;
+  if (options_.prefetch != StoragePrefetch::wait_complete && speed_.is_known())
+    task->to_compute = speed_.time_of(mine.num_lacking);
+  std::optional<NotRead> why = why_not_read(*task, num_pages);
+  if (std::shared_ptr<ReadTask> ordered = task; !why && !reader_.add(ordered))
+    why = NotRead::queue_full;
+  if (why) figures_.note_not_read(*why, PageReader::kMaxTasks);
+  return why ? nullptr : task;
+}
+
+bool PagePrefetch::restore(const SessionTokens& session, const Scheduler& scheduler,
+                           std::function<void()> done) {
+  std::shared_ptr<ReadTask> task =
+      task_of(session.name_space, session.tokens,
+              session.tokens.size() / page_tokens_ * page_tokens_, scheduler);
+  task->at_end = std::move(done);
+  return reader_.add(task);
+}
+
+void PagePrefetch::take_read_pages(Scheduler& scheduler) {
+  std::vector<ReadPage> run;  // neighbouring pages of one task
+  while (auto read = reader_.pop()) {
+    const bool follows = read->kind == PageKind::page && !run.empty() &&
+                         run.back().task == read->task && run.back().tier == read->tier;
+    if (!follows) restore_pages(scheduler, run);
+    if (read->kind == PageKind::page) {
+      run.push_back(*std::move(read));
+    } else if (read->kind == PageKind::state) {
+      restore_state(scheduler, *read);
+    } else {
+      for (auto& [id, request] : requests_)
+        if (request.task == read->task) request.task = nullptr;
+      if (read->task->at_end) read->task->at_end();
+    }
+  }
+  restore_pages(scheduler, run);
+}
+
+// Empties `run`. If there is no room, or the tree has changed, the rest of the task is given up.
+void PagePrefetch::restore_pages(Scheduler& scheduler, std::vector<ReadPage>& run) {
+  if (run.empty()) return;
+  ReadTask& task = *run.front().task;
+  const size_t end = (static_cast<size_t>(run.back().index) + 1) * page_tokens_;
+  size_t num_new = 0;
+  const bool restored =
+      scheduler.restore(task.name_space, std::span<const TokenId>(task.prompt).first(end),
+                        static_cast<int>(run.size()), [&](std::span<const PageId> pages) {
+                          num_new = pages.size();
+                          const auto last = std::span(run).last(pages.size());
+                          for (size_t i = 0; i < pages.size(); ++i) {
+                            pages_.load_page(reader_.bytes_of(last[i]), pages[i]);
+                            restored_(pages[i]);
+                          }
+                        });
+  if (!restored) task.given_up = true;
+  const size_t num_tokens = num_new * page_tokens_;
+  const auto tier = static_cast<size_t>(run.front().tier);
+  figures_.num_tokens[tier] += num_tokens;
+  if (speed_.is_known())
+    figures_.saved_ns[tier] += speed_.time_of(static_cast<int>(num_tokens)).count();
+  if (num_new > 0)
+    note_fetched(task.request, run.front().tier, static_cast<int>(end - num_tokens),
+                 static_cast<int>(end));
+  for (const ReadPage& page : run) reader_.release(page);
+  run.clear();
+}
+
+void PagePrefetch::note_fetched(RequestId id, PageTier tier, int begin, int end) {
+  const auto request = requests_.find(id);
+  if (request == requests_.end()) return;
+  std::vector<Fetched>& all = request->second.fetched;
+  if (all.empty() || all.back().tier != tier || all.back().end != begin)
+    all.push_back({.tier = tier, .begin = begin});
+  all.back().end = end;
+}
+
+void PagePrefetch::restore_state(Scheduler& scheduler, const ReadPage& state) {
+  const ReadTask& task = *state.task;
+  const auto tokens =
+      std::span<const TokenId>(task.prompt).first(static_cast<size_t>(state.index) * page_tokens_);
+  states_.restore(scheduler, task.name_space, tokens, reader_.bytes_of(state));
+  reader_.release(state);
+}
+
+std::optional<double> PagePrefetch::note_step(const Batch& batch, Duration took) {
+  const bool has_prompts = batch.num_answers() < std::ssize(batch.slices);
+  if (has_prompts) speed_.note(batch.num_rows, took);
+  if (batch.num_answers() > 0)
+    has_prompts ? load_.note_mixed_step(clock_->now()) : load_.note_answers(took, clock_->now());
+  return has_prompts ? std::optional(to_seconds(speed_.time_of(1))) : std::nullopt;
+}
+
+void PagePrefetch::note_cached(RequestId id) {
+  if (const auto request = requests_.find(id); request != requests_.end()) release(request->second);
+}
+
+ByTier<int> PagePrefetch::note_begun(const Batch& batch) {
+  ByTier<int> sum{};
+  for (const Slice& slice : batch.slices) {
+    const auto at = requests_.find(slice.request->id);
+    if (at == requests_.end() || at->second.has_begun) continue;
+    PrefetchedRequest& request = at->second;
+    request.has_begun = true;
+    int left = slice.request->cached_len;  // parts of a page that was fetched twice may overlap
+    for (const Fetched& part : request.fetched) {
+      const int len =
+          std::clamp(std::min(part.end, slice.request->cached_len) - part.begin, 0, left);
+      left -= len;
+      request.found[static_cast<size_t>(part.tier)] += len;
+      sum[static_cast<size_t>(part.tier)] += len;
+    }
+  }
+  return sum;
+}
+
+ByTier<int> PagePrefetch::fetched(RequestId id) const {
+  const auto request = requests_.find(id);
+  return request != requests_.end() ? request->second.found : ByTier<int>{};
+}
+
+void PagePrefetch::forget(RequestId id) {
+  const auto request = requests_.find(id);
+  if (request == requests_.end()) return;
+  give_up(request->second);
+  release(request->second);
+  if (next_ && next_->id == id) next_.reset();
+  requests_.erase(request);
+}
+
+}  // namespace hocket

@@ -1,0 +1,121 @@
+// Orders the stored pages that a prompt lacks (engine/pages/page_reader.h), holds the prompt while
+// reading promises to be faster than computing, and gives the pages to the tree.
+//
+// Both speeds are measured, that of reading for each source. Once reading has begun, a prompt is
+// held no longer than computing would take (StoragePrefetch::timeout). One that a peer computes
+// (--disaggregation-mode decode) is held until the peer is done or fails. Whatever the policy, no
+// prompt is held longer than max_hold().
+//
+// Owner: the rank's CacheTier. Thread: engine.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "compute/kv/page_pool.h"
+#include "engine/border_states.h"
+#include "engine/cache_tier_options.h"
+#include "engine/pages/page_reader.h"
+#include "engine/pages/prefill_load.h"
+#include "engine/prompt_speed.h"
+#include "policy/scheduler/scheduler.h"
+
+namespace hocket {
+
+class PagePrefetch {
+ public:
+  // Limit of the whole wait of a prompt for its pages, its turn included. One that a peer computes
+  // may also take kMaxPeerFactor times the time of computing it here, or kMaxPeerToken a token
+  // while the speed of prompts is not known.
+  static constexpr Duration kMaxHold = std::chrono::seconds(300);
+  static constexpr int kMaxPeerFactor = 4;
+  static constexpr Duration kMaxPeerToken = std::chrono::milliseconds(100);
+
+  // All outlive it.
+  PagePrefetch(const CacheTierOptions& options, PagePool& pages, const BorderStates& states,
+               PageReader& reader, ReadFigures& figures);
+  void start(const Clock& clock, std::function<void(PageId)> restored);
+
+  // As those of CacheTier.
+  bool ready(const Request& request, const Scheduler& scheduler);
+  bool restore(const SessionTokens& session, const Scheduler& scheduler,
+               std::function<void()> done);
+  void take_read_pages(Scheduler& scheduler);
+  ByTier<int> note_begun(const Batch& batch);
+  ByTier<int> fetched(RequestId id) const;
+  void forget(RequestId id);
+
+  // Notes a step; returns the seconds of a prompt's row, if the step had one.
+  std::optional<double> note_step(const Batch& batch, Duration took);
+  // The tree has pages of the request, so none are reserved for it any more.
+  void note_cached(RequestId id);
+
+ private:
+  // Tokens of a request whose pages came back, from `begin` on.
+  struct Fetched {
+    PageTier tier = PageTier::file;
+    int begin = 0, end = 0;
+  };
+  struct PrefetchedRequest {
+    std::shared_ptr<ReadTask> task;       // null: nothing is read for it
+    bool asked = false;                   // its pages are ordered, or need not be
+    std::optional<TimePoint> hold_until;  // max_hold()
+    Duration may_take{};                  // its reading: StoragePrefetch::timeout
+    int num_reserved = 0;                 // pages of the pool for those that a peer computes
+    int num_lacking = 0;                  // tokens whose pages the pool lacked at first
+    bool is_sent = false;                 // its prompt was sent to a peer that computes
+    bool is_counted = false;              // as load: note_load()
+    std::vector<Fetched> fetched;         // in order, neighbours of one tier as one
+    bool has_begun = false;               // it was in a batch
+    ByTier<int> found{};                  // those of `fetched` that it began with
+  };
+
+  // A request that waits for room in the pool, before all others that would be sent.
+  struct Turn {
+    RequestId id{};
+    TimePoint until{};  // the end of its wait
+  };
+
+  bool is_ready(PrefetchedRequest& mine, const Request& request, const Scheduler& scheduler);
+  bool waits_for_room(const PrefetchedRequest& mine, RequestId id, int num_pages,
+                      const Scheduler& scheduler);
+  void note_load(PrefetchedRequest& mine, const Request& request, const Scheduler& scheduler);
+  int num_lacking(const Request& request, const Scheduler& scheduler) const;
+  std::shared_ptr<ReadTask> request_pages(const Request& request, const Scheduler& scheduler,
+                                          PrefetchedRequest& mine);
+  std::shared_ptr<ReadTask> task_of(const CacheNamespace& name_space,
+                                    std::span<const TokenId> tokens, size_t num_whole,
+                                    const Scheduler& scheduler) const;
+  std::optional<NotRead> why_not_read(const ReadTask& task, size_t num_pages) const;
+  bool is_awaited(RequestId id) const;
+  bool may_send(const Request& request);
+  bool has_no_room(int num_pages, const Scheduler& scheduler) const;
+  bool is_worth_waiting(const PrefetchedRequest& request) const;
+  Duration time_to_compute(int num_tokens) const;
+  Duration max_hold(int num_tokens, bool is_sent) const;
+  void give_up(PrefetchedRequest& request);
+  void release(PrefetchedRequest& request);
+  void note_fetched(RequestId id, PageTier tier, int begin, int end);
+  void restore_pages(Scheduler& scheduler, std::vector<ReadPage>& run);
+  void restore_state(Scheduler& scheduler, const ReadPage& state);
+
+  const CacheTierOptions& options_;
+  const size_t page_tokens_;
+  PagePool& pages_;
+  const BorderStates& states_;
+  PageReader& reader_;
+  ReadFigures& figures_;
+  const Clock* clock_ = nullptr;
+  std::function<void(PageId)> restored_;
+  std::unordered_map<RequestId, PrefetchedRequest> requests_;
+  int num_reserved_ = 0;  // PrefetchedRequest::num_reserved of all
+  std::optional<Turn> next_;
+  PromptSpeed speed_;
+  PrefillLoad load_;
+};
+
+}  // namespace hocket

@@ -1,0 +1,219 @@
+#include "engine/pages/page_reader.h"
+
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "engine/pages/page_keys.h"
+
+namespace hocket {
+namespace {
+
+constexpr auto kReaderWait = std::chrono::milliseconds(100);
+
+}  // namespace
+
+// A task as one thread works on it.
+class PageReader::TaskProgress {
+ public:
+  TaskProgress(PageReader& reader, std::shared_ptr<ReadTask> task)
+      : reader_(reader), task_(*task), shared_(std::move(task)) {}
+  void read_all();
+
+ private:
+  bool has_states() const { return reader_.options_.state_bytes > 0; }
+  bool is_over() const { return task_.given_up || reader_.stopping_; }
+  bool is_computed_by(const PageSource& source) const { return task_.is_sent && source.computes(); }
+  bool is_complete() const { return (has_states() ? state_ : end_) == keys_.size(); }
+  bool is_slow(const PageSource& source) const {
+    return reader_.is_slower_than_computing(source, task_, keys_.size() - end_);
+  }
+  void read_from(PageSource& source);
+  bool read_pages();
+  void read_last_state();
+  bool read_one(ReadPage next, const PageKey& key);
+  size_t last_state(size_t num_pages);
+  bool wait_for_buffer(ReadPage& next) const;
+  void note_failure(const Error& why);
+
+  PageReader& reader_;
+  ReadTask& task_;
+  const std::shared_ptr<ReadTask> shared_;  // task_
+  std::vector<PageKey> keys_;
+  size_t end_ = 0;    // the first page that is not handed over yet
+  size_t state_ = 0;  // pages of the longest beginning whose state is there
+  PageKey state_key_{};
+  PageSource* source_ = nullptr;
+  PromptPages* pages_ = nullptr;  // those of the source
+  bool failed_ = false;
+};
+
+bool PageReader::TaskProgress::wait_for_buffer(ReadPage& next) const {
+  while (!is_over()) {
+    if (const auto free = reader_.buffers_.of(*next.kind).free.wait_pop(kReaderWait)) {
+      next.buffer = *free;
+      return true;
+    }
+  }
+  return false;
+}
+
+// A request that nobody waits for any more ends its reading with an error, too.
+void PageReader::TaskProgress::note_failure(const Error& why) {
+  if (is_over()) return;
+  source_->report(why, "prefixes are computed anew");
+  failed_ = true;
+}
+
+// Reads one page or state and hands it over. Returns false if it is not there, or the task ends.
+bool PageReader::TaskProgress::read_one(ReadPage next, const PageKey& key) {
+  if (!wait_for_buffer(next)) return false;
+  PageBuffers& buffers = reader_.buffers_.of(*next.kind);
+  const std::span<std::byte> bytes = buffers.of(next.buffer);
+  const TimePoint begin = reader_.clock_->now();
+  const Result<bool> found = pages_->get(key, bytes);
+  if (!found) note_failure(found.error());
+  if (!found || !*found) {
+    HOCKET_CHECK(buffers.free.push(PageBuffers::Id{next.buffer}));
+    return false;
+  }
+  const Duration took = reader_.clock_->now() - begin;
+  next.tier = source_->tier();
+  const auto tier = static_cast<size_t>(next.tier);
+  reader_.figures_.num_pages[tier] += next.kind == PageKind::page ? 1 : 0;
+  reader_.figures_.num_bytes[tier] += bytes.size();
+  // The time of a page that is computed meanwhile says nothing of the speed of reading.
+  if (!is_computed_by(*source_)) {
+    reader_.figures_.read_ns[tier] += took.count();
+    source_->note_read(std::ssize(bytes), took);
+  }
+  source_->note_success();
+  reader_.hand_over(std::move(next));
+  return true;
+}
+
+// Returns the pages of the longest beginning, of at most `num_pages`, whose state is there; the one
+// that is there already if none is longer.
+size_t PageReader::TaskProgress::last_state(size_t num_pages) {
+  if (num_pages <= state_) return state_;
+  std::vector<PageKey> keys;
+  for (size_t i = state_; i < num_pages; ++i) keys.push_back(PageKeys::of_state(keys_[i]));
+  const auto held = pages_->last_held(keys);
+  if (held) return state_ + *held;
+  note_failure(held.error());
+  return state_;
+}
+
+// Returns false if the task's pages are all there, or need not be looked for.
+bool PageReader::TaskProgress::read_pages() {
+  size_t num_wanted = keys_.size();
+  if (has_states() && !is_computed_by(*source_)) num_wanted = last_state(num_wanted);
+  if (num_wanted <= end_) return has_states() && num_wanted > state_;
+  const auto wanted = std::span<const PageKey>(keys_).first(num_wanted);
+  if (auto asked = pages_->expect(wanted.subspan(end_), PageKind::page); !asked) {
+    note_failure(asked.error());
+    return false;
+  }
+  while (end_ < wanted.size() &&
+         !reader_.is_slower_than_computing(*source_, task_, wanted.size() - end_) &&
+         read_one({.task = shared_, .kind = PageKind::page, .index = static_cast<int>(end_)},
+                  wanted[end_]))
+    ++end_;
+  return true;
+}
+
+void PageReader::TaskProgress::read_last_state() {
+  const size_t state = last_state(end_);
+  if (state <= state_) return;
+  state_key_ = PageKeys::of_state(keys_[state - 1]);
+  if (pages_->expect({&state_key_, 1}, PageKind::state) &&
+      read_one({.task = shared_, .kind = PageKind::state, .index = static_cast<int>(state)},
+               state_key_))
+    state_ = state;
+}
+
+void PageReader::TaskProgress::read_from(PageSource& source) {
+  source_ = &source;
+  uint64_t tried = 0;
+  for (int i = 0; i < source.num_tries() && !is_over(); ++i) {
+    auto pages = source.open({.name_space = task_.name_space,
+                              .prompt = task_.prompt,
+                              .peer = i == 0 ? task_.peer : -1,
+                              .computes = task_.is_sent,
+                              .tried = &tried,
+                              .is_over = [this] { return is_over(); }});
+    if (!pages) return note_failure(pages.error());
+    if (*pages == nullptr) return;
+    pages_ = pages->get();
+    failed_ = false;
+    if (read_pages() && !failed_ && has_states()) read_last_state();
+    // Another peer may have the pages that this one lacks; one that computes prompts has brought
+    // all that it can.
+    const bool is_all = is_complete() || is_computed_by(source);
+    if (!failed_ && (is_all || is_slow(source))) return;
+  }
+}
+
+void PageReader::TaskProgress::read_all() {
+  end_ = static_cast<size_t>(task_.first);
+  state_ = static_cast<size_t>(task_.num_cached);
+  PageKeys(reader_.options_.form, reader_.options_.page_tokens)
+      .extend(task_.name_space, std::span(task_.prompt).first(task_.num_whole), keys_);
+  task_.begun_ns = reader_.clock_->now().time_since_epoch().count();
+  bool slow = false;  // a source promises to take longer than computing
+  for (PageSource* source : reader_.options_.sources) {
+    if (is_complete() || source->is_away()) continue;
+    if (!is_slow(*source)) read_from(*source);
+    slow |= !is_complete() && is_slow(*source);
+  }
+  if (slow && !task_.given_up) reader_.figures_.note_not_read(NotRead::expected_slower, kMaxTasks);
+}
+
+PageReader::PageReader(Options options, TransferBuffers::Memory memory, ReadFigures& figures)
+    : options_(std::move(options)),
+      figures_(figures),
+      buffers_(std::move(memory)),
+      tasks_(kMaxTasks),
+      read_(buffers_.count() + kMaxTasks) {}
+
+void PageReader::start(const Clock& clock, std::function<void()> wake) {
+  clock_ = &clock;
+  wake_ = std::move(wake);
+  for (size_t i = 0; i < (options_.waits_for_networks ? kThreads : 1); ++i)
+    threads_.push_back(Thread({.name = "kv_read"}, [this] { run(); }));
+}
+
+void PageReader::stop() {
+  stopping_ = true;
+  tasks_.close();
+  for (Thread& thread : threads_) thread.join();
+}
+
+void PageReader::release(const ReadPage& page) {
+  HOCKET_CHECK(buffers_.of(*page.kind).free.push(PageBuffers::Id{page.buffer}));
+}
+
+bool PageReader::is_slower_than_computing(const PageSource& source, const ReadTask& task,
+                                          size_t num_pages) const {
+  if ((task.is_sent && source.computes()) || task.to_compute == Duration::max()) return false;
+  const int64_t bytes =
+      static_cast<int64_t>(num_pages) * options_.page_bytes + options_.state_bytes;
+  return source.time_to_read(bytes) >= task.to_compute;
+}
+
+// The mailbox is full only while the engine's thread is busy with a long step.
+void PageReader::hand_over(ReadPage page) {
+  while (!stopping_ && !read_.push(page)) std::this_thread::sleep_for(kReaderWait);
+  wake_();
+}
+
+void PageReader::run() {
+  while (!stopping_) {
+    auto task = tasks_.wait_pop(kReaderWait);
+    if (!task) continue;
+    TaskProgress(*this, *task).read_all();
+    hand_over({.task = *std::move(task)});
+  }
+}
+
+}  // namespace hocket

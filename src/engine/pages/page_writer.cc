@@ -1,0 +1,185 @@
+#include "engine/pages/page_writer.h"
+
+#include <algorithm>
+#include <bit>
+#include <optional>
+#include <utility>
+
+#include "base/log.h"
+#include "engine/pages/saved_speed.h"
+
+namespace hocket {
+namespace {
+
+constexpr auto kWriterWait = std::chrono::milliseconds(100);
+constexpr auto kSpeedSavesApart = std::chrono::seconds(60);
+
+}  // namespace
+
+PageWriter::PageWriter(Options options, TransferBuffers::Memory memory)
+    : options_(std::move(options)), buffers_(std::move(memory)) {
+  const size_t max_orders = buffers_.count() + PrefillWatch::kMax + 1;
+  const auto add = [&](std::shared_ptr<PageStore> store) {
+    if (store != nullptr)
+      stores_.push_back(std::make_unique<StoreWriter>(std::move(store), max_orders));
+  };
+  add(options_.files);
+  add(options_.redis);
+}
+
+void PageWriter::start(const Clock& clock, std::function<void()> on_free) {
+  clock_ = &clock;
+  on_free_ = std::move(on_free);
+  for (const auto& writer : stores_)
+    writer->thread = Thread({.name = "kv_write"}, [this, &writer = *writer] { run(writer); });
+}
+
+void PageWriter::begin_end() {
+  end_ = RealClock().now() + kMaxEnd;
+  ending_ = true;
+  for (const auto& writer : stores_) writer->orders.close();
+}
+
+void PageWriter::join() {
+  for (const auto& writer : stores_) {
+    if (writer->thread.joinable()) writer->thread.join();
+    if (writer->num_given_up > 0)
+      log::warning(
+          "stored prefixes: at shutdown, {} pages or states were not written within {:.0f} s ({}) "
+          "and are lost from the store. To mend it: look at the store's disk or network",
+          writer->num_given_up, to_seconds(kMaxEnd),
+          kPageTierNames[static_cast<size_t>(writer->store->tier())]);
+  }
+}
+
+// Asks all stores, since that counts as a use.
+unsigned PageWriter::stores_lacking(const PageKey& key) const {
+  unsigned lacking = 0;
+  for (size_t i = 0; i < stores_.size(); ++i) lacking |= stores_[i]->store->has(key) ? 0 : 1U << i;
+  return lacking;
+}
+
+PageWriter::Copied PageWriter::copy(const Lacked& lacked,
+                                    const std::function<void(std::span<std::byte>)>& fill) {
+  const unsigned lacking = lacked.stores;
+  unsigned taking = 0;
+  for (size_t i = 0; i < stores_.size(); ++i)
+    taking |= stores_[i]->store->takes_writes() ? lacking & 1U << i : 0;
+  if (lacking == 0) return Copied::yes;
+  if (taking == 0 && std::cmp_equal(std::popcount(lacking), stores_.size()))
+    return Copied::no_store;
+  left_out_.count(LeftOut::store_away, taking == lacking ? 0 : 1);
+  if (taking == 0) return Copied::yes;  // pages behind it may lack in the other store
+  PageBuffers& buffers = buffers_.of(lacked.kind);
+  const auto buffer = buffers.free.pop();
+  if (!buffer) return Copied::no_buffer;
+  fill(buffers.of(*buffer));
+  buffers.share(*buffer, std::popcount(taking));
+  for (size_t i = 0; i < stores_.size(); ++i) {
+    if ((taking >> i & 1U) == 0 ||
+        stores_[i]->orders.push({.kind = lacked.kind, .key = lacked.key, .buffer = *buffer}))
+      continue;
+    buffers.release(*buffer);
+    left_out_.count(LeftOut::no_buffer, 1);
+  }
+  return Copied::yes;
+}
+
+void PageWriter::leave_out(size_t count, LeftOut why) {
+  const bool takes = std::ranges::any_of(
+      stores_, [](const auto& writer) { return writer->store->takes_writes(); });
+  left_out_.count_and_warn(why, count, takes, clock_->now());
+}
+
+// Looking for the files of a save takes long on a slow disk, so the engine's thread never does it.
+void PageWriter::end(RequestId request, Saved saved) {
+  if (!saved && !is_awaited(request)) return;
+  Order order{.ended = request, .saved = std::move(saved)};
+  if (stores_.empty() || !stores_.front()->orders.push(order)) carry_out_end(order, false);
+}
+
+void PageWriter::carry_out_end(const Order& order, bool all_written) {
+  return order.saved ? order.saved(all_written) : options_.prefills->end(order.ended);
+}
+
+void PageWriter::add_to(CacheTierStats& stats) const {
+  stats.left_out_total = left_out_.counts();
+  for (const auto& writer : stores_) {
+    const PageStore::Figures figures = writer->store->figures();
+    PageTierStats& tier = stats.tiers[static_cast<size_t>(writer->store->tier())];
+    tier.pages_written_total = writer->num_written;
+    tier.damaged_total = figures.damaged_total;
+    tier.failures_total = figures.failures_total;
+    stats.pages_written_total += tier.pages_written_total;
+    stats.damaged_total += figures.damaged_total;
+    if (writer->store != options_.files) continue;
+    stats.files = figures.pages;
+    stats.bytes = figures.bytes;
+    stats.evicted_total = figures.evicted_total;
+  }
+}
+
+void PageWriter::run(StoreWriter& writer) {
+  const size_t most = writer.store == options_.files ? 1 : kMaxAtOnce;
+  std::vector<Order> pages;
+  const auto write_pages = [&] {
+    if (!pages.empty()) write(writer, pages);
+    pages.clear();
+  };
+  while (true) {
+    if (writer.store == options_.files) options_.files->touch_used();
+    auto next = pages.empty() ? writer.orders.wait_pop(kWriterWait) : writer.orders.pop();
+    if (next && next->kind) {
+      pages.push_back(*std::move(next));
+      if (pages.size() == most) write_pages();
+      continue;
+    }
+    write_pages();
+    if (next)
+      carry_out_end(*next, true);
+    else if (ending_ && writer.orders.size() == 0)
+      return;
+  }
+}
+
+void PageWriter::write(StoreWriter& writer, std::span<const Order> orders) {
+  std::vector<PageStore::Page> pages;
+  for (const Order& order : orders)
+    pages.push_back({order.key, buffers_.of(*order.kind).of(order.buffer)});
+  PageStore& store = *writer.store;
+  const bool takes = store.takes_writes() && !is_over();
+  const Result<size_t> written =
+      takes ? store.put(pages, [this] { return is_over(); }) : Result<size_t>(0);
+  const size_t num_written = written.value_or(0);
+  LeftOut why = takes ? LeftOut::write_failed : LeftOut::store_away;
+  if (num_written < pages.size() && is_over()) {
+    why = LeftOut::shutdown;
+    writer.num_given_up += pages.size() - num_written;
+  } else if (!written) {
+    store.pause_writes();
+    store.report(written.error(), fmt::format("no prefix is written there for {:.0f} s",
+                                              to_seconds(PageStore::kRetryInterval)));
+  } else if (num_written > 0) {
+    store.note_success();
+  }
+  writer.num_written += num_written;
+  if (writer.store == options_.files && num_written > 0) save_speed();
+  left_out_.count(why, pages.size() - num_written);
+  for (const Order& order : orders) buffers_.of(*order.kind).release(order.buffer);
+  if (options_.prefills) options_.prefills->note_page();
+  if (writer.orders.size() == 0 || buffers_.of(*orders.back().kind).is_half_free()) on_free_();
+}
+
+// Saves the speed of prompts beside their pages, for the next start. One that cannot be saved is
+// only measured again.
+void PageWriter::save_speed() {
+  const TimePoint now = RealClock().now();
+  if (row_seconds_ == 0 || now < next_speed_save_) return;
+  next_speed_save_ = now + kSpeedSavesApart;
+  static_cast<void>(options_.files->run<bool>(
+      [folder = options_.files->folder(), row_seconds = row_seconds_.load()] {
+        return Result<bool>(save_row_seconds(folder, row_seconds));
+      }));
+}
+
+}  // namespace hocket

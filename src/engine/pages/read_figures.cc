@@ -1,0 +1,45 @@
+#include "engine/pages/read_figures.h"
+
+#include "base/log.h"
+
+namespace hocket {
+
+void ReadFigures::note_not_read(NotRead why, size_t max_prompts) {
+  if (num_not_read[static_cast<size_t>(why)]++ > 0) return;
+  if (why == NotRead::expected_slower)
+    log::info(
+        "stored prefixes: a prompt is computed, because reading its pages is expected to take "
+        "longer; kv_store_not_read_prompts_total counts these prompts");
+  if (why == NotRead::queue_full)
+    log::warning(
+        "stored prefixes: {} prompts wait for their pages, so further ones are computed; "
+        "kv_store_not_read_prompts_total counts them. To mend it: a faster disk or network",
+        max_prompts);
+}
+
+void ReadFigures::note_held_too_long(Duration limit, bool is_sent) {
+  if (held_too_long.exchange(true)) return;
+  log::warning(
+      "stored prefixes: a prompt has waited for its pages as long as one may, {:.0f} s{}, and is "
+      "computed here; kv_store_reads_given_up_total counts these prompts. To mend it: look at the "
+      "store or peer that is so slow",
+      to_seconds(limit), is_sent ? " and the time that a peer may compute" : "");
+}
+
+void ReadFigures::add_to(CacheTierStats& stats) const {
+  stats.reads_given_up_total = num_given_up;
+  for (size_t i = 0; i < stats.not_read_total.size(); ++i)
+    stats.not_read_total[i] = num_not_read[i];
+  for (size_t i = 0; i < stats.tiers.size(); ++i) {
+    PageTierStats& tier = stats.tiers[i];
+    tier.pages_read_total = num_pages[i];
+    tier.tokens_total = num_tokens[i];
+    tier.read_bytes_total = num_bytes[i];
+    tier.read_seconds_total = 1e-9 * static_cast<double>(read_ns[i]);
+    tier.saved_seconds_total = 1e-9 * static_cast<double>(saved_ns[i]);
+    stats.pages_read_total += tier.pages_read_total;
+    stats.read_seconds_total += tier.read_seconds_total;
+  }
+}
+
+}  // namespace hocket

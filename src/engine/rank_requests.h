@@ -1,0 +1,137 @@
+// The requests of one rank in the verbs of its steps: the scheduler, and all that goes with a
+// request beside it: its grammar, its drafts, its pages in the second tier, its answer, and its
+// wait for lost ranks.
+//
+//   handle()   schedule: note_begun()   commit()   reply()   .. note_idle()
+//   lose_ranks() if ranks were lost, then handle() .. wait_for_ranks() until they are back
+//
+// Owner: RankStep. Thread: engine; other threads may use what Speculation, KvEventChannel and
+// CacheTier allow them.
+#pragma once
+
+#include <functional>
+#include <future>
+#include <memory>
+#include <span>
+#include <variant>
+
+#include "base/clock.h"
+#include "engine/cache_tier.h"
+#include "engine/engine.h"
+#include "engine/grammar/rank_grammars.h"
+#include "engine/loss_wait.h"
+#include "engine/rank_answers.h"
+#include "engine/rank_drafts.h"
+#include "engine/rank_epochs.h"
+#include "engine/rank_hooks.h"
+#include "engine/rank_parts.h"
+#include "engine/rank_report.h"
+#include "engine/rank_sessions.h"
+#include "policy/scheduler/scheduler.h"
+#include "policy/speculation/ngram_drafter.h"
+
+namespace hocket {
+
+struct AbortRequest {
+  RequestId id{};
+  FinishReason reason = FinishReason::abort;
+  Error why;
+};
+struct AbortAll {
+  Error why;
+};
+struct FlushCache {
+  std::promise<bool> answer;
+};
+using Command = std::variant<RequestInput, AbortRequest, AbortAll, FlushCache, SessionCommand>;
+
+class RankRequests {
+ public:
+  // The objects around the requests, which outlive them.
+  struct Context {
+    const Clock& clock;
+    Runner& runner;
+    RankEpochs& epochs;
+    RankReport& report;
+    std::function<void()> wake;           // as RankStep::Context::wake
+    std::function<bool()> steps_overlap;  // says whether steps overlap now
+  };
+  RankRequests(RankParts& parts, const Context& around);
+
+  Scheduler& scheduler() { return scheduler_; }
+  RankGrammars& grammars() { return grammars_; }
+  RankAnswers& answers() { return answers_; }
+  RankDrafts& drafts() { return drafts_; }
+  const RankDrafts& drafts() const { return drafts_; }
+  // Return null if there is none.
+  CacheTier* tier() { return tier_.get(); }
+  const CacheTier* tier() const { return tier_.get(); }
+  KvEventChannel* kv_events() const { return kv_events_.get(); }
+
+  // Takes in a command. Before a flush, finish the steps under way if no request is live: rows of
+  // ended requests may be in them, and keep pages of the cache.
+  void handle(Command& command);
+  // True if a request waits or runs, or pages can be taken in or copied.
+  bool has_work() const;
+  // Hands over the pages that waited for the model's own module.
+  void write_pages() { hooks_.write_pages(); }
+
+  // Returns true if no step should overlap. Answers with grammars take forced tokens in steps that
+  // do not, which saves them whole steps: more than overlap could. Steps with drafts cannot
+  // overlap.
+  bool vetoes_overlap();
+  // Proposes this rank's part of the next step, which has at most `max_rows` rows.
+  StepProposal propose(int max_rows);
+  // Notes a step that was scheduled and has rows.
+  void note_begun(const Batch& batch);
+  // Commits a step that was computed. overlapped_share: as RankDrafts::commit().
+  void commit(Flight& flight, TimePoint now, std::optional<double> overlapped_share);
+  // Sends the tokens of a step that was committed, and all summaries that are due.
+  void reply(Flight& flight);
+  // Sends summaries that are due, and publishes that there is nothing to run.
+  void note_idle();
+  // Ends all requests with `why`.
+  void end_all(const Error& why);
+
+  // Ranks were lost in the steps under way. Requests wait for them or end; `uncommitted` are the
+  // steps that were scheduled and not committed.
+  void lose_ranks(std::span<const Batch* const> uncommitted);
+  // Ends the wait for lost ranks if none has a request.
+  void end_idle_wait();
+  // Ends the requests that have waited for lost ranks too long, and takes in pages meanwhile.
+  // is_wanted: as in CacheTier::copy_delayed().
+  void wait_for_ranks(const std::function<bool()>& is_wanted);
+  // Experts are loaded for an epoch, which takes `loading`: requests that wait for lost ranks wait
+  // as much longer.
+  void prolong_wait(Duration loading);
+
+ private:
+  NgramDrafter::Sources draft_sources(std::function<bool()> steps_overlap);
+  void take_in(RequestInput& input);
+  void take_in(AbortRequest& abort);
+  void take_in(AbortAll& abort);
+  void take_in(FlushCache& flush);
+  void take_in(SessionCommand& order) { sessions_.carry_out(order); }
+  // Returns whether a request that comes may wait for the ranks that this one meets.
+  bool may_wait();
+  void abort_all(const Error& why);
+  void abort_live(FinishReason reason, const Error& why);
+  void send_finished();
+
+  const Clock& clock_;
+  RankEpochs& epochs_;
+  RankReport& report_;
+  const std::unique_ptr<KvEventChannel> kv_events_;
+  RankGrammars grammars_;
+  RankDrafts drafts_;
+  RankHooks hooks_;
+  LossWait loss_wait_;
+  const bool mixes_;                  // prompts and decode rows may share a step
+  bool integrity_unchecked_ = false;  // a request came since the last check
+  Scheduler scheduler_;
+  const std::unique_ptr<CacheTier> tier_;  // null: the prefix cache is in memory alone
+  RankSessions sessions_;
+  RankAnswers answers_;
+};
+
+}  // namespace hocket

@@ -1,0 +1,65 @@
+#include "engine/runner/kept_weights.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/show_bytes.h"
+
+namespace hocket {
+namespace {
+
+constexpr int kLowestPriority = 19;
+
+void finish_file(PackedDraft& draft, const std::filesystem::path& path,
+                 std::span<const std::byte> packed) {
+  const auto started = std::chrono::steady_clock::now();
+  const auto written = draft.finish(packed);
+  if (!written)
+    return log::warning("weights are not kept: {} ({})", written.error().message,
+                        written.error().fix);
+  log::info("weights: {:.2f} GB written to {} in {:.1f} s; the next start maps them",
+            static_cast<double>(packed.size()) / 1e9, path.string(),
+            to_seconds(std::chrono::steady_clock::now() - started));
+}
+
+}  // namespace
+
+const std::byte* KeptWeights::map(WorkerPool& workers) {
+  auto opened = PackedFile::open(path_, key_, &workers);
+  if (!opened) {
+    log::info("weights are packed again, because {} cannot be used: {}", path_.string(),
+              opened.error().message);
+    return nullptr;
+  }
+  mapped_ = *std::move(opened);
+  log::info("weights: {} mapped from {}", show_bytes(mapped_->bytes()), path_.string());
+  return mapped_->data();
+}
+
+std::optional<SettingChange> KeptWeights::write(std::span<const std::byte> packed, Packed later) {
+  auto draft = PackedDraft::begin(path_, key_);
+  if (!draft)
+    return SettingChange{.flag = "--weight-cache",
+                         .from = folder_,
+                         .to = "none",
+                         .why = fmt::format("{} ({})", draft.error().message, draft.error().fix)};
+  if (!*draft) {
+    log::info("weights: another process is writing {}", path_.string());
+  } else if (later == Packed::may_change) {
+    finish_file(**draft, path_, packed);
+  } else {
+    writer_ =
+        Thread({.name = "weights"}, [packed, path = path_, file = *std::move(*draft)]() mutable {
+          setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kLowestPriority);
+          finish_file(file, path, packed);
+        });
+  }
+  return std::nullopt;
+}
+
+}  // namespace hocket

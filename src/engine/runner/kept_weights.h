@@ -1,0 +1,43 @@
+// The file of --weight-cache that has the packed weights of one rank: a start maps it, or packs the
+// weights and writes it for the next start. Owner: the runner.   Thread: the one that loads; a
+// thread of its own writes.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/thread.h"
+#include "base/worker_pool.h"
+#include "compute/weights/packed_file.h"
+#include "engine/plan/engine_info.h"
+
+namespace hocket {
+
+class KeptWeights {
+ public:
+  KeptWeights(std::string folder, std::filesystem::path path, const PackedKey& key)
+      : folder_(std::move(folder)), path_(std::move(path)), key_(key) {}
+
+  // Maps the file by all workers. Returns its weights, which stay as long as this object lives;
+  // null, with the reason in the log, if it cannot be used.
+  const std::byte* map(WorkerPool& workers);
+  bool is_mapped() const { return mapped_.has_value(); }
+
+  // Writes the file. If the weights stay as they are, it returns at once, a thread writes while the
+  // model serves, and destroying this object awaits it: `packed` must outlive it. Returns the
+  // change of the setting if nothing can be written.
+  enum class Packed : uint8_t { stay, may_change };
+  std::optional<SettingChange> write(std::span<const std::byte> packed, Packed later);
+
+ private:
+  std::string folder_;
+  std::filesystem::path path_;
+  PackedKey key_;
+  std::optional<PackedFile> mapped_;
+  Thread writer_;
+};
+
+}  // namespace hocket

@@ -1,0 +1,81 @@
+// Tests the reader of pages alone, over a source in memory and in virtual time.
+#include "engine/pages/page_reader.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace hocket {
+namespace {
+
+// Has every page, each after ten seconds.
+class SlowPeer final : public PageSource {
+ public:
+  explicit SlowPeer(FakeClock& clock) : clock_(clock) {}
+  PageTier tier() const override { return PageTier::peer; }
+  bool computes() const override { return true; }
+  Result<std::unique_ptr<PromptPages>> open(const PagesWanted& /*wanted*/) override {
+    return std::make_unique<Pages>(clock_);
+  }
+
+ private:
+  class Pages final : public PromptPages {
+   public:
+    explicit Pages(FakeClock& clock) : clock_(clock) {}
+    Result<size_t> last_held(std::span<const PageKey> keys) override { return keys.size(); }
+    Result<void> expect(std::span<const PageKey> /*keys*/, PageKind /*kind*/) override {
+      return {};
+    }
+    Result<bool> get(const PageKey& /*key*/, std::span<std::byte> page) override {
+      clock_.advance(std::chrono::seconds(10));
+      std::ranges::fill(page, std::byte{1});
+      return true;
+    }
+
+   private:
+    FakeClock& clock_;
+  };
+  FakeClock& clock_;
+};
+
+// A peer that computes a prompt may take long, and yet be fast where it has the pages.
+TEST(PageReader, TheTimeOfComputingIsNotThatOfReading) {
+  constexpr int64_t kBytes = 1 << 12;
+  for (const bool is_sent : {true, false}) {
+    SCOPED_TRACE(is_sent ? "computed" : "read");
+    FakeClock clock;
+    SlowPeer peer(clock);
+    ReadFigures figures;
+    PageReader reader({.sources = {&peer}, .page_tokens = 32, .page_bytes = kBytes},
+                      TransferBuffers::allocate({.page_bytes = kBytes}).value(), figures);
+    reader.start(clock, [] {});
+    auto task = std::make_shared<ReadTask>();
+    task->prompt = std::vector<TokenId>(100, TokenId{1});
+    task->num_whole = 96;
+    task->is_sent = is_sent;
+    ASSERT_TRUE(reader.add(task));
+    int num_pages = 0;
+    const TimePoint end = RealClock().now() + std::chrono::seconds(20);
+    for (bool is_done = false; !is_done && RealClock().now() < end;) {
+      const auto read = reader.pop();
+      if (!read) {
+        std::this_thread::yield();
+        continue;
+      }
+      is_done = !read->kind;
+      if (is_done) continue;
+      ++num_pages;
+      reader.release(*read);
+    }
+    reader.stop();
+    EXPECT_EQ(num_pages, 3);
+    const auto tier = static_cast<size_t>(PageTier::peer);
+    EXPECT_EQ(figures.num_pages[tier], 3u);
+    EXPECT_EQ(figures.num_bytes[tier], 3u * kBytes);
+    EXPECT_EQ(figures.read_ns[tier] > 0, !is_sent);
+    EXPECT_EQ(peer.time_to_read(kBytes) > Duration::zero(), !is_sent);
+  }
+}
+
+}  // namespace
+}  // namespace hocket

@@ -1,0 +1,102 @@
+// Tests the turns of prompts that a peer computes, over a pool that has no room for all of them.
+#include <vector>
+
+#include "engine/tests/tier_world.h"
+
+namespace hocket {
+namespace {
+
+using namespace testing;
+
+class PeerTurnsTest : public testing::FolderTest {
+ protected:
+  static constexpr int kPages = 32, kTokens = 32;  // pages of the pool, and tokens of each
+
+  void start() {
+    TierWorld::Options options;
+    options.page = {.num_heads = 1, .key_dim = 128, .value_dim = 128, .page_tokens = kTokens};
+    options.scheduler = {.num_pages = kPages,
+                         .max_running_requests = 16,
+                         .chunk_tokens = 256,
+                         .max_prefill_tokens = 512,
+                         .context_length = 1024,
+                         .vocab_size = 1000};
+    const auto files = std::make_shared<FileStore>(
+        std::shared_ptr(PageFiles::open(folder_).value()), FileStore::calls_for(folder_));
+    const PrefillRole::Options computes{.mode = Disaggregation::prefill, .can_prefill = true};
+    server_ = PageServer::create(
+                  {.address = resolve({.host = "127.0.0.1"}).value().front(),
+                   .page_bytes = 2 * kTokens * 128 * 2,
+                   .files = files,
+                   .counts = std::make_shared<PageServer::Counts>(),
+                   .prefills = prefills_,
+                   .role = std::make_shared<PrefillRole>(computes),
+                   .submit = [this](const CacheNamespace&,
+                                    const std::vector<TokenId>& tokens) { return take(tokens); },
+                   .abort = [](RequestId) {}})
+                  .value();
+    server_->start();
+    options.tier.prefetch = StoragePrefetch::wait_complete;
+    options.tier.role = std::make_shared<PrefillRole>(
+        PrefillRole::Options{.mode = Disaggregation::decode, .can_decode = true});
+    options.tier.peers = std::make_shared<PeerSource>(
+        PeerSource::Options{.peers = {{.host = "127.0.0.1", .port = server_->address().port()}},
+                            .use = PeerUse::prefill});
+    world_ = std::make_unique<TierWorld>(options, std::make_shared<MemoryStore>(), clock_);
+  }
+  // The peer notes each prompt, and computes none.
+  Result<RequestId> take(const std::vector<TokenId>& tokens) {
+    const MutexLock lock(mutex_);
+    taken_.push_back(std::ssize(tokens));
+    const RequestId id{static_cast<uint64_t>(taken_.size())};
+    prefills_->begin(id);
+    return id;
+  }
+  std::vector<ptrdiff_t> taken() const {
+    const MutexLock lock(mutex_);
+    return taken_;
+  }
+  void add(uint64_t id, int num_tokens) {
+    std::vector<TokenId> prompt(static_cast<size_t>(num_tokens), TokenId{static_cast<int32_t>(id)});
+    ASSERT_TRUE(world_->add(id, std::move(prompt)));
+  }
+
+  FakeClock clock_;
+  const std::shared_ptr<PrefillWatch> prefills_ = std::make_shared<PrefillWatch>();
+  mutable Mutex mutex_;
+  std::vector<ptrdiff_t> taken_ HOCKET_GUARDED_BY(mutex_);
+  std::unique_ptr<PageServer> server_;
+  std::unique_ptr<TierWorld> world_;
+};
+
+// The small prompt that comes later would find room beside the first one.
+TEST_F(PeerTurnsTest, ALargePromptWaitsForNoneThatCameLater) {
+  start();
+  add(1, 330);
+  ASSERT_TRUE(world_->wait_until([&] { return taken().size() == 1; }));
+  add(2, 800);
+  add(3, 340);
+  for (uint64_t ended = 1; ended <= 3; ++ended) {
+    ASSERT_TRUE(world_->run_until([&] { return taken().size() == ended; }));
+    prefills_->end(RequestId{ended});
+    ASSERT_TRUE(world_->run_until([&] { return world_->ended().contains(ended); }));
+  }
+  EXPECT_EQ(taken(), (std::vector<ptrdiff_t>{330, 800, 340}));
+}
+
+// The turn of a prompt whose client has left goes to the next one.
+TEST_F(PeerTurnsTest, APromptThatIsForgottenHoldsUpNobody) {
+  start();
+  add(1, 330);
+  ASSERT_TRUE(world_->wait_until([&] { return taken().size() == 1; }));
+  add(2, 800);
+  add(3, 340);
+  world_->abort(2);
+  ASSERT_TRUE(world_->run_until([&] { return taken().size() == 2; }));
+  EXPECT_EQ(taken(), (std::vector<ptrdiff_t>{330, 340}));
+  for (const uint64_t id : {1, 2}) prefills_->end(RequestId{id});
+  ASSERT_TRUE(world_->run_all());
+}
+
+}  // namespace
+}  // namespace hocket

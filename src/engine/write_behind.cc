@@ -1,0 +1,183 @@
+#include "engine/write_behind.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <utility>
+
+#include "base/check.h"
+
+namespace hocket {
+namespace {
+
+using Copied = PageWriter::Copied;
+
+// Called when a session is written: looks how many of its first pages are in files.
+struct SavedPages {
+  std::shared_ptr<FileStore> files;
+  std::vector<PageKey> keys;
+  size_t num_held = 0;  // pages that the tree had
+  bool has_states = false;
+  size_t num_with_state = 0;  // pages before the last state that the tree had
+  std::function<void(int num_pages, bool whole)> done;
+
+  bool has_state(const PageKey& page) const {
+    const PageKey key = PageKeys::of_state(page);
+    const auto found = files->exist({&key, 1});
+    return found && found->front();
+  }
+  void operator()(bool all_written) const {
+    if (!all_written) return done(0, false);
+    const auto there = files->exist(keys);
+    auto num_pages =
+        there ? static_cast<size_t>(std::ranges::find(*there, false) - there->begin()) : 0;
+    bool whole = num_pages >= num_held;
+    while (has_states && num_pages > 0 && !has_state(keys[num_pages - 1])) --num_pages;
+    if (has_states) whole &= num_pages >= num_with_state;
+    done(static_cast<int>(num_pages), whole);
+  }
+};
+
+}  // namespace
+
+WriteBehind::WriteBehind(const CacheTierOptions& options, PagePool& pages,
+                         const BorderStates& states, PageWriter& writer)
+    : options_(options),
+      page_tokens_(static_cast<size_t>(options.page_tokens)),
+      writer_(writer),
+      states_(states),
+      copier_(pages, states, writer),
+      delayed_(copier_, page_tokens_),
+      keys_(options.form, page_tokens_) {}
+
+// Returns how many of the request's first pages are to be written.
+size_t WriteBehind::num_to_write(const Request& request) const {
+  const auto num_pages = static_cast<size_t>(request.leased_pages);
+  if (options_.writes == StorageWrites::write_through || writer_.is_awaited(request.id))
+    return num_pages;
+  return std::min(num_pages, static_cast<size_t>(request.cached_len) / page_tokens_);
+}
+
+void WriteBehind::write_state(const Request& request, StoredRequest& stored, size_t num_pages,
+                              std::span<const int> places) {
+  const Copied copied = copier_.copy_state(num_pages, places, stored);
+  if (copied == Copied::yes) return;
+  if (DelayedPages* delayed = delayed_.delay_awaited(request, stored))
+    delayed->states.push_back(num_pages);
+  else if (copied == Copied::no_store || !delayed_.delay_state(request, num_pages, stored))
+    copier_.leave_out({1, copied});
+}
+
+// A state that a second request goes on from is written with the pages before it.
+void WriteBehind::write_found_state(const Request& request, StoredRequest& stored) {
+  const StateLease& found = request.states.leased;
+  if (options_.writes == StorageWrites::write_through || !found || found.len() == 0 ||
+      found.len() > request.cached_len)
+    return;
+  const size_t num_pages = static_cast<size_t>(found.len()) / page_tokens_;
+  const Copied copied = copier_.copy_state(num_pages, std::array{found.slot()}, stored);
+  if (copied != Copied::yes) copier_.leave_out({1, copied});
+}
+
+// Writes the windows that stores lack: where the same prompt would go on, where its next turn
+// would, and at regular intervals before that, so that a prompt that branches off finds one near.
+// Ends of chunks get none.
+void WriteBehind::write_windows(const Request& request, StoredRequest& stored,
+                                const Scheduler& scheduler) {
+  const size_t interval = states_.interval_pages(), end = num_to_write(request);
+  const auto write_at = [&](size_t num_pages) {
+    const size_t len = num_pages * page_tokens_;
+    if (len < CacheTierOptions::kMinTokens ||
+        writer_.stores_lacking(PageKeys::of_state(stored.keys[num_pages - 1])) == 0)
+      return;
+    const auto places =
+        states_.find(scheduler, request.cache_namespace, std::span(request.tokens).first(len));
+    if (!places.empty()) write_state(request, stored, num_pages, places);
+  };
+  const size_t written = stored.num_pages_with_windows_written;
+  if (end <= written) return;
+  const auto prompt_len = static_cast<size_t>(request.prompt_len);
+  const size_t same_prompt = (prompt_len - 1) / page_tokens_, prompt = prompt_len / page_tokens_;
+  const size_t found = static_cast<size_t>(request.cached_len) / page_tokens_;
+  if (written < same_prompt && same_prompt < end) write_at(same_prompt);
+  if (end >= prompt || end == found) write_at(end);
+  for (size_t border = written / interval * interval + interval; border <= end; border += interval)
+    write_at(border);
+  stored.num_pages_with_windows_written = end;
+}
+
+void WriteBehind::on_pages_cached(const Request& request, const Scheduler& scheduler) {
+  if (!writer_.has_stores()) return;
+  StoredRequest& stored = requests_[request.id];
+  keys_.extend(
+      request.cache_namespace,
+      std::span(request.tokens).first(static_cast<size_t>(request.leased_pages) * page_tokens_),
+      stored.keys);
+  const std::span<const PageId> pages = std::span(request.pages).first(num_to_write(request));
+  const PageCopier::Rest rest = copier_.copy_pages(pages, stored);
+  write_found_state(request, stored);
+  if (states_.keeps_windows()) write_windows(request, stored, scheduler);
+  if (rest.count == 0 || delayed_.delay_awaited(request, stored) != nullptr) return;
+  if (rest.why == Copied::no_buffer && delayed_.delay_pages(request, pages.size(), stored)) return;
+  copier_.leave_out(rest);
+  stored.num_written = pages.size();
+}
+
+void WriteBehind::on_state_cached(const Request& request, int len, int slot) {
+  const auto num_tokens = static_cast<size_t>(len);
+  if (!writer_.has_stores() || num_to_write(request) * page_tokens_ < num_tokens) return;
+  StoredRequest& stored = requests_[request.id];
+  const size_t num_pages = num_tokens / page_tokens_;
+  HOCKET_CHECK(num_pages > 0u);
+  keys_.extend(request.cache_namespace, std::span(request.tokens).first(num_tokens), stored.keys);
+  write_state(request, stored, num_pages, std::array{slot});
+}
+
+void WriteBehind::copy_delayed(const Scheduler& scheduler, std::function<bool()> is_wanted) {
+  for (const RequestId id : delayed_.copy(requests_, scheduler, std::move(is_wanted))) {
+    const auto copied = requests_.find(id);
+    if (!copied->second.has_ended) continue;
+    writer_.end(id, std::move(copied->second.saved));
+    requests_.erase(copied);
+  }
+}
+
+// The last pages of a session, and its states, may have been evicted from memory while files have
+// them, or be gone from both. So the files are looked through when all is written.
+void WriteBehind::save(const SessionTokens& session, const Scheduler& scheduler,
+                       std::function<void(int num_pages, bool whole)> done) {
+  const RequestId id{next_save_--};
+  StoredRequest& stored = requests_[id];
+  keys_.extend(session.name_space, session.tokens, stored.keys);
+  stored.has_ended = true;
+  const auto held = static_cast<size_t>(scheduler.in_tree_len(session.name_space, session.tokens));
+  DelayedPages pages{
+      .is_awaited = true,
+      .name_space = session.name_space,
+      .tokens = {session.tokens.begin(), session.tokens.begin() + static_cast<ptrdiff_t>(held)},
+      .num_pages = held / page_tokens_};
+  const bool has_states = states_.enabled();
+  const size_t state =
+      has_states ? static_cast<size_t>(scheduler.cached_len(session.name_space, session.tokens)) /
+                       page_tokens_
+                 : 0;
+  if (state > 0) pages.states.push_back(state);
+  stored.saved = SavedPages{.files = options_.files,
+                            .keys = stored.keys,
+                            .num_held = held / page_tokens_,
+                            .has_states = has_states,
+                            .num_with_state = state,
+                            .done = std::move(done)};
+  delayed_.delay_saved(id, std::move(pages), stored);
+}
+
+void WriteBehind::forget(RequestId id) {
+  const auto stored = requests_.find(id);
+  if (stored == requests_.end()) return writer_.end(id, {});
+  stored->second.has_ended = true;
+  if (stored->second.delayed) return;
+  writer_.end(id, {});
+  requests_.erase(stored);
+}
+
+}  // namespace hocket

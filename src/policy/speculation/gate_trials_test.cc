@@ -1,0 +1,113 @@
+// Tests when the gate tries other numbers of drafts, and gates of several ranks, on made-up
+// servers.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <vector>
+
+#include "policy/speculation/served_drafts_testing.h"
+
+namespace hocket {
+namespace {
+
+using testing::DrafterKind;
+using testing::DraftMachine;
+using testing::DraftRun;
+using testing::DraftServer;
+
+const DrafterKind kDrafterKinds[] = {DrafterKind::asked, DrafterKind::free, DrafterKind::ahead};
+
+struct DraftSteps {
+  int num_pure = 0, num_with_prompts = 0;
+};
+
+DraftSteps draft_steps_of(DraftServer& server, int num_steps) {
+  DraftSteps out;
+  for (int i = 0; i < num_steps; ++i) {
+    const DraftServer::Taken taken = server.step();
+    if (taken.num_drafts > 0) ++(taken.has_prompts ? out.num_with_prompts : out.num_pure);
+  }
+  return out;
+}
+
+// No step with prompts shows what drafts cost, so drafts there would be lost for nothing.
+TEST(GateTrials, AreNeverPlayedInStepsWithPrompts) {
+  for (const DrafterKind making : kDrafterKinds)
+    for (const int pure_every : {2, 3, 5, 5000}) {
+      SCOPED_TRACE(::testing::Message() << static_cast<int>(making) << ", " << pure_every);
+      DraftServer server({.machine = {.fixed_us = 100},
+                          .chances = std::vector<double>(4, 0.3),
+                          .making = making,
+                          .pure_every = pure_every});
+      EXPECT_EQ(draft_steps_of(server, 3000).num_with_prompts, 0);
+    }
+}
+
+// A trial goes on in the next step without prompts, so drafts that gain are found.
+TEST(GateTrials, GoOnBehindStepsWithPrompts) {
+  for (const DrafterKind making : {DrafterKind::asked, DrafterKind::free}) {
+    SCOPED_TRACE(static_cast<int>(making));
+    DraftServer server({.machine = {.fixed_us = 5000},
+                        .chances = std::vector<double>(4, 0.9),
+                        .making = making,
+                        .pure_every = 2});
+    server.rate_of(400);
+    const DraftSteps later = draft_steps_of(server, 200);
+    EXPECT_GE(later.num_pure, 90);
+    EXPECT_EQ(later.num_with_prompts, 100);  // the usual number holds for them, too
+  }
+}
+
+// Two ranks, which wait for each other: a step takes the time of the rows of both.
+class TwoRanks {
+ public:
+  TwoRanks(const DraftRun& one, const DraftRun& other)
+      : machine_(one.machine), ranks_{DraftServer(one), DraftServer(other)} {}
+
+  // Returns the tokens a microsecond of both in `num` steps.
+  double rate_of(int num) {
+    double tokens = 0, sum_us = 0;
+    for (int i = 0; i < num; ++i) {
+      int rows = 0;
+      for (size_t rank = 0; rank < 2; ++rank) {
+        const DraftServer::Taken taken = ranks_[rank].begin_step(ranks_[1 - rank].num_answers());
+        tokens += taken.tokens;
+        rows += ranks_[rank].num_answers() + taken.num_drafts;
+      }
+      const double us = machine_.step_us(rows, 1024);
+      sum_us += us;
+      for (DraftServer& rank : ranks_) rank.end_step(us);
+    }
+    return tokens / sum_us;
+  }
+  double off_rate() const {
+    const int num = ranks_[0].num_answers() + ranks_[1].num_answers();
+    return num / machine_.step_us(num, 1024);
+  }
+
+ private:
+  const DraftMachine machine_;
+  std::array<DraftServer, 2> ranks_;
+};
+
+// A draft brings one rank 0.3 tokens, for which both wait longer.
+TEST(GatesOfRanks, CountTheTimeOfAllRanks) {
+  for (const DrafterKind making : {DrafterKind::asked, DrafterKind::free})
+    for (const double chance : {0.3, 0.4}) {
+      SCOPED_TRACE(::testing::Message() << static_cast<int>(making) << ", chance " << chance);
+      TwoRanks ranks({.chances = {chance}, .making = making, .seed = 1},
+                     {.chances = {chance}, .making = making, .seed = 5});
+      ranks.rate_of(300);
+      EXPECT_GE(ranks.rate_of(1000) / ranks.off_rate(), 0.99);
+    }
+}
+
+TEST(GatesOfRanks, DraftWhereAllRanksGain) {
+  const DraftRun run{.machine = {.fixed_us = 5000}, .chances = {0.9}, .making = DrafterKind::free};
+  TwoRanks ranks(run, run);
+  ranks.rate_of(300);
+  EXPECT_GE(ranks.rate_of(1000) / ranks.off_rate(), 1.5);
+}
+
+}  // namespace
+}  // namespace hocket

@@ -1,0 +1,112 @@
+#include "server/generation/task_pool.h"
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <latch>
+#include <memory>
+#include <thread>
+
+namespace hocket {
+namespace {
+
+// The first task ends only when another task has run, on a pool of one thread.
+TEST(TaskPool, ALongTaskMakesWayForOthers) {
+  std::atomic<bool> begun = false, over = false;
+  TaskPool pool({.name = "test"});
+  ASSERT_TRUE(pool.push([&] {
+    begun = true;
+    while (!over) TaskPool::give_way();
+  }));
+  while (!begun) std::this_thread::yield();
+  ASSERT_TRUE(pool.push([&] { over = true; }));
+  while (!over) std::this_thread::yield();
+}
+
+TEST(TaskPool, SoDoesATaskThatWasMadeWayFor) {
+  std::atomic<bool> begun = false, over = false, ended = false, in_time = false;
+  TaskPool pool({.name = "test"});
+  ASSERT_TRUE(pool.push([&] {
+    begun = true;
+    while (!ended) TaskPool::give_way();
+  }));
+  while (!begun) std::this_thread::yield();
+  ASSERT_TRUE(pool.push([&] {
+    ASSERT_TRUE(pool.push([&] { over = true; }));
+    const TimePoint patience = RealClock().now() + std::chrono::seconds(3);
+    while (!over && RealClock().now() < patience) TaskPool::give_way();
+    in_time = over.load();
+    ended = true;
+  }));
+  while (!ended) std::this_thread::yield();
+  EXPECT_TRUE(in_time);
+}
+
+TEST(TaskPool, ElsewhereNobodyWaits) {
+  TaskPool::give_way();
+}
+
+// A pool of one thread, which a task holds until release().
+class HeldPool {
+ public:
+  explicit HeldPool(TaskPool::Options options = {.name = "test"})
+      : pool_(std::make_unique<TaskPool>(options)) {
+    std::atomic<bool> begun = false;
+    EXPECT_TRUE(pool_->push([&] {
+      begun = true;
+      held_.wait();
+    }));
+    while (!begun) std::this_thread::yield();
+  }
+  ~HeldPool() {
+    if (pool_ != nullptr) release();
+  }
+  Result<void> push(uint64_t client) {
+    return pool_->push([this, client] { done_.push_back(client); }, client);
+  }
+  // Returns the clients of the tasks that were run, in the order of the tasks.
+  std::vector<uint64_t> release() {
+    held_.count_down();
+    pool_.reset();
+    return done_;
+  }
+
+ private:
+  std::latch held_{1};
+  std::vector<uint64_t> done_;
+  std::unique_ptr<TaskPool> pool_;
+};
+
+TEST(TaskPool, ClientsTakeTurns) {
+  HeldPool pool;
+  for (const uint64_t client : {1, 1, 1, 1, 2, 2, 3}) ASSERT_TRUE(pool.push(client));
+  EXPECT_THAT(pool.release(), testing::ElementsAre(1, 2, 3, 1, 2, 1, 1));
+}
+
+TEST(TaskPool, OneClientHasItsShareOfThePlaces) {
+  HeldPool pool({.name = "test", .max_waiting = 5, .max_of_client = 2});
+  for (const uint64_t client : {1, 1, 2}) ASSERT_TRUE(pool.push(client));
+  const auto third = pool.push(1);
+  ASSERT_FALSE(third);
+  EXPECT_EQ(third.error().code, ErrorCode::queue_full);
+  EXPECT_EQ(third.error().message, "2 requests of this client wait to be read");
+  for (const uint64_t client : {2, 3}) ASSERT_TRUE(pool.push(client));
+  const auto sixth = pool.push(4);
+  ASSERT_FALSE(sixth);
+  EXPECT_EQ(sixth.error().code, ErrorCode::queue_full);
+  EXPECT_EQ(sixth.error().message, "5 requests wait to be read");
+  EXPECT_THAT(pool.release(), testing::ElementsAre(1, 2, 3, 1, 2));
+}
+
+// A task that has run takes no place in the queue.
+TEST(TaskPool, PlacesAreGivenBack) {
+  std::atomic<int> num_done = 0;
+  TaskPool pool({.name = "test", .max_waiting = 1, .max_of_client = 1});
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(pool.push([&] { ++num_done; }, 7));
+    while (num_done <= i) std::this_thread::yield();
+  }
+}
+
+}  // namespace
+}  // namespace hocket

@@ -1,0 +1,49 @@
+// Asks all other ranks one question.   Thread: any.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/ranks/rank_peers.h"
+#include "server/usage/request_memory.h"
+
+namespace hocket {
+
+// The answer of another rank to a question that went to all ranks.
+struct PeerAnswer {
+  int rank = 0;
+  std::string name;  // "rank 1 (h1)"
+  int status = 0;    // 0: no answer; `why` says the reason
+  std::string body, why;
+  bool was_sent = false;  // without an answer: the rank may have the question
+  bool may_know = false;  // without an answer: its process was there a moment ago, or still is
+  std::optional<Error> memory_error;  // set if the asker may hold no body of that size
+  std::shared_ptr<HeldBytes> held;    // counts the body as the asker's
+};
+// Returns the rank's complaint in words: "rank 1 (h1): it is not there".
+std::string complaint_of(const PeerAnswer& peer);
+
+class PeerAsker {
+ public:
+  explicit PeerAsker(RankPeers& peers) : peers_(peers) {}
+
+  // Limits of the time that all answers may take, and of the bytes of one.
+  struct AskLimits {
+    Duration patience = std::chrono::seconds(5);
+    size_t max_bytes = 64 << 10;
+    bool asks_lost = false;  // asks ranks, too, that are connected but no members
+  };
+  using Done = std::function<void(std::vector<PeerAnswer>&&)>;
+  // POSTs path and body to all other ranks, in the name of the same principal. Calls `done` with
+  // their answers when all have come, on this thread or the thread forward.
+  void ask_all(const HttpRequest& asked, Done done, AskLimits limits);
+  void ask_all(const HttpRequest& asked, Done done) { ask_all(asked, std::move(done), {}); }
+
+ private:
+  RankPeers& peers_;
+};
+
+}  // namespace hocket

@@ -1,0 +1,77 @@
+// Has other ranks keep the requests of this rank's streams, so that they can go on when this rank
+// is lost:
+//
+//   a stream begins here -> POST kKeepPath: its request -> keepers have it -> the engine gets it
+//   ten times a second   -> POST kChangesPath: new tokens, and which streams were left or ended
+//
+// The keepers are the next ranks that are there and do not leave: one that leaves takes no
+// requests. If one goes, the next one gets all requests anew; while the ranks do not serve, the
+// keepers stay as they are. With --tolerate-ranks 2 or more a
+// stream has its record at two other ranks, else at one. The rank that forwarded its request is one
+// of them.   Thread: any, unless stated otherwise.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "cluster/member.h"
+#include "server/generation/prepared_request.h"
+#include "server/observe/request_recorder.h"
+#include "server/ranks/rank_peers.h"
+#include "server/reply/reply.h"
+#include "server/reply/stream_records.h"
+
+namespace hocket {
+
+class StreamKeeper {
+ public:
+  struct Options {
+    ReplyService* reply = nullptr;
+    StreamRecords* stream_records = nullptr;
+    int tolerate_ranks = 0;
+  };
+  StreamKeeper(RankPeers& peers, const Options& options);
+
+  // Begins a request on this rank. A stream begins when its keepers have its request, so from its
+  // first event on it can go on elsewhere. `forwarder`: the rank that forwarded it; -1: none.
+  void begin(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
+             std::shared_ptr<RequestRecorder> recorder, int forwarder = -1);
+  // Has others keep a stream from now on that this rank goes on with; they are told with the next
+  // changes.
+  void keep(const PreparedRequest& prepared);
+  // Tells the keepers the changes, unless they still hear the last ones.   Thread: forward.
+  void send_changes();
+  // Returns the number of requests that begin when their keepers have them.
+  size_t num_beginning() const { return num_beginning_; }
+
+ private:
+  struct Keeper {
+    Identity identity;
+    PeerEndpoint to;
+  };
+  class Beginning;
+  class Sink;
+  size_t num_copies() const;
+  void find_keepers() HOCKET_REQUIRES(mutex_);
+  // Returns the keepers whose endpoint is known.
+  std::vector<Keeper> reachable_keepers() HOCKET_REQUIRES(mutex_);
+  void send(const Keeper& to, const StreamRecords::Found& record,
+            std::shared_ptr<Beginning> beginning);
+  void send_changes_to(const Keeper& to, std::atomic<bool>& is_under_way);
+  void warn_not_recorded(int rank, const std::string& why);
+
+  RankPeers& peers_;
+  const Options options_;
+  std::atomic<size_t> num_beginning_ = 0;
+  std::vector<std::unique_ptr<std::atomic<bool>>> changes_under_way_;  // by rank
+  Mutex mutex_;
+  std::vector<Identity> keepers_ HOCKET_GUARDED_BY(mutex_);
+  // When a warning said that streams are not kept.
+  TimePoint warned_ HOCKET_GUARDED_BY(mutex_){};
+};
+
+}  // namespace hocket
