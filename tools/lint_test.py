@@ -116,6 +116,13 @@ struct Counts {
         self.assertEqual(self.faults("src/engine/a.h", "#pragma once\n// The verbs: engine/step.cc."), [])
         self.assertIn("there is no engine/gone.h", self.faults("src/engine/a.h", "#pragma once\nint a;  // engine/gone.h")[0])
 
+    def test_sources_that_comments_name_without_a_folder_exist(self):
+        self.write("src/engine/step.cc", "")
+        fault = "src/policy/a.cc:2: there is no gone.cc"
+        self.assertEqual(self.faults("src/policy/a.cc", "// The rules: step.cc and\n// gone.cc.\n"), [fault])
+        for sound in ("// Members: a.cc (step.cc).", '#include "gone.h"', "// As <gone.h> has it.", "// step.h()", 'open("gone.cc");'):
+            self.assertEqual(self.faults("src/policy/a.cc", sound), [])
+
     def test_a_number_in_a_comment_has_a_name(self):
         fault = "src/base/a.cc:1: a number without a name: int a;  // so many ranks"
         self.assertEqual(self.faults("src/base/a.cc", "int a;  // so many ranks"), [fault])
