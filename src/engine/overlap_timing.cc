@@ -8,7 +8,7 @@
 namespace hocket {
 namespace {
 
-// The engine's thread sleeps at most so long for requests that may come, and not for less.
+// Bounds of one sleep while waiting for new requests; shorter waits are skipped.
 constexpr Duration kMaxSleep = std::chrono::seconds(1);
 constexpr Duration kShortestSleep = std::chrono::microseconds(100);
 // A step is expected to take at least this share of the shorter of the last two.

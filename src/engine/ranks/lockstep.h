@@ -123,9 +123,11 @@ class Lockstep final : public SchedulerHooks {
   // Answer the scheduler by the finished agreement.
   bool may_begin() override { return agreed_.may_begin; }
   bool any_rank_computes(const Batch& mine) override;
-  // Return how to play the step that was agreed on. ends() is true if this rank stops after it: all
-  // ranks asked to stop, or this rank may leave alone, said so one agreement before, and either no
-  // rank has rows, or this one has none and the others have its experts.
+  // Return how to play the step that was agreed on. ends() is true if this rank stops after it,
+  // because all ranks asked to stop, or because it may leave alone. For that, all of these hold:
+  //   - it may leave alone by its options, and asked to one agreement before;
+  //   - no rank has rows, or: this rank has none, the others have its experts, and its leaving does
+  //     not pause them.
   const PassSpec& pass() const { return agreed_.pass; }
   const Plan& plan() const { return agreed_.plan; }  // its parts are those of the pass
   bool is_trial() const { return agreed_.is_trial; }

@@ -63,7 +63,7 @@ class PrefillPass {
   void pace(int begin);
   int num_parts(int num_here) const;
   int rows_of_others(int parts) const;
-  // Returns the window pages for one that goes on, or (null) for one that would begin.
+  // Returns the window pages for `request`; null: for a request that would begin.
   int window_room(const Request* request) const;
 
   const SchedulerOptions& options_;

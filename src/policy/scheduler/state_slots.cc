@@ -153,8 +153,8 @@ void StateSlots::assign_slots(Slice& slice) {
   slice.add_state(held.last);
 }
 
-// Leaves the last state of an answer where it is, if the tree could take it, because the rows that
-// make the next one may turn out to be behind the answer's end.
+// Keeps the last state of an answer, if the tree could take it: the rows that would produce the
+// next one may lie beyond the end of the answer.
 void StateSlots::save_last(RequestStates& held) {
   if (held.last.end == 0 || held.last.slot != held.own || held.last.end % state_spacing() != 0)
     return;
