@@ -69,8 +69,8 @@ class Seat {
 
   Seat(Etcd& etcd, const Clock& clock, Options options);
 
-  // Wishes, until others are given. nullopt: this rank does not want the seat, and gives it back if
-  // it has it. The address is where it would listen.
+  // Targets, until others are given. nullopt: this rank does not want the seat, and gives it back
+  // if it has it. The address is where it would listen.
   void want(std::optional<HostPort> address) { wanted_address_ = std::move(address); }
   // `ranks` is for people: "0,2".
   void want_epoch(uint32_t epoch, std::string ranks);
