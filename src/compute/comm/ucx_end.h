@@ -39,7 +39,7 @@ class UcxEnd final : public UcxTransport {
 
   std::span<const std::byte> address() const override { return address_; }
   void set_secrets(std::span<const Secret> of_ranks) override;
-  std::expected<void, Unreachable> connect(
+  std::expected<void, UnreachableRank> connect(
       std::span<const std::span<const std::byte>> addresses) override;
   std::string describe() const override;
 
