@@ -107,7 +107,7 @@ class UcxEnd final : public UcxTransport {
   int worker_fd_ = -1, wake_fd_ = -1, epoll_fd_ = -1;
   std::vector<std::byte> address_;
   std::vector<Peer> peers_;  // indexed by rank; this rank's own element is unused
-  bool has_news_ = false;    // something moved since the last progress()
+  bool has_events_ = false;  // something moved since the last progress()
 };
 
 }  // namespace hocket
