@@ -25,7 +25,7 @@ PrefillBudget budget_of(const SchedulerOptions& options, const RequestLists& lis
                        .nothing_running = lists.running.empty() && !lists.has_leaving(),
                        .max_requests = options.prefill_max_requests,
                        .play_to_the_end = !options.prefix_cache};
-  if (budget.play_to_the_end) budget.growths = lists.running.growths(step.ratio);
+  if (budget.play_to_the_end) budget.expected = lists.running.expected_tokens(step.ratio);
   return budget;
 }
 
