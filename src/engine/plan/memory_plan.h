@@ -28,7 +28,7 @@ struct MemoryPlan {
   int max_running_requests = 0;
   int max_drafts = 0;  // an answer in a step; 0: no speculation
   // All answers in a step, with all their drafts up to kMaxDraftedRows.
-  int max_answer_rows = 0;
+  int max_decode_rows = 0;
   int chunk_tokens = 0;  // -1: prompts are never cut
   int max_prefill_tokens = 0;
   int num_pages = 0;

@@ -21,7 +21,7 @@ SchedulerOptions settled(SchedulerOptions options) {
   const Result<void> sound = check(options);
   if (!sound) log::error("{}", sound.error().message);
   HOCKET_CHECK(sound.has_value());
-  options.max_answer_rows = std::max(options.max_answer_rows, options.max_running_requests);
+  options.max_decode_rows = std::max(options.max_decode_rows, options.max_running_requests);
   // PrefillPolicy::latency always cuts prompts.
   if (options.prefill_policy == PrefillPolicy::latency && options.chunk_tokens < 0)
     options.chunk_tokens = options.max_prefill_tokens;
