@@ -225,7 +225,7 @@ PrefillCandidate PrefillPass::candidate(const Request& request, const PrefixMatc
 bool PrefillPass::has_state_room() {
   if (memory_.states.has_room()) return true;
   HOCKET_CHECK(step_.rows_in_flight);
-  outcome_.must_settle = true;
+  outcome_.must_commit_first = true;
   return false;
 }
 
@@ -324,7 +324,7 @@ bool PrefillPass::preempt_for_head() {
   }
   if (lacks()) return false;
   if (step_.rows_in_flight) {
-    outcome_.must_settle = true;
+    outcome_.must_commit_first = true;
     return false;
   }
 
