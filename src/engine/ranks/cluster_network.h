@@ -67,7 +67,7 @@ class ClusterNetwork final : public RankNetwork {
   void wake() override;
   bool can_rejoin() const override { return true; }
   // The control plane tells the others.
-  bool others_serve_without_it() const override { return true; }
+  bool others_can_serve() const override { return true; }
 
  private:
   ClusterNetwork(ControlPlane& control, Options options, std::string version);

@@ -98,8 +98,8 @@ class Lockstep final : public SchedulerHooks {
     int max_delayed_passes = 0;  // limit of PrefillDelayer; equal on all ranks
     // The orders that plans name; equal on all ranks; outlives it.
     const OrderTable* orders = &OrderTable::builtin();
-    bool others_serve_without_it = true;  // RankNetwork::others_serve_without_it()
-    bool pauses_others = false;  // RankNetwork::pauses_others(): it leaves when no rank has rows
+    bool others_can_serve = true;  // RankNetwork::others_can_serve()
+    bool pauses_others = false;    // RankNetwork::pauses_others(): it leaves when no rank has rows
     BalanceVoter* balance_voter = nullptr;  // outlives it; null on all ranks or on none
   };
   Lockstep(int num_ranks, const Options& options);
