@@ -151,7 +151,7 @@ class SpeculationGate {
                 int num_drafts) const;
   int try_one(Bucket& bucket, DraftTiming timing, const Estimate& usual, int num_answers);
 
-  void offer_beside_ahead(Bucket& bucket, std::span<GateAnswer> answers, int max_rows);
+  void offer_with_prepared(Bucket& bucket, std::span<GateAnswer> answers, int max_rows);
   void postpone_trial(const Bucket& bucket);
   void choose_ahead(Bucket& bucket, std::span<const GateAnswer> answers, int max_rows,
                     double free_gain);
