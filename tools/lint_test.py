@@ -144,6 +144,17 @@ struct Counts {
         self.write(name, text)
         return check_words.check([name], self.root)
 
+    def test_a_word_that_has_to_be_decoded_names_nothing_in_the_plural_either(self):
+        fault = "src/server/http/a.h: '{}' in the name {} does not say what it is"
+        for word, name in (("door", "HttpDoor"), ("doors", "Doors"), ("wishes", "SeatWishes"), ("interludes", "Interludes")):
+            self.assertEqual(self.word_faults("src/server/http/a.h", f"struct {name} {{\n}};\n"), [fault.format(word, name)])
+        self.assertEqual(self.word_faults("src/server/http/a.h", "struct New {\n};\nstruct NewPage {\n};\n"), [])
+
+    def test_limits_begin_with_their_word(self):
+        for name in ("kMostRows", "kShortestSleep", "kRowsMax"):
+            self.assertIn(f"{name} is a limit", self.word_faults("src/server/http/a.h", f"constexpr int {name} = 1;\n")[0])
+        self.assertEqual(self.word_faults("src/server/http/a.h", "constexpr int kMinSleep = 1;\n"), [])
+
     def test_a_term_names_types_of_its_rooms_only(self):
         text = "struct HttpLane {\n};\nclass Lanes final : public A {\n};\n  enum class DeltaNetKind : uint8_t { a };\n"
         self.assertEqual(
