@@ -92,7 +92,7 @@ def is_code(name):
 
 def guards_data(name):
     """True for the code of the product, whose mutexes clang checks; tests and fuzzers may use the standard library's."""
-    is_test = re.search(r"(_test|_testing|_fixture|_fuzz)\.(cc|h)$|(^|/)tests/", name)
+    is_test = re.search(r"(_test|_testing|_fuzz)\.(cc|h)$|(^|/)tests/", name)
     return is_code(name) and name != MUTEX and not is_test
 
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "policy/scheduler/fake_engine.h"
+#include "policy/scheduler/fake_engine_testing.h"
 
 namespace hocket {
 namespace {

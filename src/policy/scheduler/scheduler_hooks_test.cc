@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "policy/scheduler/fake_engine.h"
-#include "policy/scheduler/fake_scheduler_hooks.h"
+#include "policy/scheduler/fake_engine_testing.h"
+#include "policy/scheduler/fake_scheduler_hooks_testing.h"
 
 namespace hocket {
 namespace {

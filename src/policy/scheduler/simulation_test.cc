@@ -12,7 +12,7 @@
 #include <set>
 
 #include "base/log.h"
-#include "policy/scheduler/fake_engine.h"
+#include "policy/scheduler/fake_engine_testing.h"
 #include "policy/scheduler/scheduler_hooks.h"
 #include "policy/scheduler/simulated_answers_testing.h"
 #include "policy/scheduler/simulated_events_testing.h"
