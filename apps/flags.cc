@@ -209,8 +209,8 @@ FlagGroup scheduler_flags(ServerSettings& s) {
         "long prompts that share the steps, computed in part at the same time", "", true},
        {"prefill-policy", &s.scheduler.prefill_policy,
         "prefill-first: running requests wait; mixed: they join; latency: chunks sized for "
-        "--itl-slo-ms; auto: latency with half of the time for prompts, prefill-first on several "
-        "ranks or where prompts are not cut",
+        "--itl-slo-ms; auto: latency, half of the time for prompts (several ranks, or prompts not "
+        "cut: prefill-first)",
         "", true},
        {"enable-mixed-chunk", &s.scheduler.enable_mixed_chunk, "--prefill-policy mixed", "", true},
        {"itl-slo-ms", &s.scheduler.itl_slo_ms,
@@ -280,10 +280,9 @@ std::vector<FlagGroup> model_flags(ServerSettings& s) {
         {"combine-groups", &s.compute.combine_groups,
          "leaves of the tree in which experts' rows are summed; 0: one an expert", "", true},
         {"mla-form", &s.compute.mla_form,
-         "form of latent attention. auto: answers are absorbed, also in later prompts, and the "
-         "rest of a prompt is expanded; absorbed: all tokens are absorbed; roles: all of a prompt "
-         "is expanded, so answers are not cached; answers:ID,ID..: as auto, with the ids that open "
-         "an answer",
+         "form of latent attention. auto: answers absorbed, in prompts too, all else expanded; "
+         "absorbed: all absorbed; roles: prompts expanded, answers not cached; "
+         "answers:ID,ID..: auto, with ids that open one",
          "", true}}},
       rank_flags(s),
   };

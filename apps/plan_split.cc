@@ -8,7 +8,7 @@ namespace hocket {
 namespace {
 
 constexpr double kIntervals[] = {0.025, 0.05, 0.1, 0.2, 0.4};  // seconds
-constexpr int kShortestPrompt = 512, kSplitAnswer = 256;       // tokens
+constexpr int kMinPrompt = 512, kSplitAnswer = 256;            // tokens
 constexpr double kSplitLinkGbit = 10;
 
 std::string split_cell(const SplitPoint& point) {
@@ -38,7 +38,7 @@ std::vector<SplitPoint> plan_split(const ForecastQuestion& question, const Forec
                       .link_bytes_per_s = (gbit > 0 ? gbit : kSplitLinkGbit) * 1e9 / 8,
                       .interval_s = {std::begin(kIntervals), std::end(kIntervals)}};
   const int longest = forecast.memory.context_length - kSplitAnswer;
-  for (int len = kShortestPrompt; len <= longest; len *= 4) split.prompt_lens.push_back(len);
+  for (int len = kMinPrompt; len <= longest; len *= 4) split.prompt_lens.push_back(len);
   if (split.prompt_lens.empty()) split.prompt_lens.push_back(std::max(1, longest));
   return forecast_split(forecast, question.speed, split);
 }

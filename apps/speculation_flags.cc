@@ -6,10 +6,9 @@ FlagGroup speculation_flags(ServerSettings& s) {
   return {
       "Speculation",
       {{"speculative-algorithm", &s.speculation.algorithm,
-        "guesses of the next tokens, checked with the next one: NGRAM (from the request's own "
-        "text), NEXTN (by the model's own module for multi-token prediction), auto (both, for each "
-        "answer the better one, if the model has a module; else NGRAM), or none; EAGLE is NEXTN; "
-        "answers stay the same",
+        "guesses of the next tokens, which change no answer: NGRAM (from the request's own text), "
+        "NEXTN or EAGLE (by the model's own module), auto (for each answer the better one that "
+        "there is), none",
         "", true},
        {"speculative-num-steps", &s.speculation.num_steps,
         "guesses of each answer in a step, 8 at most; 0: as many as pay, by measured times", "",

@@ -71,9 +71,9 @@ struct PlayedPoint {
 
   const OverlapRow* find(std::string_view order) const;
   // Both return another row's time over that of auto: 1.1 means that auto is 10 % faster.
-  // auto_over_best() compares with the fastest other row. With rounds, that row is chosen by every
-  // second round and timed by the rounds between, and the other way round, and the mean counts: the
-  // least of a dozen noisy medians is less than any of the rows really takes.
+  // auto_over_best() compares with the fastest other row. With rounds, the winner of even rounds is
+  // timed on odd ones and vice versa (cross-validation), because the minimum of noisy medians is
+  // too low.
   double auto_over_best() const;
   double auto_over_all() const;  // compares with kBestOfAll; 0 without --search
   double auto_over_serial() const;

@@ -142,7 +142,7 @@ void SocketTransport::expect(const Channel& from, std::span<std::byte> slot) {
   std::ranges::copy(f.kept, slot.begin());
   f.arrival.num_bytes = f.kept.size();
   f.early = f.expected = false;
-  f.landed = has_news_ = true;
+  f.landed = has_events_ = true;
 }
 
 Result<std::optional<Transport::Arrival>> SocketTransport::arrived(const Channel& from) {
@@ -199,7 +199,7 @@ void SocketTransport::withdraw() {
 }
 
 void SocketTransport::lose(Peer& p) {
-  p.lost = has_news_ = true;
+  p.lost = has_events_ = true;
   if (ring_ == nullptr) epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, p.fd, nullptr);
 }
 
@@ -226,7 +226,7 @@ void SocketTransport::took_out(Peer& p, size_t num_bytes) {
     ++f.next_out;
   }
   p.queue.pop_front();
-  f.written = has_news_ = true;
+  f.written = has_events_ = true;
   free_if_sent(f);
 }
 
@@ -274,7 +274,7 @@ void SocketTransport::read_notices(Peer& p) {
         --f.num_unfreed;
         free_if_sent(f);
       }
-      has_news_ = true;
+      has_events_ = true;
     }
   }
 }
@@ -285,7 +285,7 @@ void SocketTransport::finish(Peer& p, Flow& f) {
   (f.expected ? f.landed : f.early) = true;
   f.expected = false;
   p.num_head = p.num_in = 0;
-  has_news_ = true;
+  has_events_ = true;
 }
 
 std::span<std::byte> SocketTransport::next_in(Peer& p) {
@@ -338,7 +338,7 @@ bool SocketTransport::progress_calls() {
     if (events[i].events & EPOLLOUT) write_to(p);
     if (events[i].events & ~uint32_t{EPOLLOUT}) read_from(p);
   }
-  return std::exchange(has_news_, false);
+  return std::exchange(has_events_, false);
 }
 
 bool SocketTransport::progress() {
@@ -346,7 +346,7 @@ bool SocketTransport::progress() {
 }
 
 void SocketTransport::wait(Duration max_wait) {
-  if (has_news_ || max_wait.count() <= 0) return;
+  if (has_events_ || max_wait.count() <= 0) return;
   const auto whole = std::chrono::floor<std::chrono::seconds>(max_wait);
   const timespec limit{.tv_sec = whole.count(), .tv_nsec = (max_wait - whole).count()};
   pollfd any[] = {

@@ -116,7 +116,7 @@ class SocketTransport final : public Transport {
   int listener_ = -1, epoll_fd_ = -1, wake_fd_ = -1;
   std::vector<Peer> peers_;
   std::unique_ptr<IoRing> ring_;
-  bool has_news_ = false;
+  bool has_events_ = false;
 };
 
 }  // namespace hocket

@@ -36,7 +36,7 @@ void SocketTransport::complete(const IoRing::Completion& done) {
     f.num_unfreed += done.is_notice ? -1 : 1;
     if (done.is_notice) {
       free_if_sent(f);
-      has_news_ = true;
+      has_events_ = true;
       return;
     }
   }
@@ -54,7 +54,7 @@ void SocketTransport::complete(const IoRing::Completion& done) {
 bool SocketTransport::progress_ring() {
   while (const auto done = ring_->next()) complete(*done);
   ring_->submit();
-  return std::exchange(has_news_, false);
+  return std::exchange(has_events_, false);
 }
 
 }  // namespace hocket

@@ -32,15 +32,21 @@ struct BenchSpeculationOptions {
 // needs it.
 //
 // Prints two tables, and with `edits` only the second. The first has a row for each fixed number:
-// the experts that a step touches in a layer, as they were counted, and the bytes that it must read
-// and its time, as multiples of those without drafts. The second has a row for each point: tokens/s
-// without drafts; the ratio of each fixed number to that; and for the gate the geometric mean of
-// these ratios behind its first steps with its standard error, the least and the most of a block,
-// the mean in its first steps, the ratio to the best fixed number with its standard error, after
-// how many steps it had drafts, and whether it meets the goals: 0.99 of off, 0.97 of the best fixed
-// number. A goal that is missed by less than two standard errors is "in noise". All prompts but for
-// their last token are equal, and their keys count once. Returns the exit status: that of the error
-// if an answer failed, 1 if a token differed.
+//   - the experts that a step touches in a layer, as they were counted;
+//   - the bytes that it must read, as a multiple of those without drafts;
+//   - its time, as a multiple of that without drafts.
+// The second has a row for each point:
+//   - tokens/s without drafts;
+//   - the ratio of each fixed number to that;
+//   - the gate behind its first steps: the geometric mean of these ratios with its standard error,
+//     the least and the most of a block;
+//   - the gate in its first steps: the mean;
+//   - the gate's ratio to the best fixed number, with its standard error;
+//   - the number of steps after which the gate had drafts;
+//   - whether the gate meets the goals: 0.99 of off, 0.97 of the best fixed number. A goal that is
+//     missed by less than two standard errors is "in noise".
+// All prompts but for their last token are equal, and their keys count once. Returns the exit
+// status: that of the error if an answer failed, 1 if a token differed.
 int bench_speculation(const BenchSpeculationOptions& options);
 
 }  // namespace hocket

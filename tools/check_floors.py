@@ -197,7 +197,7 @@ def folder_cycles(root, rooms):
 
 
 def is_test(path):
-    return path.endswith(("_test.cc", "_testing.h", "_testing.cc")) or "tests" in Path(path).parts or path.endswith("/testing.h")
+    return path.endswith(("_test.cc", "_testing.h", "_testing.cc", "/testing.h")) or "tests" in Path(path).parts
 
 
 def check(root):

@@ -58,6 +58,7 @@ MUTEX = "src/base/mutex.h"
 PAGE = re.compile(r"\bdocs/[\w/]+\.md\b")
 GUIDES = ("CONTRIBUTING.md", "src/README.md", "docs/architecture.md")  # pages for newcomers; all files that they name must exist
 FILE = re.compile(r"(?<![\w./-])[\w.-]+(?:/[\w.-]+)+\.(?:h|cc|rs|py|sh|txt|md|mjs|json)\b")
+BARE_FILE = re.compile(r'(?<![\w./*<"-])[a-z]\w*\.(?:h|cc)\b(?![\w(/])')  # a source in a comment, without its folder
 PAGE_SOURCES = tuple(f"web/{name}" for name in ("index.html", "package.json", "package-lock.json", "vite.config.js", "public/", "src/"))
 TIDY_ARGUMENTS = ("--quiet", f"-p={BUILD}", "--extra-arg=-Wno-error", "--extra-arg=-Wthread-safety") + tuple(
     f"--extra-arg=-Wno-{name}" for name in ("unknown-warning-option", "ignored-optimization-argument", "deprecated-declarations")  # the last is for libstdc++
@@ -91,7 +92,7 @@ def is_code(name):
 
 def guards_data(name):
     """True for the code of the product, whose mutexes clang checks; tests and fuzzers may use the standard library's."""
-    is_test = re.search(r"(_test|_testing|_fixture|_fuzz)\.(cc|h)$|(^|/)tests/", name)
+    is_test = re.search(r"(_test|_testing|_fuzz)\.(cc|h)$|(^|/)tests/", name)
     return is_code(name) and name != MUTEX and not is_test
 
 
@@ -196,8 +197,13 @@ def comments_without_subject(lines, mark="//"):
         in_block = is_comment
 
 
+def source_names(root):
+    """The names, without their folders, of all C++ files of the repository."""
+    return {path.name for folder in CODE_FOLDERS for path in (root / folder).rglob("*") if path.suffix in (".h", ".cc")}
+
+
 def check_text(files, root=ROOT):
-    faults = []
+    faults, sources = [], source_names(root)
     for name in files:
         path = root / name
         if path.is_symlink() or path.stat().st_size > 1 << 20:
@@ -219,6 +225,9 @@ def check_text(files, root=ROOT):
             named = line if name in GUIDES else line[line.find("//") :] if is_code(name) and "//" in line else ""
             for file in FILE.findall(named):
                 if not any((root / place / file).is_file() for place in ("", "src", path.parent, path.parent.parent)):
+                    faults.append(f"{name}:{number}: there is no {file}")
+            for file in BARE_FILE.findall(comment_of(line, "//")) if is_code(name) else ():
+                if file not in sources:
                     faults.append(f"{name}:{number}: there is no {file}")
             if comment_mark(name) and NO_NAME.search(comment_of(line, comment_mark(name))):
                 faults.append(f"{name}:{number}: a number without a name: {line.strip()[:80]}")

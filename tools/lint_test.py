@@ -116,6 +116,13 @@ struct Counts {
         self.assertEqual(self.faults("src/engine/a.h", "#pragma once\n// The verbs: engine/step.cc."), [])
         self.assertIn("there is no engine/gone.h", self.faults("src/engine/a.h", "#pragma once\nint a;  // engine/gone.h")[0])
 
+    def test_sources_that_comments_name_without_a_folder_exist(self):
+        self.write("src/engine/step.cc", "")
+        fault = "src/policy/a.cc:2: there is no gone.cc"
+        self.assertEqual(self.faults("src/policy/a.cc", "// The rules: step.cc and\n// gone.cc.\n"), [fault])
+        for sound in ("// Members: a.cc (step.cc).", '#include "gone.h"', "// As <gone.h> has it.", "// step.h()", 'open("gone.cc");'):
+            self.assertEqual(self.faults("src/policy/a.cc", sound), [])
+
     def test_a_number_in_a_comment_has_a_name(self):
         fault = "src/base/a.cc:1: a number without a name: int a;  // so many ranks"
         self.assertEqual(self.faults("src/base/a.cc", "int a;  // so many ranks"), [fault])
@@ -136,6 +143,17 @@ struct Counts {
         )
         self.write(name, text)
         return check_words.check([name], self.root)
+
+    def test_a_word_that_has_to_be_decoded_names_nothing_in_the_plural_either(self):
+        fault = "src/server/http/a.h: '{}' in the name {} does not say what it is"
+        for word, name in (("door", "HttpDoor"), ("doors", "Doors"), ("wishes", "SeatWishes"), ("interludes", "Interludes")):
+            self.assertEqual(self.word_faults("src/server/http/a.h", f"struct {name} {{\n}};\n"), [fault.format(word, name)])
+        self.assertEqual(self.word_faults("src/server/http/a.h", "struct New {\n};\nstruct NewPage {\n};\n"), [])
+
+    def test_limits_begin_with_their_word(self):
+        for name in ("kMostRows", "kShortestSleep", "kRowsMax"):
+            self.assertIn(f"{name} is a limit", self.word_faults("src/server/http/a.h", f"constexpr int {name} = 1;\n")[0])
+        self.assertEqual(self.word_faults("src/server/http/a.h", "constexpr int kMinSleep = 1;\n"), [])
 
     def test_a_term_names_types_of_its_rooms_only(self):
         text = "struct HttpLane {\n};\nclass Lanes final : public A {\n};\n  enum class DeltaNetKind : uint8_t { a };\n"

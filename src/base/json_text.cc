@@ -83,10 +83,9 @@ JsonShape json_shape(std::string_view text) {
   return shape;
 }
 
-void append_json_string(std::string& out, std::string_view text) {
-  out += '"';
+void append_json_escaped(std::string& out, std::string_view text, BadUtf8 bad) {
   while (!text.empty()) {
-    const size_t len = character_len(text);
+    const size_t len = bad == BadUtf8::keep ? 1 : character_len(text);
     const char c = text.front();
     if (len == 0)
       out += "\\ufffd";
@@ -94,12 +93,21 @@ void append_json_string(std::string& out, std::string_view text) {
       out.append(1, '\\').append(1, c);
     else if (c == '\n')
       out += "\\n";
+    else if (c == '\r')
+      out += "\\r";
+    else if (c == '\t')
+      out += "\\t";
     else if (static_cast<uint8_t>(c) < 0x20 || c == 0x7F)
       fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<uint8_t>(c));
     else
       out += text.substr(0, len);
     text.remove_prefix(len == 0 ? 1 : len);
   }
+}
+
+void append_json_string(std::string& out, std::string_view text) {
+  out += '"';
+  append_json_escaped(out, text, BadUtf8::replace);
   out += '"';
 }
 

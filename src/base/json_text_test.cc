@@ -11,6 +11,25 @@ std::string repeated(std::string_view text, int times) {
   return all;
 }
 
+std::string escaped(std::string_view text, BadUtf8 bad) {
+  std::string out;
+  append_json_escaped(out, text, bad);
+  return out;
+}
+
+TEST(JsonText, EscapesControlCharactersInBothTreatments) {
+  for (const BadUtf8 bad : {BadUtf8::keep, BadUtf8::replace})
+    EXPECT_EQ(escaped("a\"\\\n\r\t\x01\x7f\u00e9", bad), "a\\\"\\\\\\n\\r\\t\\u0001\\u007f\u00e9");
+}
+
+TEST(JsonText, BytesThatAreNotUtf8StayOrAreReplaced) {
+  EXPECT_EQ(escaped("a\xc3", BadUtf8::keep) + escaped("\xa9", BadUtf8::keep), "a\u00e9");
+  EXPECT_EQ(escaped("a\xc3(", BadUtf8::replace), "a\\ufffd(");
+  std::string out;
+  append_json_string(out, "\xff\t");
+  EXPECT_EQ(out, R"("\ufffd\t")");
+}
+
 TEST(JsonShape, DepthIsThatOfListsAndObjects) {
   EXPECT_EQ(json_shape("").depth, 0);
   EXPECT_EQ(json_shape("7").depth, 0);

@@ -1,5 +1,5 @@
-// The pace of trials: steps in which something else than the usual is played, only to measure it.
-// A trial is a few steps:
+// Paces trials: steps played by another plan, or with another number of drafts, than the chosen
+// one, only to measure it. A trial is a few steps:
 //
 //   may_begin(), begin(), proposes()..    T T T T u u ..     T: of the trial, u: as usual
 //   note()                                  T T T T u u ..   the first T is not counted, because
@@ -9,8 +9,7 @@
 // proposal for one of them.
 //
 // While trials may be frequent, the next one begins kGap notes after the last; otherwise they are
-// so rare that kShare of all steps belong to them. Owner: the one that chooses. Thread: its
-// owner's.
+// so rare that kShare of all steps belong to them. Owner and thread: the planner or the gate.
 #pragma once
 
 namespace hocket {

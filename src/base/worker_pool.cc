@@ -87,15 +87,16 @@ void WorkerPool::work(int worker) {
 }
 
 void WorkerPool::play_interlude() {
-  if (interlude_ == nullptr || real_now_ns() < interlude_->next_ns_) return;
-  interlude_->call_(interlude_->context_);
-  interlude_->next_ns_ = real_now_ns() + kMinInterludePauseNs;
+  if (callback_ == nullptr || real_now_ns() < callback_->next_ns_) return;
+  callback_->call_(callback_->context_);
+  callback_->next_ns_ = real_now_ns() + kMinCallbackPauseNs;
 }
 
-WorkerPool::Interlude::Interlude(WorkerPool& pool, void (*call)(const void*), const void* context)
-    : pool_(pool), call_(call), context_(context), next_ns_(real_now_ns() + kMinInterludePauseNs) {
-  HOCKET_CHECK(pool.interlude_ == nullptr);
-  pool.interlude_ = this;
+WorkerPool::LoopCallback::LoopCallback(WorkerPool& pool, void (*call)(const void*),
+                                       const void* context)
+    : pool_(pool), call_(call), context_(context), next_ns_(real_now_ns() + kMinCallbackPauseNs) {
+  HOCKET_CHECK(pool.callback_ == nullptr);
+  pool.callback_ = this;
 }
 
 void WorkerPool::serve(int worker, int cpu) {

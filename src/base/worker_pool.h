@@ -30,27 +30,28 @@ class WorkerPool {
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  // While it lives, worker 0 calls f between two tasks of a loop, with kMinInterludePauseNs between
+  // While it lives, worker 0 calls f between two tasks of a loop, with kMinCallbackPauseNs between
   // calls, so that other work need not wait for the end of a long loop. The other workers go on.
   // f must not run loops. One at a time.   Thread: the owner only.
-  class Interlude {
+  class LoopCallback {
    public:
     template <class F>
-    Interlude(WorkerPool& pool, const F& f)
-        : Interlude(pool, [](const void* context) { (*static_cast<const F*>(context))(); }, &f) {}
-    ~Interlude() { pool_.interlude_ = nullptr; }
-    Interlude(const Interlude&) = delete;
-    Interlude& operator=(const Interlude&) = delete;
+    LoopCallback(WorkerPool& pool, const F& f)
+        : LoopCallback(
+              pool, [](const void* context) { (*static_cast<const F*>(context))(); }, &f) {}
+    ~LoopCallback() { pool_.callback_ = nullptr; }
+    LoopCallback(const LoopCallback&) = delete;
+    LoopCallback& operator=(const LoopCallback&) = delete;
 
    private:
     friend class WorkerPool;
-    Interlude(WorkerPool& pool, void (*call)(const void*), const void* context);
+    LoopCallback(WorkerPool& pool, void (*call)(const void*), const void* context);
     WorkerPool& pool_;
     void (*const call_)(const void*);
     const void* const context_;
     int64_t next_ns_;
   };
-  static constexpr int64_t kMinInterludePauseNs = 50'000;
+  static constexpr int64_t kMinCallbackPauseNs = 50'000;
 
   int size() const { return num_workers_; }
   // Makes the calling thread worker 0 for good and pins it like the others. The thread that
@@ -83,7 +84,7 @@ class WorkerPool {
   Call call_ = nullptr;
   void* context_ = nullptr;
   int num_tasks_ = 0;
-  Interlude* interlude_ = nullptr;
+  LoopCallback* callback_ = nullptr;
   alignas(64) std::atomic<int> next_task_{0};
   alignas(64) std::atomic<int> busy_{0};
   alignas(64) std::atomic<uint32_t> round_{0};

@@ -100,7 +100,7 @@ TEST(WorkerPool, EveryWorkerFlushesDenormals) {
   }
 }
 
-TEST(WorkerPool, WorkerZeroPlaysTheInterludeBetweenTasks) {
+TEST(WorkerPool, WorkerZeroCallsTheLoopCallbackBetweenTasks) {
   const std::thread::id owner = std::this_thread::get_id();
   for (const int num_workers : {1, 2}) {
     WorkerPool pool({.num_workers = num_workers});
@@ -120,7 +120,7 @@ TEST(WorkerPool, WorkerZeroPlaysTheInterludeBetweenTasks) {
         });
     };
     {
-      const WorkerPool::Interlude interlude(pool, play);
+      const WorkerPool::LoopCallback callback(pool, play);
       run_until([&] { return played >= 3; });
       EXPECT_GE(played, 3);
     }

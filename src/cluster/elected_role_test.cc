@@ -1,6 +1,6 @@
 #include "cluster/elected_role.h"
 
-#include "cluster/etcd_process.h"
+#include "cluster/etcd_process_testing.h"
 #include "cluster/test_ranks.h"
 
 namespace hocket {

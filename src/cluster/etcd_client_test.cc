@@ -7,7 +7,7 @@
 #include <future>
 #include <thread>
 
-#include "cluster/etcd_process.h"
+#include "cluster/etcd_process_testing.h"
 
 namespace hocket {
 namespace {

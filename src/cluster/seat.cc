@@ -227,7 +227,7 @@ void Seat::hold(const std::vector<EtcdEntry>& read) {
   if (!holder_) {
     log::error("cluster: etcd: the value of {} is none of hocket's: '{}'", key(kSeatKey),
                shown(read.front().value));
-    holder_ = SeatHolder{};  // somebody's, so this rank does not take it
+    holder_ = SeatHolder{};  // written by another program: leave the seat alone
   }
 }
 

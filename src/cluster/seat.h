@@ -8,10 +8,10 @@
 //   epoch n + 1 wanted     --swap: the seat's create revision is that of my term-->   taken
 //   rank/R not there       --swap: create revision 0-->   this process is rank R
 //
-// A term is the create revision of the seat. An epoch is taken in a swap that compares it, so one
-// who lost the seat, or cannot know, takes none, and whoever gets it counts on from the last epoch
-// that anyone took. No epoch is therefore announced twice, whatever the clocks do. The holder also
-// stops by its own clock: `mine` ends `margin` before the lease can end.
+// A term is the create revision of the seat. An epoch is taken in a swap that compares it. A rank
+// that lost the seat, or does not know, fails this swap. The next holder continues from the last
+// epoch. No epoch is therefore announced twice, whatever the clocks do. The holder also stops by
+// its own clock: `mine` ends `margin` before the lease can end.
 // If the seat is empty and this rank had it last, in the same epoch, then nobody had it meanwhile.
 // A rank does not take the seat while an older one is there that disagrees with it (another model,
 // other places of experts): it would refuse all others.
@@ -57,7 +57,7 @@ class Seat {
     std::optional<SeatHolder> holder;  // nullopt: nobody has the seat
     int64_t holder_term = 0;           // the holder's
     bool mine = false;
-    TimePoint until{};   // while mine: this rank may act so long
+    TimePoint until{};   // while mine: end of the time in which this rank may act as coordinator
     int64_t term = 0;    // while mine
     uint32_t floor = 0;  // the last epoch taken before this term
     uint32_t taken = 0;  // the last epoch taken in this term; floor if none was
@@ -69,8 +69,8 @@ class Seat {
 
   Seat(Etcd& etcd, const Clock& clock, Options options);
 
-  // Wishes, until others are given. nullopt: this rank does not want the seat, and gives it back if
-  // it has it. The address is where it would listen.
+  // Targets, until others are given. nullopt: this rank does not want the seat, and gives it back
+  // if it has it. The address is where it would listen.
   void want(std::optional<HostPort> address) { wanted_address_ = std::move(address); }
   // `ranks` is for people: "0,2".
   void want_epoch(uint32_t epoch, std::string ranks);
@@ -117,7 +117,7 @@ class Seat {
   EtcdLease lease_;
   bool is_rank_ = false;       // the entry of this rank names this process
   std::string logged_holder_;  // the other process of this rank that the log has named
-  TimePoint until_{};          // this rank may act in its term so long
+  TimePoint until_{};          // end of the time in which this rank may act as coordinator
   TimePoint renew_at_{}, retry_at_{}, looked_at_{};
   bool watching_ = false;
   std::optional<SeatHolder> holder_;

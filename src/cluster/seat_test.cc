@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "cluster/memory_etcd.h"
+#include "cluster/memory_etcd_testing.h"
 
 namespace hocket {
 namespace {

@@ -42,30 +42,30 @@ Seat::State SeatThread::state() const {
 }
 
 template <class Change>
-void SeatThread::change_wishes(Change&& change) {
+void SeatThread::change_targets(Change&& change) {
   {
     MutexLock lock(mutex_);
-    Wishes now = wishes_;
+    SeatTargets now = targets_;
     change(now);
-    if (now == wishes_) return;
-    wishes_ = std::move(now);
+    if (now == targets_) return;
+    targets_ = std::move(now);
   }
   wake();
 }
 
 void SeatThread::want(std::optional<HostPort> address) {
-  change_wishes([&](Wishes& wishes) { wishes.address = std::move(address); });
+  change_targets([&](SeatTargets& targets) { targets.address = std::move(address); });
 }
 
 void SeatThread::want_epoch(uint32_t epoch, std::string ranks) {
-  change_wishes([&](Wishes& wishes) {
-    wishes.epoch = epoch;
-    wishes.ranks = std::move(ranks);
+  change_targets([&](SeatTargets& targets) {
+    targets.epoch = epoch;
+    targets.ranks = std::move(ranks);
   });
 }
 
 void SeatThread::end_term(int64_t term) {
-  change_wishes([&](Wishes& wishes) { wishes.gone_term = term; });
+  change_targets([&](SeatTargets& targets) { targets.gone_term = term; });
 }
 
 void SeatThread::run() {
@@ -73,9 +73,9 @@ void SeatThread::run() {
     {
       MutexLock lock(mutex_);
       if (stopping_) break;
-      seat_.want(wishes_.address);
-      seat_.want_epoch(wishes_.epoch, wishes_.ranks);
-      seat_.end_term(wishes_.gone_term);
+      seat_.want(targets_.address);
+      seat_.want_epoch(targets_.epoch, targets_.ranks);
+      seat_.end_term(targets_.gone_term);
     }
     seat_.tick();
     Seat::State state = seat_.state();

@@ -29,19 +29,19 @@ class SeatThread {
   void end_term(int64_t term);
 
  private:
-  struct Wishes {
+  struct SeatTargets {
     std::optional<HostPort> address;
     uint32_t epoch = 0;
     std::string ranks;
     int64_t gone_term = 0;
 
-    bool operator==(const Wishes&) const = default;
+    bool operator==(const SeatTargets&) const = default;
   };
   void run();
   void wait() const;
   void wake() const;
   template <class Change>
-  void change_wishes(Change&& change);
+  void change_targets(Change&& change);
 
   const std::function<void()> changed_;
   const RealClock clock_;
@@ -49,7 +49,7 @@ class SeatThread {
   Seat seat_;
   const Fd wake_;
   mutable Mutex mutex_;
-  Wishes wishes_ HOCKET_GUARDED_BY(mutex_);
+  SeatTargets targets_ HOCKET_GUARDED_BY(mutex_);
   Seat::State state_ HOCKET_GUARDED_BY(mutex_);
   bool stopping_ HOCKET_GUARDED_BY(mutex_) = false;
   Thread thread_;

@@ -6,8 +6,8 @@
 #include <fstream>
 
 #include "cluster/auth.h"
+#include "cluster/stranger_testing.h"
 #include "cluster/test_ranks.h"
-#include "cluster/test_stranger.h"
 
 namespace hocket {
 namespace {

@@ -2,8 +2,8 @@
 #include <poll.h>
 
 #include "cluster/auth.h"
+#include "cluster/stranger_testing.h"
 #include "cluster/test_ranks.h"
-#include "cluster/test_stranger.h"
 
 namespace hocket {
 namespace {

@@ -255,8 +255,8 @@ void ModuleDrafter::add_row(const Rows& of, TokenId token, int position) {
   batch_.slots.push_back({page, position % page_tokens_});
 }
 
-// Plays a module over the rows that the step settled. Modules behind the first compute up to
-// `num_again` rows of the steps before anew, whose tokens were drafts then.
+// Plays a module over the rows that the step settled. Later modules recompute up to num_again rows
+// of earlier steps, because drafts stood there then.
 Result<void> ModuleDrafter::compute_settled(ModulePasses& passes, int module, int num_again) {
   begin_pass(ForwardMode::mixed);
   drafting_.clear();

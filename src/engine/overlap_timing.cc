@@ -8,9 +8,9 @@
 namespace hocket {
 namespace {
 
-// The engine's thread sleeps at most so long for requests that may come, and not for less.
+// Bounds of one sleep while waiting for new requests; shorter waits are skipped.
 constexpr Duration kMaxSleep = std::chrono::seconds(1);
-constexpr Duration kShortestSleep = std::chrono::microseconds(100);
+constexpr Duration kMinSleep = std::chrono::microseconds(100);
 // A step is expected to take at least this share of the shorter of the last two.
 constexpr double kSureShare = 0.75;
 
@@ -43,7 +43,7 @@ Duration OverlapTiming::sleep_beside(const Flight& finished, int rows, TimePoint
   const Duration sure =
       std::chrono::duration_cast<Duration>(kSureShare * std::min(took, finished.took()));
   const Duration remaining = finished.end + sure - preparing_ - now;
-  return remaining < kShortestSleep ? Duration{} : std::min(remaining, kMaxSleep);
+  return remaining < kMinSleep ? Duration{} : std::min(remaining, kMaxSleep);
 }
 
 }  // namespace hocket

@@ -44,7 +44,8 @@ void OverlappedSteps::set_active(bool active) {
   after_idle_ = true;
   if (Lockstep* const lockstep = epochs_.lockstep()) lockstep->set_overlapped(active);
   epochs_.watch().book_in(ledger());
-  if (!own_cpus_) return;  // its caller made no promise about its thread
+  // Without adopt_thread() the thread is not ours to pin.
+  if (!own_cpus_) return;
   if (active)
     pthread_setaffinity_np(pthread_self(), sizeof *own_cpus_, &*own_cpus_);
   else

@@ -1,5 +1,5 @@
 // Orders the stored pages that a prompt lacks (engine/pages/page_reader.h), holds the prompt while
-// reading promises to be faster than computing, and gives the pages to the tree.
+// reading is expected to be faster than computing, and gives the pages to the tree.
 //
 // Both speeds are measured, that of reading for each source. Once reading has begun, a prompt is
 // held no longer than computing would take (StoragePrefetch::timeout). One that a peer computes

@@ -13,14 +13,13 @@ RankEpochs::RankEpochs(const RankParts& parts, RankNetwork* network, Runner& run
       tolerate_ranks_(parts.tolerate_ranks),
       watch_(network_ != nullptr ? &network_->pulse() : nullptr) {
   if (network_ == nullptr) return;
-  lockstep_.emplace(
-      network_->num_ranks(),
-      Lockstep::Options{.pulse = &network_->pulse(),
-                        .max_delayed_passes = parts.max_delayed_passes,
-                        .orders = runner_.overlap().orders.get(),
-                        .others_serve_without_it = network_->others_serve_without_it(),
-                        .pauses_others = network_->pauses_others(),
-                        .balance_voter = experts_.rebalance()});
+  lockstep_.emplace(network_->num_ranks(),
+                    Lockstep::Options{.pulse = &network_->pulse(),
+                                      .max_delayed_passes = parts.max_delayed_passes,
+                                      .orders = runner_.overlap().orders.get(),
+                                      .others_can_serve = network_->others_can_serve(),
+                                      .pauses_others = network_->pauses_others(),
+                                      .balance_voter = experts_.rebalance()});
 }
 
 Result<void> RankEpochs::join(const RankNetwork::Link& link) {

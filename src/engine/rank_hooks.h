@@ -20,9 +20,9 @@ class RankHooks final : public SchedulerHooks {
   RankHooks(RankGrammars& grammars, Speculation* speculation, Lockstep* others)
       : grammars_(grammars), speculation_(speculation), others_(others) {}
 
-  // The scheduler's prefix cache has a second tier from here on; both outlive this. It gets the
-  // pages of a request at once, or, if the model's own module makes drafts, once that has computed
-  // its rows of them, so that pages that come back have these. module: null if it does not.
+  // The scheduler's prefix cache has a second tier from here on; both outlive this. A request's
+  // pages are passed on at once; with a draft module, only after it has added its rows to them, so
+  // that restored pages contain them. module: null if there is none.
   void attach(CacheTier& tier, const Scheduler& scheduler, const ModuleDrafter* module) {
     tier_ = &tier;
     scheduler_ = &scheduler;

@@ -87,7 +87,7 @@ bool RankLoop::step(Outbox& outbox) {
 bool RankLoop::should_exit() const {
   if (!step_.epochs().connected()) return stopping_;
   return step_.epochs().lockstep()->ends() ||
-         (stopping_ && network_->others_serve_without_it() &&
+         (stopping_ && network_->others_can_serve() &&
           clock_.now().time_since_epoch().count() > stop_by_ns_.load());
 }
 

@@ -38,7 +38,7 @@ struct RankParts {
   Profiler* profiler = nullptr;
   RecentSteps* recent = nullptr;
   Duration drain_time{};  // longest time to serve others' requests after ask_to_stop()
-  // Requests wait at most so long for lost ranks; 0: they end when ranks are lost.
+  // Limit of the time for which requests wait for lost ranks; 0: they end at once.
   Duration lost_rank_wait{};
   int tolerate_ranks = 0;  // number of ranks that may be missing
 };

@@ -89,7 +89,7 @@ void RankReport::note_step(const Flight& flight, const SchedulerStats& now) cons
   black_box::note(black_box::Ring::steps,
                   R"("step":{},"rank":{},"rows":{},"decode_rows":{},"seqs":{},"running":{},)"
                   R"("waiting":{},"used_tokens":{},"took_us":{:.0f})",
-                  step_log_.num_steps(), rank_, batch.num_rows, batch.num_answer_rows(),
+                  step_log_.num_steps(), rank_, batch.num_rows, batch.num_decode_rows_total(),
                   batch.slices.size(), now.num_running, now.num_waiting, now.num_used_tokens,
                   to_us(flight.took()));
 }

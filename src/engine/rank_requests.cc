@@ -69,8 +69,8 @@ bool RankRequests::vetoes_overlap() {
   return grammars_.any_live() || (drafts != nullptr && drafts->plays_drafts());
 }
 
-// Expects as many prompt rows as are left of cut prompts and as waiting ones lack in the cache, up
-// to the size of a step, and as many drafts as in the last one.
+// Expected prompt rows: the rest of cut prompts plus the uncached rows of waiting ones, at most a
+// step. Expected drafts: as many as in the last step.
 StepProposal RankRequests::propose(int max_rows) {
   StepProposal proposal{.work = scheduler_.forecast_next_step(), .load = report_.load()};
   proposal.module_passes = drafts_.num_passes();
@@ -157,7 +157,8 @@ void RankRequests::take_in(AbortAll& abort) {
 void RankRequests::take_in(FlushCache& flush) {
   const bool idle = answers_.live().empty();
   const bool flushed = scheduler_.flush_cache();
-  if (idle) report_.publish_idle(scheduler_);  // whoever has the answer finds it in the metrics
+  // Publish before answering, so that the caller sees the flush in the metrics.
+  if (idle) report_.publish_idle(scheduler_);
   flush.answer.set_value(flushed);
 }
 

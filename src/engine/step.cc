@@ -331,7 +331,7 @@ RankStep::RankStep(RankParts parts, const Context& around)
   const int max_requests = parts.scheduler.max_running_requests + 1;
   for (Flight& flight : flights_.all()) {
     flight.reserve(runner_->plan().work, {.requests = max_requests,
-                                          .samples = max_requests + parts.scheduler.max_answer_rows,
+                                          .samples = max_requests + parts.scheduler.max_decode_rows,
                                           .pages = parts.scheduler.num_pages *
                                                    (parts.scheduler.window.bounded() ? 2 : 1)});
     flight.experts.rank = epochs_.rank();

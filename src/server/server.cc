@@ -137,7 +137,7 @@ struct Server::State {
   size_t num_under_way() const;
   HttpOptions http_options() const;
   Result<void> make_access_check();
-  PathNeeds needs_of(const HttpRequest& head) const;
+  PathAccess needs_of(const HttpRequest& head) const;
   Result<void> open_rank_port();
 
   Options options;
@@ -235,7 +235,7 @@ HttpOptions Server::State::http_options() const {
   return out;
 }
 
-PathNeeds Server::State::needs_of(const HttpRequest& head) const {
+PathAccess Server::State::needs_of(const HttpRequest& head) const {
   const auto route = find_route(routes, head.method, head.path);
   if (!route) return {};
   return {.access = (*route)->access, .counted = (*route)->takes_work() || asks_for_stream(head)};

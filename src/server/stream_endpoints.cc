@@ -78,7 +78,7 @@ Result<void> check_position(size_t num_numbers, size_t num_choices) {
 }  // namespace
 
 // A client that is coming back, while other ranks are asked for its stream.
-struct StreamEndpoints::Coming {
+struct StreamEndpoints::ReturningClient {
   HttpRequest request;  // without its body
   Exchange exchange;
   NamedPosition named;
@@ -130,59 +130,59 @@ void StreamEndpoints::resume(const HttpRequest& request, const Exchange& exchang
     }
     found = take(*std::move(found));
   }
-  const auto coming = std::make_shared<Coming>(std::move(asked), exchange, *std::move(named),
-                                               arrived, std::move(found), std::move(held));
-  if (options_.rank_router == nullptr || request.from_rank) return choose(*coming, {});
-  HttpRequest to_all = coming->request;
+  const auto client = std::make_shared<ReturningClient>(
+      std::move(asked), exchange, *std::move(named), arrived, std::move(found), std::move(held));
+  if (options_.rank_router == nullptr || request.from_rank) return choose(*client, {});
+  HttpRequest to_all = client->request;
   to_all.path = kTakePath;
   to_all.body =
-      to_text({{"id", coming->named.answer_id}, {"numbers", coming->named.position.next.size()}});
+      to_text({{"id", client->named.answer_id}, {"numbers", client->named.position.next.size()}});
   options_.rank_router->asker().ask_all(
       to_all,
-      [this, coming](std::vector<PeerAnswer>&& there) {
-        auto task = [this, coming, there = std::move(there)] { choose(*coming, there); };
-        if (auto taken = options_.push(std::move(task), proven_asker(coming->request)); !taken)
-          respond_error(*coming->exchange, taken.error());
+      [this, client](std::vector<PeerAnswer>&& there) {
+        auto task = [this, client, there = std::move(there)] { choose(*client, there); };
+        if (auto taken = options_.push(std::move(task), proven_asker(client->request)); !taken)
+          respond_error(*client->exchange, taken.error());
       },
       {.patience = kTakePatience, .max_bytes = kMaxRecord, .asks_lost = true});
 }
 
 // Goes on with the record that has the most tokens.
-void StreamEndpoints::choose(Coming& coming, const std::vector<PeerAnswer>& there) const {
+void StreamEndpoints::choose(ReturningClient& client, const std::vector<PeerAnswer>& there) const {
   try {
-    HeldBytes held(coming.request.memory);
-    uint32_t num_takeovers = coming.found ? coming.found->request.num_takeovers : 0;
+    HeldBytes held(client.request.memory);
+    uint32_t num_takeovers = client.found ? client.found->request.num_takeovers : 0;
     for (const PeerAnswer& peer : there) {
-      if (peer.memory_error && !coming.found) coming.found = std::unexpected(*peer.memory_error);
+      if (peer.memory_error && !client.found) client.found = std::unexpected(*peer.memory_error);
       const bool told = peer.status == 200 || peer.status == 404;
       const bool is_open = peer.status == 0 ? peer.may_know : !told;
-      if (is_open && !coming.found && coming.found.error().code == ErrorCode::not_found)
-        coming.found = fail(not_asked(coming.named.answer_id, peer));
+      if (is_open && !client.found && client.found.error().code == ErrorCode::not_found)
+        client.found = fail(not_asked(client.named.answer_id, peer));
       if (peer.status != 200) continue;
       const auto json = parse_json_object(peer.body, held);
-      auto theirs = json ? read_recorded_request(*json, coming.request.who())
+      auto theirs = json ? read_recorded_request(*json, client.request.who())
                          : Result<RecordedRequest>(std::unexpected(json.error()));
-      if (!theirs || theirs->identity.id != coming.named.answer_id) continue;
+      if (!theirs || theirs->identity.id != client.named.answer_id) continue;
       num_takeovers = std::max(num_takeovers, theirs->num_takeovers);
-      if (!coming.found || theirs->num_tokens() > coming.found->request.num_tokens())
-        coming.found = StreamRecords::Found{.request = *std::move(theirs)};
+      if (!client.found || theirs->num_tokens() > client.found->request.num_tokens())
+        client.found = StreamRecords::Found{.request = *std::move(theirs)};
     }
     held.release();
-    if (!coming.found) {
-      respond_error(*coming.exchange, coming.found.error());
+    if (!client.found) {
+      respond_error(*client.exchange, client.found.error());
       return;
     }
     if (auto fits =
-            check_position(coming.named.position.next.size(), coming.found->request.tokens.size());
+            check_position(client.named.position.next.size(), client.found->request.tokens.size());
         !fits) {
-      respond_error(*coming.exchange, fits.error());
+      respond_error(*client.exchange, fits.error());
       return;
     }
-    coming.found->request.num_takeovers = num_takeovers;
-    options_.resume_stream(coming.request, coming.exchange, std::move(coming.found->request),
-                           std::move(coming.named.position), coming.arrived);
+    client.found->request.num_takeovers = num_takeovers;
+    options_.resume_stream(client.request, client.exchange, std::move(client.found->request),
+                           std::move(client.named.position), client.arrived);
   } catch (...) {
-    fail_by_exception(*coming.exchange, "a client that came back");
+    fail_by_exception(*client.exchange, "a client that came back");
   }
 }
 

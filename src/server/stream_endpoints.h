@@ -51,10 +51,10 @@ class StreamEndpoints {
               TimePoint arrived) const;
 
  private:
-  struct Coming;
+  struct ReturningClient;
   // Returns the record as it is when this rank writes the stream no longer.
   Result<StreamRecords::Found> take(StreamRecords::Found found) const;
-  void choose(Coming& coming, const std::vector<PeerAnswer>& there) const;
+  void choose(ReturningClient& client, const std::vector<PeerAnswer>& there) const;
   void keep(const HttpRequest& request, const Exchange& exchange) const;
   void give(const HttpRequest& request, const Exchange& exchange) const;
 

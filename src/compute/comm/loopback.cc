@@ -55,7 +55,7 @@ struct LoopbackHub::State {
     wire.commit(time);
     wire.advance(time);
     for (int i = 0; i < num_ranks; ++i) {
-      if (ranks[i].activity == Activity::waiting && wire.has_news(i)) ranks[i].wake.notify_one();
+      if (ranks[i].activity == Activity::waiting && wire.has_events(i)) ranks[i].wake.notify_one();
     }
   }
 
@@ -105,7 +105,7 @@ struct LoopbackHub::State {
 
   bool wake_if_due(int i) HOCKET_REQUIRES(mutex) {
     Rank& rank = ranks[i];
-    const bool told = rank.activity == Activity::waiting && (wire.has_news(i) || rank.woken);
+    const bool told = rank.activity == Activity::waiting && (wire.has_events(i) || rank.woken);
     if (!told && !wire.is_lost(i) && rank.until > now()) return false;
     rank.activity = Activity::running;
     rank.wake.notify_one();
@@ -127,7 +127,7 @@ struct LoopbackHub::State {
     const TimePoint deadline = now() + std::clamp(max_wait, Duration{}, kMaxWait);
     for (;;) {
       settle();
-      if (wire.has_news(i) || wire.is_lost(i) || rank.woken) return;
+      if (wire.has_events(i) || wire.is_lost(i) || rank.woken) return;
       const TimePoint time = now();
       if (time >= deadline) return;
       const TimePoint due = wire.next_event_of(i);
@@ -207,14 +207,14 @@ class LoopbackHub::End final : public Transport {
   bool progress() override {
     const MutexLock lock(hub_.mutex);
     hub_.settle();
-    return hub_.wire.take_news(rank_);
+    return hub_.wire.take_events(rank_);
   }
   void wait(Duration max_wait) override {
     MutexLock lock(hub_.mutex);
     bool& woken = hub_.ranks[rank_].woken;
     if (!hub_.is_virtual)
       hub_.wait_real(lock, rank_, max_wait);
-    else if (!hub_.wire.has_news(rank_) && !woken)
+    else if (!hub_.wire.has_events(rank_) && !woken)
       hub_.pause(lock, rank_, State::Activity::waiting, max_wait);
     woken = false;
   }

@@ -120,7 +120,7 @@ ucp_tag_t UcxEnd::tag_out(const Peer& to, int lane, int kind) const {
   return tag_of(to.secret.out, rank_, lane, kind);
 }
 
-std::expected<void, UcxTransport::Unreachable> UcxEnd::connect(
+std::expected<void, UcxTransport::UnreachableRank> UcxEnd::connect(
     std::span<const std::span<const std::byte>> addresses) {
   HOCKET_CHECK(addresses.size() == peers_.size());
   const Result<RankAddress> own = decode_address(address_);
@@ -131,9 +131,9 @@ std::expected<void, UcxTransport::Unreachable> UcxEnd::connect(
     HOCKET_CHECK(p.endpoint == nullptr);
     if (const auto done = connect_to(p, *own, address); !done)
       return std::unexpected(
-          Unreachable{error(ErrorCode::lost_rank, "rank {} cannot reach rank {}: {}", rank_, p.rank,
-                            done.error().message),
-                      p.rank});
+          UnreachableRank{error(ErrorCode::lost_rank, "rank {} cannot reach rank {}: {}", rank_,
+                                p.rank, done.error().message),
+                          p.rank});
   }
   return {};
 }

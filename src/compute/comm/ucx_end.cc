@@ -74,7 +74,7 @@ std::string UcxEnd::describe() const {
 void UcxEnd::lose(Peer& p, std::string why) {
   if (!p.lost.empty()) return;
   p.lost = std::move(why);
-  has_news_ = true;
+  has_events_ = true;
 }
 
 Result<void> UcxEnd::reachable(const Peer& p) const {
@@ -122,7 +122,7 @@ void UcxEnd::landed(Flow& f, ucs_status_t status, size_t num_bytes) {
   f.landed = true;
   f.in_status = status;
   f.arrival = {.num_bytes = num_bytes, .when = now()};
-  has_news_ = true;
+  has_events_ = true;
 }
 
 Result<std::optional<Transport::Arrival>> UcxEnd::arrived(const Channel& from) {
@@ -184,7 +184,7 @@ void UcxEnd::on_sent(void* request, ucs_status_t status, void* user) {
   Flow& f = *static_cast<Flow*>(user);
   UcxEnd& end = *f.end;
   f.is_sending = false;
-  end.has_news_ = true;
+  end.has_events_ = true;
   if (status != UCS_OK) {
     end.lose(end.peers_[static_cast<size_t>(f.peer)],
              fmt::format("its connection to rank {} broke ({})", end.rank_,
@@ -218,20 +218,21 @@ void UcxEnd::on_goodbye(void* request, ucs_status_t status, const ucp_tag_recv_i
 
 bool UcxEnd::progress() {
   if (worker_ != nullptr) {
-    for (int i = 0; i < kMaxTurns && ucx_.ucp_worker_progress(worker_) != 0; ++i) has_news_ = true;
+    for (int i = 0; i < kMaxTurns && ucx_.ucp_worker_progress(worker_) != 0; ++i)
+      has_events_ = true;
   }
   for (Peer& p : peers_) {  // only here, so that earlier messages are seen first
     if (p.has_ended) lose(p, "its process has ended");
   }
-  return std::exchange(has_news_, false);
+  return std::exchange(has_events_, false);
 }
 
 void UcxEnd::wait(Duration max_wait) {
-  if (has_news_ || max_wait.count() <= 0) return;
+  if (has_events_ || max_wait.count() <= 0) return;
   const TimePoint start = now(), look = start + std::min(max_wait, kSpin);
   while (worker_ != nullptr) {
-    if (ucx_.ucp_worker_progress(worker_) != 0) has_news_ = true;
-    if (has_news_) return;
+    if (ucx_.ucp_worker_progress(worker_) != 0) has_events_ = true;
+    if (has_events_) return;
     if (now() >= look) break;
     sched_yield();  // the sender may share this core
   }
@@ -261,7 +262,7 @@ void UcxEnd::note_ends() {
       Peer& p = peers_[static_cast<size_t>(who)];
       epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, p.process, nullptr);
       p.has_ended = true;
-      has_news_ = true;
+      has_events_ = true;
     }
   }
 }

@@ -39,7 +39,7 @@ class UcxEnd final : public UcxTransport {
 
   std::span<const std::byte> address() const override { return address_; }
   void set_secrets(std::span<const Secret> of_ranks) override;
-  std::expected<void, Unreachable> connect(
+  std::expected<void, UnreachableRank> connect(
       std::span<const std::span<const std::byte>> addresses) override;
   std::string describe() const override;
 
@@ -107,7 +107,7 @@ class UcxEnd final : public UcxTransport {
   int worker_fd_ = -1, wake_fd_ = -1, epoll_fd_ = -1;
   std::vector<std::byte> address_;
   std::vector<Peer> peers_;  // indexed by rank; this rank's own element is unused
-  bool has_news_ = false;    // something moved since the last progress()
+  bool has_events_ = false;  // something moved since the last progress()
 };
 
 }  // namespace hocket

@@ -55,7 +55,7 @@ class UcxTransport : public Transport {
   // Returns what the peers need to connect, as opaque bytes that live as long as this object.
   virtual std::span<const std::byte> address() const = 0;
   // Why there is no connection, and to which peer.
-  struct Unreachable : Error {
+  struct UnreachableRank : Error {
     int rank = -1;
   };
   // Sets what messages to and from each rank must carry; zeros if it is not called. UCX gives a
@@ -72,7 +72,7 @@ class UcxTransport : public Transport {
   // ranks, this one's too; an empty one is that of an absent rank, which gets no message and sends
   // none. Peers may call it later. Errors: lost_rank (an address of another epoch, version or rank,
   // or one that cannot be reached from here).
-  virtual std::expected<void, Unreachable> connect(
+  virtual std::expected<void, UnreachableRank> connect(
       std::span<const std::span<const std::byte>> addresses) = 0;
   // Returns "ucx 1.13.1 | tcp on eth0 | eager | TCP_CONN_NB=y | TCP_RX_SEG_SIZE=256k".
   virtual std::string describe() const = 0;

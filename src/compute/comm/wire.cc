@@ -248,7 +248,7 @@ void Wire::land(Path& p) {
     p.has_kept = true;
     p.kept_arrival = arrival;
   }
-  ends_[p.to].news = true;
+  ends_[p.to].has_events = true;
   finish(p);
 }
 
@@ -260,14 +260,14 @@ void Wire::fill_slot(Path& p, Transport::Arrival arrival) {
   p.expected = false;
   p.landed = true;
   p.landing = arrival;
-  ends_[p.to].news = true;
+  ends_[p.to].has_events = true;
 }
 
 void Wire::finish(Path& p) {
   p.flight = Flight::none;
   p.ticket = 0;
   p.own.clear();
-  ends_[p.from].news = true;
+  ends_[p.from].has_events = true;
 }
 
 TimePoint Wire::next_event() const {
@@ -309,7 +309,7 @@ void Wire::lose(int rank) {
   each_path_of(rank, [&](Path& p) {
     if (p.flight != Flight::none) finish(p);
   });
-  for (End& end : ends_) end.news = true;
+  for (End& end : ends_) end.has_events = true;
 }
 
 void Wire::leave(int rank) {
@@ -318,12 +318,12 @@ void Wire::leave(int rank) {
   each_path_of(rank, [&](Path& p) {
     if (p.to == rank && p.flight != Flight::none) finish(p);
   });
-  for (End& end : ends_) end.news = true;
+  for (End& end : ends_) end.has_events = true;
 }
 
 void Wire::enter(int rank) {
   End& end = ends_[rank];
-  end.gone = end.lost = end.news = false;
+  end.gone = end.lost = end.has_events = false;
   each_path_of(rank, [&](Path& p) {
     if (p.from == rank && p.flight != Flight::none) finish(p);
   });

@@ -30,9 +30,9 @@ class Wire {
   Result<void> post(int rank, const Channel& to, std::span<const std::span<const std::byte>> parts);
   Result<bool> sent(int rank, const Channel& to) const;
   void withdraw(int rank);
-  // Returns true if anything arrived, left or broke for the rank since take_news().
-  bool has_news(int rank) const { return ends_[rank].news; }
-  bool take_news(int rank) { return std::exchange(ends_[rank].news, false); }
+  // Returns true if anything arrived, left or broke for the rank since take_events().
+  bool has_events(int rank) const { return ends_[rank].has_events; }
+  bool take_events(int rank) { return std::exchange(ends_[rank].has_events, false); }
   bool is_lost(int rank) const { return ends_[rank].lost; }
 
   // Puts posted messages on the links at `now`, in the order of the ranks.
@@ -76,7 +76,7 @@ class Wire {
   };
   struct End {
     TimePoint out_busy{}, in_busy{};
-    bool cut = false, lost = false, gone = false, news = false;
+    bool cut = false, lost = false, gone = false, has_events = false;
     std::vector<int> posted;  // indices of paths with a posted message
   };
   struct Event {

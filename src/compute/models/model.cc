@@ -132,7 +132,7 @@ Result<void> Model::forward(const ForwardBatch& batch, const Pass& pass) const {
       pass.dispatcher.exchanges() ? EmptyHalves::played : EmptyHalves::passed_over;
   // The thread that drives transfers is worker 0: it moves what came while the others compute.
   const auto move = [&] { pass.dispatcher.progress_inside(); };
-  std::optional<WorkerPool::Interlude> moving;
+  std::optional<WorkerPool::LoopCallback> moving;
   if (pass.dispatcher.exchanges()) moving.emplace(pass.backend.workers(), move);
   play({pass.order, config_.num_layers, empty}, pass.halves, [&](int index, Op op, Half& half) {
     const Layer& layer = layers_[index];

@@ -1,8 +1,8 @@
 // The exchange of prefill, and of decode in one part and wave: each row travels once to every rank
-// that holds one of its experts, and one sum for each node of the tree of combine groups that is
-// whole there comes back, mostly one a rank (combine_nodes.h). Parts are shares of the rows, and so
-// are waves: of those that came from each rank. The way of row t3 of rank 1, with 4 experts a rank
-// and 2 in a combine group; a sum is rounded wherever it closes a bracket:
+// that holds one of its experts. Each rank sends back one sum per tree node that it holds
+// completely, usually one (combine_nodes.h). Parts are shares of the rows, and so are waves: of
+// those that came from each rank. The way of row t3 of rank 1, with 4 experts a rank and 2 in a
+// combine group; a sum is rounded wherever it closes a bracket:
 //
 //   chosen              experts 8 2 3 0, weights a b c d            8 is expert 0 of rank 2
 //   to rank 0, once     ids -1 2 3 0,  weights 0 b c d, row t3      at its experts: y2, y3, y0

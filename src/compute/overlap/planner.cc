@@ -12,7 +12,7 @@ namespace {
 
 // Returns the candidate with the lowest optimistic time, which is its expected time less its
 // uncertainty; nothing if another one is expected to be faster than even that.
-std::optional<Plan> most_promising(const PlanRecord& record) {
+std::optional<Plan> best_trial_candidate(const PlanRecord& record) {
   // Returns the part of a doubt that remains once n steps were measured.
   const auto part = [](double doubt, int n) { return doubt * kTuning.guess / (n + kTuning.guess); };
   const Correction correction(record);
@@ -44,7 +44,7 @@ std::optional<Plan> Trials::next(const PlanRecord& record) {
   if (last_phase_ != record.border.phase || record.measured.count() < kTuning.few ||
       !pace_.may_begin(record.num_remaining_trial_steps > 0))
     return std::nullopt;
-  const auto plan = most_promising(record);
+  const auto plan = best_trial_candidate(record);
   if (!plan) return std::nullopt;
   plan_ = *plan, border_ = record.border;
   pace_.begin();

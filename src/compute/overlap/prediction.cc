@@ -38,12 +38,12 @@ constexpr bool is_of_dense(Op op) {
 
 // The state of one rank in a step; all other ranks are in the same state.
 struct Predictor::Core {
-  struct Travel {
+  struct TransferTimes {
     Picoseconds base = 0;  // part p of a dispatch arrives at base + (p + 1) * busy / parts
     Picoseconds back = 0;  // the last part of a combine arrives
   };
   Picoseconds now = 0, busy = 0;  // busy: the link is busy until then
-  std::array<Travel, 2> halves{};
+  std::array<TransferTimes, 2> halves{};
   Picoseconds dispatch_exposed = 0, combine_exposed = 0;
 
   void wait(Picoseconds there, Picoseconds& exposed) {
@@ -108,7 +108,7 @@ void Predictor::send_back(Core& core, int half, int wave) const {
 // Plays one operation of a MoE layer.
 void Predictor::play_slot(Core& core, int half, Op op) const {
   const Half& times = halves_[static_cast<size_t>(half)];
-  Core::Travel& travel = core.halves[static_cast<size_t>(half)];
+  Core::TransferTimes& travel = core.halves[static_cast<size_t>(half)];
   const Picoseconds time = times.moe[static_cast<size_t>(op)];
   const int waves = grain_.num_waves();
   switch (op) {

@@ -122,10 +122,10 @@ TEST(Prediction, IsWhatAnyLegalOrderTakes) {
 
 // Computes the recurrence as the contract writes it, layer by layer, with one part per transfer.
 double slowly_us(const PlanTimes& plan, const LayerCounts& layers) {
-  struct Travel {
+  struct TransferTimes {
     double there = 0, back = 0;
   };
-  std::array<Travel, 2> travel;
+  std::array<TransferTimes, 2> travel;
   double now = 0, busy = 0;
   const auto send = [&](const TransferTime& time) {
     busy = std::max(now, busy) + time.busy_us;
@@ -141,7 +141,7 @@ double slowly_us(const PlanTimes& plan, const LayerCounts& layers) {
                                                       : moe_graph();
       if (!graph.has(slot.op)) continue;
       const StageTimes& times = plan.halves[slot.half];
-      Travel& its = travel[slot.half];
+      TransferTimes& its = travel[slot.half];
       if (slot.op == Op::dispatch_wait) now = std::max(now, its.there);
       if (slot.op == Op::combine_wait) now = std::max(now, its.back);
       now += times.of(slot.op);

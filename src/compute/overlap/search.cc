@@ -12,7 +12,7 @@ namespace {
 // Predicts the table's orders of as many halves, in all parts and waves.
 void predict_all(const SearchInput& q, std::span<const StageTimes> halves, int share,
                  SearchResult& answer) {
-  for (const Grain& grain : grains_of(static_cast<int>(halves.size()))) {
+  for (const Grain& grain : kTuning.grains_of(static_cast<int>(halves.size()))) {
     const Predictor predictor(halves, grain, q.layers);
     answer.lower_bound_us = std::min(answer.lower_bound_us, predictor.lower_bound_us());
     for (int order = 0; order < q.orders.size(); ++order) {

@@ -64,7 +64,9 @@ TEST(Search, PredictsEveryCandidateAndKnowsTheBest) {
         for (const int share : kTuning.shares) {
           const int halves = table.at(order).num_halves;
           if (halves == 1 && share != kEvenShare) continue;
-          if (std::ranges::find(grains_of(halves), grain) == grains_of(halves).end()) continue;
+          if (std::ranges::find(kTuning.grains_of(halves), grain) ==
+              kTuning.grains_of(halves).end())
+            continue;
           const Plan plan{order, grain.parts, grain.waves, share};
           const double us = predict_plan(question, plan).step_us;
           double& of_kind = least[static_cast<size_t>(kind_of(plan, table))];

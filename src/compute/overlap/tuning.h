@@ -1,6 +1,5 @@
 // Every constant of the planner, of the times that it learns, and of the ledger's estimates. A
-// share is a fraction of 1. docs/contracts/overlap.md, "Planner", explains the rules in which they
-// stand.
+// share is a fraction of 1. docs/contracts/overlap.md, "Planner", has the rules that use them.
 #pragma once
 
 #include <array>
@@ -18,6 +17,9 @@ struct PlannerTuning {
   std::array<Grain, 10> grains = {
       {{1, 1}, {2, 1}, {4, 1}, {8, 1}, {1, 2}, {1, 4}, {1, 8}, {2, 2}, {2, 4}, {4, 2}}};
   size_t grains_of_two = 3;
+  constexpr std::span<const Grain> grains_of(int num_halves) const {
+    return std::span(grains).first(num_halves == 1 ? grains.size() : grains_of_two);
+  }
 
   // Memory.
   int max_buckets = 64;      // buckets with a plan of their own
@@ -74,11 +76,5 @@ struct PlannerTuning {
   size_t max_finalists = 12;      // plans that /overlap lists for a bucket
 };
 inline constexpr PlannerTuning kTuning;
-
-// Returns the grains that are candidates with `num_halves` halves.
-constexpr std::span<const Grain> grains_of(int num_halves) {
-  return std::span(kTuning.grains)
-      .first(num_halves == 1 ? kTuning.grains.size() : kTuning.grains_of_two);
-}
 
 }  // namespace hocket

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "compute/weights/hf_config.h"
-#include "compute/weights/test_folder.h"
+#include "compute/weights/weight_folder_testing.h"
 #include "core/request_bounds.h"
 #include "gguf/testing.h"
 

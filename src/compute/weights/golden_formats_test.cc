@@ -10,7 +10,7 @@
 #include "compute/weights/hf_config.h"
 #include "compute/weights/loader.h"
 #include "compute/weights/safetensors.h"
-#include "compute/weights/test_folder.h"
+#include "compute/weights/weight_folder_testing.h"
 
 namespace hocket {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "compute/weights/loader.h"
 #include "compute/weights/safetensors.h"
-#include "compute/weights/test_folder.h"
+#include "compute/weights/weight_folder_testing.h"
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)

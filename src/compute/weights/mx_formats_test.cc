@@ -9,7 +9,7 @@
 #include "compute/weights/quant_config.h"
 #include "compute/weights/quantize.h"
 #include "compute/weights/stacked_experts.h"
-#include "compute/weights/test_folder.h"
+#include "compute/weights/weight_folder_testing.h"
 
 namespace hocket {
 namespace {

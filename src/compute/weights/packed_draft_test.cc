@@ -7,7 +7,7 @@
 #include "base/mix.h"
 #include "compute/weights/packed_file.h"
 #include "compute/weights/packed_file_testing.h"
-#include "compute/weights/test_folder.h"
+#include "compute/weights/weight_folder_testing.h"
 
 namespace hocket {
 namespace {

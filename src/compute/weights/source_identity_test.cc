@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "compute/weights/safetensors.h"
-#include "compute/weights/test_folder.h"
+#include "compute/weights/weight_folder_testing.h"
 
 namespace hocket {
 namespace {

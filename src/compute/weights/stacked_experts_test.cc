@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "compute/weights/matrix_reader.h"
-#include "compute/weights/test_folder.h"
+#include "compute/weights/weight_folder_testing.h"
 
 namespace hocket {
 namespace {

@@ -1,11 +1,11 @@
-// Every format that files have, written by hand (test_folder.h) and compared with the packed
-// weights, number by number.
+// Every format that files have, written by hand (weight_folder_testing.h) and compared with the
+// packed weights, number by number.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "compute/weights/loader.h"
 #include "compute/weights/safetensors.h"
-#include "compute/weights/test_folder.h"
+#include "compute/weights/weight_folder_testing.h"
 
 namespace hocket {
 namespace {

@@ -15,7 +15,8 @@
 namespace hocket {
 namespace {
 
-// A core that packs bf16 files from memory writes about so much; known better after the first move.
+// First guess of the packing speed of one core (bf16 in memory); the first move replaces it by a
+// measured one.
 constexpr double kGuessedBytesPerSecond = 500e6;
 constexpr int64_t kAlignment = 64;  // the loader's
 constexpr int kLowestPriority = 19;

@@ -47,7 +47,7 @@ void Rebalance::restart(const RankSet& present) {
 void Rebalance::start_over(bool gave_up) {
   num_given_up_ = gave_up ? std::min(num_given_up_ + 1, kMaxDoublings) : 0;
   phase_ = Phase::counting;
-  worth_.reset();
+  benefit_.reset();
   num_changed_ = 0;
   num_steps_ = num_reports_ = 0;
   experts_us_ = 0;
@@ -124,8 +124,8 @@ BalanceVote Rebalance::vote() {
       vote.flags = planned;
       vote.changes = changes->fingerprint();
       if (leaving_.size() > 0) return vote;
-      if (!worth_) worth_ = worth_of(*changes);
-      if (worth_->gain > worth_->cost) vote.flags |= is_worth_it;
+      if (!benefit_) benefit_ = benefit_of(*changes);
+      if (benefit_->gain > benefit_->cost) vote.flags |= is_worth_it;
     }
   }
   if (phase_ == Phase::moving) {
@@ -203,14 +203,14 @@ void Rebalance::weigh(std::span<const BalanceVote> votes) {
   if (leaving_.size() > 0) return prepare_leave(agree, changes);
   const bool moves = agree && changes != 0 && (votes[kDecider].flags & is_worth_it) != 0;
   const ExpertChanges& mine = *mover_.planned();
-  mover_.note_balance_check(mine, worth_->gain, worth_->cost, moves);
+  mover_.note_balance_check(mine, benefit_->gain, benefit_->cost, moves);
   if (!moves) return start_over(!agree);
   if (options_.rank == kDecider)
     log::info(
         "changed: {} experts move, in {} layers: the busiest rank has {:.2f} instead of {:.2f} "
         "times the mean work; {:.3g} s are saved in {:.0f} s, for {:.3g} s",
         mine.num_moves, mine.layers.size(), 1 / mine.balancedness_after,
-        1 / mine.balancedness_before, worth_->gain, to_seconds(kHorizon), worth_->cost);
+        1 / mine.balancedness_before, benefit_->gain, to_seconds(kHorizon), benefit_->cost);
   mover_.load();
   num_changed_ = 0;
   phase_ = Phase::moving;
@@ -234,7 +234,7 @@ void Rebalance::follow_moves(std::span<const BalanceVote> votes) {
 
 // Compares the time saved in steps like those since the last check with the time of the workers
 // that loading takes away, on the rank that loads most.
-Rebalance::Worth Rebalance::worth_of(const ExpertChanges& changes) const {
+Rebalance::MoveBenefit Rebalance::benefit_of(const ExpertChanges& changes) const {
   const double saved_us = gathered_experts_us_ * changes.saved_share();
   int64_t max_moves = 0;
   for (const LayerChange& layer : changes.layers) max_moves += layer.max_moves;

@@ -15,8 +15,8 @@
 // the next.
 //
 // If ranks ask to leave, and the others may serve without them, the ranks plan and move the same
-// way, with no check and no worth, until the others have all experts (may_leave()). Thread: engine.
-// Allocates only in construction, and once a check.
+// way, with no check and no benefit, until the others have all experts (may_leave()). Thread:
+// engine. Allocates only in construction, and once a check.
 #pragma once
 
 #include <cstdint>
@@ -72,10 +72,10 @@ class Rebalance final : public BalanceVoter {
   void weigh(std::span<const BalanceVote> votes);
   void follow_moves(std::span<const BalanceVote> votes);
   // Seconds of kHorizon.
-  struct Worth {
+  struct MoveBenefit {
     double gain = 0, cost = 0;
   };
-  Worth worth_of(const ExpertChanges& changes) const;
+  MoveBenefit benefit_of(const ExpertChanges& changes) const;
   void start_over(bool gave_up);
   void give_up();
 
@@ -94,13 +94,13 @@ class Rebalance final : public BalanceVoter {
   size_t next_count_ = 0;           // the first that the next votes have
   int64_t gathered_steps_ = 0;
   double gathered_experts_us_ = 0, gathered_seconds_ = 0;
-  std::optional<Worth> worth_;      // the changes' worth, as this rank sees it
-  int num_changed_ = 0;             // layers, of those that change
-  bool has_move_ = false;           // a layer changes with the next step
-  std::optional<RankSet> present_;  // nullopt: all ranks
-  bool is_smaller_ = false;         // some ranks are missing
-  RankSet leaving_;                 // the ranks that ask to leave, if they may
-  bool others_are_ready_ = false;   // to serve without them
+  std::optional<MoveBenefit> benefit_;  // the changes' benefit, as this rank sees it
+  int num_changed_ = 0;                 // layers, of those that change
+  bool has_move_ = false;               // a layer changes with the next step
+  std::optional<RankSet> present_;      // nullopt: all ranks
+  bool is_smaller_ = false;             // some ranks are missing
+  RankSet leaving_;                     // the ranks that ask to leave, if they may
+  bool others_are_ready_ = false;       // to serve without them
 };
 
 }  // namespace hocket

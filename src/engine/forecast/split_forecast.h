@@ -31,7 +31,7 @@ struct SplitPoint {
   double split_per_s = 0;
   int num_prefill = 0;  // hosts of the best split that compute prompts
 
-  // A split has to bring so much to be worth a second kind of host.
+  // Smallest gain for which a second kind of host is worth having.
   static constexpr double kMinGain = 1.1;
   bool pays() const { return split_per_s > 0 && split_per_s >= kMinGain * mixed_per_s; }
 };

@@ -58,11 +58,13 @@ struct MovingMemory {
     return of_layers.num * of_layers.bytes + of_modules.num * of_modules.bytes;
   }
 };
-// Returns the memory that a rank needs beside its own experts: for those of a layer, and of a
-// module if that moves, for which there is --tolerate-ranks alone. With --tolerate-ranks and
-// --weight-cache, whose file cannot give up memory, also for those that a rank takes over in the
-// epoch that needs most. `source`: as in measure_weights(). `placements` are those of
-// place_experts(). Errors: those of Model::load.
+// Returns the memory that a rank needs beside its own experts:
+//   always              the experts of one layer
+//   --tolerate-ranks    and those of one module, if they are larger
+//   + --weight-cache    and those that a rank takes over in the epoch that needs most, because the
+//                       mapped file cannot give up memory
+// `source`: as in measure_weights(). `placements` are those of place_experts(). Errors: those of
+// Model::load.
 Result<MovingMemory> moving_memory(const ServerSettings& settings, const ModelChoice& choice,
                                    const Placements& placements, const WeightSource* source);
 

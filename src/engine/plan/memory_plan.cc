@@ -59,8 +59,8 @@ WorkLimits work_limits(const MemoryPlan& plan, PrefillPolicy policy) {
                                ? std::min(plan.chunk_tokens, plan.max_prefill_tokens)
                                : std::max(plan.max_prefill_tokens, plan.context_length);
   const bool mixes = policy != PrefillPolicy::prefill_first;
-  const int rows = std::max(prefill_rows, 1) + (mixes ? plan.max_answer_rows : 0);
-  const int max_rows = std::max(rows, plan.max_answer_rows);
+  const int rows = std::max(prefill_rows, 1) + (mixes ? plan.max_decode_rows : 0);
+  const int max_rows = std::max(rows, plan.max_decode_rows);
   return {.max_rows = max_rows,
           .max_output_rows = max_rows,
           .max_logits_rows = std::min(kLogitsRows, max_rows)};
@@ -279,7 +279,7 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
       s.memory.max_running_requests > 0 ? s.memory.max_running_requests : kDefaultRunningRequests;
   plan.max_drafts = speculation.max_drafts;
   const int drafted = std::min(plan.max_running_requests, kMaxDraftedRows) * (1 + plan.max_drafts);
-  plan.max_answer_rows = std::max(plan.max_running_requests, std::min(kMaxDraftedRows, drafted));
+  plan.max_decode_rows = std::max(plan.max_running_requests, std::min(kMaxDraftedRows, drafted));
   note_drafts(s.speculation, speculation, plan);
   plan.chunk_tokens = s.scheduler.chunked_prefill_size != 0 ? s.scheduler.chunked_prefill_size
                       : q.isa >= Isa::amx || q.placement != nullptr ? kTileChunk
@@ -292,7 +292,7 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
   plan.work.int8_combine = q.combine_dtype == DType::int8;
   if (q.placement != nullptr)
     plan.work.exchange = ExpertParallelDispatcher::exchange_limits(
-        *q.placement, std::min(plan.max_answer_rows, plan.work.max_rows));
+        *q.placement, std::min(plan.max_decode_rows, plan.work.max_rows));
   plan.work_bytes = WorkBuffers::bytes_for(q.model, q.dtype, plan.work) + exchange_bytes(q, plan);
   if (plan.max_drafts > 0 && s.model.grammar_backend != "none")
     plan.draft_bytes = kDraftChecksBytes;

@@ -28,7 +28,7 @@ struct MemoryPlan {
   int max_running_requests = 0;
   int max_drafts = 0;  // an answer in a step; 0: no speculation
   // All answers in a step, with all their drafts up to kMaxDraftedRows.
-  int max_answer_rows = 0;
+  int max_decode_rows = 0;
   int chunk_tokens = 0;  // -1: prompts are never cut
   int max_prefill_tokens = 0;
   int num_pages = 0;
@@ -109,8 +109,9 @@ inline constexpr size_t kAgreementBytes = 256;
 // bad_value (settings that contradict each other).
 Result<MemoryPlan> size_memory(const MemoryQuestion& question);
 
-// Returns how many pages window layers get beside `pages` of the others, and what all those take.
+// Returns the number of window pages beside `pages` other pages.
 int64_t window_pages_beside(const MemoryQuestion& question, const MemoryPlan& plan, int64_t pages);
+// Returns the bytes of both.
 int64_t kv_bytes_of(const MemoryQuestion& question, const MemoryPlan& plan, int64_t pages);
 
 // Plans everything. Errors: those of size_memory; out_of_memory (weights do not fit),

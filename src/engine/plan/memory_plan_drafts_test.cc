@@ -32,24 +32,24 @@ TEST(MemoryPlan, DraftsNeedMemoryForGrammarsAndLookUp) {
 TEST(MemoryPlan, DraftsNeedRows) {
   PlanCase c;
   c.settings.speculation.algorithm = "NGRAM";
-  EXPECT_EQ(c.plan()->max_answer_rows, kMaxDraftedRows);
+  EXPECT_EQ(c.plan()->max_decode_rows, kMaxDraftedRows);
   c.settings.memory.max_running_requests = 2;
-  EXPECT_EQ(c.plan()->max_answer_rows, 2 * (1 + kMaxDrafts));
+  EXPECT_EQ(c.plan()->max_decode_rows, 2 * (1 + kMaxDrafts));
   const int64_t without = PlanCase{}.plan()->work.max_rows - kDefaultRunningRequests;
   EXPECT_EQ(c.plan()->work.max_rows, without + 2 * (1 + kMaxDrafts));
   c.settings.speculation.num_steps = 3;
-  EXPECT_EQ(c.plan()->max_answer_rows, 2 * 4);
+  EXPECT_EQ(c.plan()->max_decode_rows, 2 * 4);
   c.settings.scheduler.overlap_schedule = "on";
-  EXPECT_EQ(c.plan()->max_answer_rows, 2 * 4);
+  EXPECT_EQ(c.plan()->max_decode_rows, 2 * 4);
   c.settings.memory.max_running_requests = 100;
-  EXPECT_EQ(c.plan()->max_answer_rows, kMaxDraftedRows);
+  EXPECT_EQ(c.plan()->max_decode_rows, kMaxDraftedRows);
   c.settings.memory.max_running_requests = 500;
-  EXPECT_EQ(c.plan()->max_answer_rows, 500);
+  EXPECT_EQ(c.plan()->max_decode_rows, 500);
   c.settings.memory.max_running_requests = 2;
   c.settings.speculation.algorithm = "NEXTN";
   const auto by_module = c.plan();
   ASSERT_TRUE(by_module.has_value());
-  EXPECT_EQ(by_module->max_answer_rows, 2 * 4);
+  EXPECT_EQ(by_module->max_decode_rows, 2 * 4);
   EXPECT_TRUE(by_module->changes.empty());
 }
 

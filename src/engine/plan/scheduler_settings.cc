@@ -218,7 +218,7 @@ Result<SchedulerOptions> scheduler_options(const ServerSettings& settings, const
       .num_window_pages = plan.num_window_pages,
       .window = plan.num_window_pages > 0 ? info.model.window() : KeyReach(),
       .max_running_requests = plan.max_running_requests,
-      .max_answer_rows = plan.max_answer_rows,
+      .max_decode_rows = plan.max_decode_rows,
       .max_queued_requests = settings.memory.max_queued_requests,
       .max_queued_tokens = settings.memory.max_queued_tokens,
       .chunk_tokens = plan.chunk_tokens,

@@ -201,7 +201,7 @@ TEST(SchedulerOptionsOf, TheFlags) {
   s.max_overtaken = 17;
   const MemoryPlan plan{.context_length = 1024,
                         .max_running_requests = 9,
-                        .max_answer_rows = 12,
+                        .max_decode_rows = 12,
                         .chunk_tokens = 64,
                         .max_prefill_tokens = 256,
                         .num_pages = 77};
@@ -214,7 +214,7 @@ TEST(SchedulerOptionsOf, TheFlags) {
   EXPECT_EQ(options->max_chunked_requests, 4);
   EXPECT_EQ(options->max_overtaken, 17);
   EXPECT_EQ(options->num_pages, 77);
-  EXPECT_EQ(options->max_answer_rows, 12);
+  EXPECT_EQ(options->max_decode_rows, 12);
 
   s.chunked_prefill_size = -1;
   EXPECT_TRUE(is_refused(scheduler_options(settings, plan, info),

@@ -42,8 +42,8 @@ class ClusterNetwork final : public RankNetwork {
     std::string terms;
     // The control plane may take this long to name the lost rank after the network failed.
     Duration verdict = std::chrono::milliseconds(800);
-    // An address stays in the store so long, unless it is set again: a process that has ended
-    // erases none.
+    // Lifetime of an address in the store. It expires by itself, because a process that has ended
+    // cannot erase it.
     Duration address_lifetime = std::chrono::minutes(10);
   };
   // Loads UCX, which sets variables of this process: call it before other threads start. `control`
@@ -67,7 +67,7 @@ class ClusterNetwork final : public RankNetwork {
   void wake() override;
   bool can_rejoin() const override { return true; }
   // The control plane tells the others.
-  bool others_serve_without_it() const override { return true; }
+  bool others_can_serve() const override { return true; }
 
  private:
   ClusterNetwork(ControlPlane& control, Options options, std::string version);

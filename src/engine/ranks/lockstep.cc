@@ -186,7 +186,7 @@ Result<void> Lockstep::exchange_votes(const StepProposal& now) {
 // A rank that leaves alone has said so one agreement before, so requests that other ranks had begun
 // by then got their step.
 bool Lockstep::may_go() const {
-  if (!options_.others_serve_without_it || !has_asked_) return false;
+  if (!options_.others_can_serve || !has_asked_) return false;
   if (!agreed_.computes) return true;
   if (options_.pauses_others) return false;
   const bool has_rows = mine_.answers > 0 || mine_.begins != 0 || mine_.continues != 0;

@@ -98,8 +98,8 @@ class Lockstep final : public SchedulerHooks {
     int max_delayed_passes = 0;  // limit of PrefillDelayer; equal on all ranks
     // The orders that plans name; equal on all ranks; outlives it.
     const OrderTable* orders = &OrderTable::builtin();
-    bool others_serve_without_it = true;  // RankNetwork::others_serve_without_it()
-    bool pauses_others = false;  // RankNetwork::pauses_others(): it leaves when no rank has rows
+    bool others_can_serve = true;  // RankNetwork::others_can_serve()
+    bool pauses_others = false;    // RankNetwork::pauses_others(): it leaves when no rank has rows
     BalanceVoter* balance_voter = nullptr;  // outlives it; null on all ranks or on none
   };
   Lockstep(int num_ranks, const Options& options);
@@ -123,9 +123,11 @@ class Lockstep final : public SchedulerHooks {
   // Answer the scheduler by the finished agreement.
   bool may_begin() override { return agreed_.may_begin; }
   bool any_rank_computes(const Batch& mine) override;
-  // Return how to play the step that was agreed on. ends() is true if this rank stops after it: all
-  // ranks asked to stop, or this rank may leave alone, said so one agreement before, and either no
-  // rank has rows, or this one has none and the others have its experts.
+  // Return how to play the step that was agreed on. ends() is true if this rank stops after it,
+  // because all ranks asked to stop, or because it may leave alone. For that, all of these hold:
+  //   - it may leave alone by its options, and asked to one agreement before;
+  //   - no rank has rows, or: this rank has none, the others have its experts, and its leaving does
+  //     not pause them.
   const PassSpec& pass() const { return agreed_.pass; }
   const Plan& plan() const { return agreed_.plan; }  // its parts are those of the pass
   bool is_trial() const { return agreed_.is_trial; }

@@ -178,7 +178,7 @@ TEST(Lockstep, WhoAsksToStopSaysSoThoughNobodyRuns) {
 
 TEST(Lockstep, WhoMayNotLeaveTheOthersStopsWhenAllAskTo) {
   on_lockstep_ranks(2, [](LockstepRank& v) {
-    Lockstep lockstep(2, {.others_serve_without_it = false});
+    Lockstep lockstep(2, {.others_can_serve = false});
     lockstep.rebind(v.end, *v.exchange);
     if (v.end.rank() == 0) lockstep.ask_to_end();
     for (int step = 1; step <= 3; ++step) {

@@ -48,7 +48,7 @@ class LoopbackNetwork final : public RankNetwork {
   bool can_rejoin() const override { return false; }
   // The network cannot tell the others. All ranks are asked to stop, one soon after another, and
   // stop together.
-  bool others_serve_without_it() const override { return false; }
+  bool others_can_serve() const override { return false; }
   Transport& end() { return *end_; }
 
  private:

@@ -77,7 +77,7 @@ class RankNetwork {
   virtual bool pauses_others() const { return false; }
   // True if a rank may stop while the others go on. For that the network must tell them that it has
   // left, or they would wait for its next message until the stall timeout.
-  virtual bool others_serve_without_it() const = 0;
+  virtual bool others_can_serve() const = 0;
 };
 
 // Passes events of the exchange on to a pulse and a ledger, lets passes carry votes, and adds up

@@ -71,8 +71,8 @@ class OverlappedRank {
                   .stall_timeout = kStall,
                   .abort = &lost,
                   .watch = &watch_})),
-        lockstep_(end.num_ranks(), {.max_delayed_passes = fate.max_delayed_passes,
-                                    .others_serve_without_it = false}) {
+        lockstep_(end.num_ranks(),
+                  {.max_delayed_passes = fate.max_delayed_passes, .others_can_serve = false}) {
     lockstep_.rebind(end, *exchange_);
     lockstep_.set_overlapped(true);
     watch_.carry(lockstep_.carrier());

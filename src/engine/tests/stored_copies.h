@@ -11,7 +11,7 @@
 
 #include "compute/weights/hf_config.h"
 #include "compute/weights/stacked_experts.h"
-#include "compute/weights/test_folder.h"
+#include "compute/weights/weight_folder_testing.h"
 #include "engine/tests/testing.h"
 
 namespace hocket::testing::stored_copies {

@@ -25,7 +25,7 @@ template <class T>
 using ByLeftOut = std::array<T, kNumLeftOut>;
 
 enum class NotRead : uint8_t {
-  expected_slower,  // reading promised to take longer than computing
+  expected_slower,  // reading was expected to take longer than computing
   queue_full,       // too many prompts wait for their pages
   store_away,       // all stores had failed and are left alone
 };

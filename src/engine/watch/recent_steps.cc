@@ -51,7 +51,7 @@ void RecentSteps::note(int rank, Ledger& ledger) {
   slot->spans.assign(spans.begin(), spans.begin() + static_cast<ptrdiff_t>(kept));
 }
 
-std::vector<RecentSteps::OfRank> RecentSteps::copy(With with,
+std::vector<RecentSteps::OfRank> RecentSteps::copy(Content content,
                                                    std::optional<uint64_t> number) const {
   std::vector<OfRank> all;
   for (size_t i = 0; i < tapes_.size(); ++i) {
@@ -63,7 +63,7 @@ std::vector<RecentSteps::OfRank> RecentSteps::copy(With with,
       step.number = slot.account.step;
       step.account = slot.account;
       step.num_left_out = slot.num_left_out;
-      if (with == With::spans) step.spans = slot.spans;
+      if (content == Content::spans) step.spans = slot.spans;
     }
     std::ranges::sort(found, {}, &std::pair<uint64_t, Step>::first);
     OfRank& rank = all.emplace_back();
@@ -77,11 +77,11 @@ std::vector<RecentSteps::OfRank> RecentSteps::copy(With with,
 }
 
 std::vector<RecentSteps::OfRank> RecentSteps::accounts() const {
-  return copy(With::accounts, std::nullopt);
+  return copy(Content::accounts, std::nullopt);
 }
 
 std::vector<RecentSteps::OfRank> RecentSteps::steps(std::optional<uint64_t> number) const {
-  return copy(With::spans, number);
+  return copy(Content::spans, number);
 }
 
 Result<std::string> RecentSteps::trace() const {

@@ -59,8 +59,8 @@ class RecentSteps {
 
  private:
   struct Tape;
-  enum class With : uint8_t { accounts, spans };
-  std::vector<OfRank> copy(With with, std::optional<uint64_t> number) const;
+  enum class Content : uint8_t { accounts, spans };
+  std::vector<OfRank> copy(Content content, std::optional<uint64_t> number) const;
 
   const Options options_;
   std::vector<std::unique_ptr<Tape>> tapes_;

@@ -45,9 +45,10 @@ void StepLog::count(const Batch& batch) {
      : batch.mode == ForwardMode::mixed ? counts_.num_mixed
                                         : counts_.num_prefill);
   if (batch.overlapped) ++counts_.num_overlapped;
-  counts_.prefill_compute_tokens += static_cast<uint64_t>(batch.num_rows - batch.num_answer_rows());
+  counts_.prefill_compute_tokens +=
+      static_cast<uint64_t>(batch.num_rows - batch.num_decode_rows_total());
   counts_.prefill_cache_tokens += static_cast<uint64_t>(batch.cached_tokens);
-  counts_.decode_tokens += static_cast<uint64_t>(batch.num_answer_rows());
+  counts_.decode_tokens += static_cast<uint64_t>(batch.num_decode_rows_total());
 }
 
 LogPart StepLog::take_drafts_text(const SchedulerStats& stats) {
@@ -75,7 +76,7 @@ void StepLog::note(const Batch& batch, const SchedulerStats& stats, TimePoint no
   for (const Slice& slice : batch.slices)
     num_tokens += static_cast<uint64_t>(slice.num_taken + slice.num_forced);
   const Duration passed = last_end_ == TimePoint{} ? took : now - last_end_;
-  const int new_tokens = batch.num_rows - batch.num_answer_rows();
+  const int new_tokens = batch.num_rows - batch.num_decode_rows_total();
   lately_.add(num_tokens, to_seconds(passed));
   input_lately_.add(static_cast<uint64_t>(new_tokens), to_seconds(passed));
   since_line_.add(num_tokens, to_seconds(passed));

@@ -43,7 +43,7 @@ class CachedWindows {
   // computed it goes on.
   void pin(PageId page, WindowPosition position);
   // passed: the window of the request slid over the page. in_window: its prompt or its sequence
-  // ended with the page in view, which is remembered whoever else pins it.
+  // ended with the page in view. This is remembered even while other requests pin the page.
   void unpin(PageId page, WindowPosition position);
   // Gives a page back to the allocator. Precondition: nothing pins it.
   void drop(PageId page);

@@ -97,7 +97,7 @@ struct Batch {
   bool idle_step = false;
 
   int num_answers() const { return num_multirow_slices + num_decode_rows; }
-  int num_answer_rows() const { return num_multirow_rows + num_decode_rows; }
+  int num_decode_rows_total() const { return num_multirow_rows + num_decode_rows; }
   int num_samples() const {
     int sum = 0;
     for (const Slice& slice : slices) sum += slice.num_samples();

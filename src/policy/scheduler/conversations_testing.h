@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "policy/scheduler/fake_engine.h"
+#include "policy/scheduler/fake_engine_testing.h"
 
 namespace hocket {
 

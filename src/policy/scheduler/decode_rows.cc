@@ -17,7 +17,7 @@ int DecodeRows::num_rows(Requests requests) const {
     ++num_answers;
     rows += request->uncomputed();
   }
-  return std::max(num_answers, std::min(rows, options_.max_answer_rows));
+  return std::max(num_answers, std::min(rows, options_.max_decode_rows));
 }
 
 // The slices of answers with several rows come first, then those with one row, each in the order of
@@ -27,7 +27,7 @@ void DecodeRows::add(Requests requests, bool may_draft, Batch& batch, KvMemory& 
   list(requests, may_draft, memory);
   if (options_.hooks != nullptr && !answers_.empty())
     options_.hooks->offer_drafts(answers_,
-                                 {.max_rows = options_.max_answer_rows - num_rows(requests),
+                                 {.max_rows = options_.max_decode_rows - num_rows(requests),
                                   .has_prompts = num_prompts > 0});
   add_multirow_slices(requests, batch, memory);
   batch.num_multirow_slices = static_cast<int>(batch.slices.size() - num_prompts);
@@ -80,7 +80,7 @@ int DecodeRows::max_drafts(const Request& request, const KvMemory& memory) const
 // Drafts take pages, so the next answer may have fewer than it was told.
 void DecodeRows::add_multirow_slices(Requests requests, Batch& batch, KvMemory& memory) {
   const int num_rows_before = batch.num_rows;
-  int spare = options_.max_answer_rows - num_rows(requests);
+  int spare = options_.max_decode_rows - num_rows(requests);
   auto answer = answers_.begin();
   for (const auto& request : requests) {
     if (!request->decodes()) continue;

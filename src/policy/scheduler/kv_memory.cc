@@ -38,7 +38,7 @@ bool KvMemory::reserve_lists(Request& request) const {
     request.pages.reserve(static_cast<size_t>(pages_for(max_len, page_tokens())));
     if (windows.enabled()) request.window.pages.reserve(request.pages.capacity());
     // Two steps may be in flight.
-    if (states.enabled()) request.states.coming.reserve(2 * kMaxStateSlots);
+    if (states.enabled()) request.states.planned.reserve(2 * kMaxStateSlots);
     return true;
   } catch (const std::bad_alloc&) {
     request.fail(error(ErrorCode::out_of_memory,

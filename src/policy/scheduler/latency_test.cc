@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "policy/scheduler/fake_engine.h"
+#include "policy/scheduler/fake_engine_testing.h"
 
 namespace hocket {
 namespace {
@@ -64,7 +64,7 @@ struct FourDrafts final : SchedulerHooks {
 TEST(LatencyPolicy, LeavesTimeForTheDraftsOfAnswers) {
   FourDrafts hooks;
   SchedulerOptions options = options_with(std::chrono::milliseconds(3));
-  options.max_answer_rows = 40;
+  options.max_decode_rows = 40;
   options.hooks = &hooks;
   TimedEngine engine(options);
   ASSERT_TRUE(engine.scheduler().add(numbered_input(1, 8, 150)));

@@ -4,7 +4,7 @@
 #include <map>
 #include <random>
 
-#include "policy/scheduler/fake_engine.h"
+#include "policy/scheduler/fake_engine_testing.h"
 #include "policy/scheduler/simulated_answers_testing.h"
 
 namespace hocket {

@@ -39,7 +39,7 @@ Admission PrefillAdder::charge(const PrefillCandidate& candidate, int len) {
     budget_.reserved_tokens += std::min(candidate.remaining_new_tokens, kMaxReservedNewTokens);
   rest_tokens_ += rest;
   if (budget_.play_to_the_end)
-    budget_.growths.push_back(
+    budget_.expected.push_back(
         {static_cast<double>(candidate.remaining_new_tokens), candidate.total_len});
   return {AddResult::added, len};
 }
@@ -73,17 +73,17 @@ double PrefillAdder::shortfall(const PrefillCandidate& candidate, int64_t availa
 // Simulates all requests until their ends, the shortest first. While n of them run, each grows by
 // `left`; an ended one gives back what it holds. Each keeps a page of slack.
 bool PrefillAdder::outlives_all(const PrefillCandidate& candidate, int64_t available_tokens) const {
-  std::vector<Growth> growths = budget_.growths;
-  growths.push_back({static_cast<double>(candidate.remaining_new_tokens), candidate.total_len});
-  std::erase_if(growths, [](const Growth& growth) { return growth.remaining <= 0; });
-  std::ranges::sort(growths, {}, &Growth::remaining);
+  std::vector<ExpectedTokens> expected = budget_.expected;
+  expected.push_back({static_cast<double>(candidate.remaining_new_tokens), candidate.total_len});
+  std::erase_if(expected, [](const ExpectedTokens& one) { return one.remaining <= 0; });
+  std::ranges::sort(expected, {}, &ExpectedTokens::remaining);
   const int held = candidate.prefix_pages * budget_.page_tokens;
   double room = static_cast<double>(available_tokens) - rest_tokens_ -
                 (ceil_page(candidate.total_len) - held);
-  auto there = static_cast<double>(growths.size());
-  for (const Growth& growth : growths) {
-    if (room - growth.remaining * there <= budget_.page_tokens * there) return false;
-    room += growth.occupied;
+  auto there = static_cast<double>(expected.size());
+  for (const ExpectedTokens& one : expected) {
+    if (room - one.remaining * there <= budget_.page_tokens * there) return false;
+    room += one.occupied;
     --there;
   }
   return true;

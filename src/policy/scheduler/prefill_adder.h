@@ -20,9 +20,9 @@ enum class AddResult : uint8_t { added, no_tokens, pass_full };
 // Memory is reserved for at most this many new tokens of a request; it may still generate more.
 inline constexpr int kMaxReservedNewTokens = 4096;
 
-// The future of one running or coming request, in tokens: it will still take `left`, and gives back
-// `occupied` when it ends.
-struct Growth {
+// Tokens that a running or waiting request is expected to take until its end, and those that it
+// then gives back.
+struct ExpectedTokens {
   double remaining = 0;
   int occupied = 0;
 };
@@ -38,10 +38,10 @@ struct PrefillBudget {
   bool nothing_running = false;  // true: no request holds pages
   int max_requests = 0;          // in one pass; 0: no limit
   // True if pages are not kept when requests end (no prefix cache). Then a request that ignores end
-  // tokens is admitted if a simulation of all requests to their ends fits (`growths`: the running
+  // tokens is admitted if a simulation of all requests to their ends fits (`expected`: the running
   // ones).
   bool play_to_the_end = false;
-  std::vector<Growth> growths = {};
+  std::vector<ExpectedTokens> expected = {};
 };
 
 struct PrefillCandidate {

@@ -25,7 +25,7 @@ PrefillBudget budget_of(const SchedulerOptions& options, const RequestLists& lis
                        .nothing_running = lists.running.empty() && !lists.has_leaving(),
                        .max_requests = options.prefill_max_requests,
                        .play_to_the_end = !options.prefix_cache};
-  if (budget.play_to_the_end) budget.growths = lists.running.growths(step.ratio);
+  if (budget.play_to_the_end) budget.expected = lists.running.expected_tokens(step.ratio);
   return budget;
 }
 
@@ -225,7 +225,7 @@ PrefillCandidate PrefillPass::candidate(const Request& request, const PrefixMatc
 bool PrefillPass::has_state_room() {
   if (memory_.states.has_room()) return true;
   HOCKET_CHECK(step_.rows_in_flight);
-  outcome_.must_settle = true;
+  outcome_.must_commit_first = true;
   return false;
 }
 
@@ -324,7 +324,7 @@ bool PrefillPass::preempt_for_head() {
   }
   if (lacks()) return false;
   if (step_.rows_in_flight) {
-    outcome_.must_settle = true;
+    outcome_.must_commit_first = true;
     return false;
   }
 

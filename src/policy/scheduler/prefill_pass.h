@@ -34,7 +34,7 @@ struct PrefillOutcome {
   bool no_room = false;  // a waiting request did not fit
   // The steps in flight must be committed before a further try, since a prompt needs a slot for its
   // state, or a running request must lose its pages to it.
-  bool must_settle = false;
+  bool must_commit_first = false;
   bool short_of_windows = false;  // the pass is short because window pages are
 };
 
@@ -63,7 +63,7 @@ class PrefillPass {
   void pace(int begin);
   int num_parts(int num_here) const;
   int rows_of_others(int parts) const;
-  // Returns the window pages for one that goes on, or (null) for one that would begin.
+  // Returns the window pages for `request`; null: for a request that would begin.
   int window_room(const Request* request) const;
 
   const SchedulerOptions& options_;

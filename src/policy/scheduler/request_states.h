@@ -14,7 +14,7 @@ namespace hocket {
 
 // A state that the tree gets when its rows are committed. for_edits: it is one of those inside the
 // last message, which take free slots only; stores get none of these.
-struct ComingState {
+struct PlannedState {
   StateSlot state;
   bool for_edits = false;
 };
@@ -23,7 +23,7 @@ struct RequestStates {
   int block = -1;  // its block slot, while it is prefilling or running
   int own = -1;    // a state slot that only this request reads and writes, likewise
   // The state at the last border of the rows scheduled so far; end 0: none. It is in `own`, in a
-  // slot of `coming`, or in the slot that `leased` pins.
+  // slot of `planned`, or in the slot that `leased` pins.
   StateSlot last;
   // The state before `last` in an answer. The tree gets it if the answer ends before the rows that
   // made `last`; slot -1: none.
@@ -33,7 +33,7 @@ struct RequestStates {
   StateLease leased;
   bool opens = false;  // the next rows begin a block: they fill the block slot from `last`
   // States of prompts that the tree gets when their rows are committed, by rising `end`.
-  std::vector<ComingState> coming;
+  std::vector<PlannedState> planned;
   int cached_to = 0;    // end of the last state that the tree has or gets
   int branches_at = 0;  // border at which other prompts went another way; 0: none is known
   int message_at = 0;   // border at which the prompt's last message begins; 0: none is known

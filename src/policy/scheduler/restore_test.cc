@@ -1,7 +1,7 @@
 // Tests that pages which come back from a slower tier are pages of the tree like any others.
 #include <gtest/gtest.h>
 
-#include "policy/scheduler/fake_engine.h"
+#include "policy/scheduler/fake_engine_testing.h"
 
 namespace hocket {
 namespace {

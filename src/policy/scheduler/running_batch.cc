@@ -35,15 +35,15 @@ double RunningBatch::reserved_tokens(double ratio) const {
   return static_cast<double>(tokens) * ratio;
 }
 
-std::vector<Growth> RunningBatch::growths(double ratio) const {
-  std::vector<Growth> growths;
-  growths.reserve(requests_.capacity());
+std::vector<ExpectedTokens> RunningBatch::expected_tokens(double ratio) const {
+  std::vector<ExpectedTokens> expected;
+  expected.reserve(requests_.capacity());
   for (const auto& request : requests_) {
     const double share = request->sampling.ignore_eos ? 1.0 : ratio;
-    growths.push_back({request->sampling.max_new_tokens * share - request->generated(),
-                       static_cast<int>(request->tokens.size())});
+    expected.push_back({request->sampling.max_new_tokens * share - request->generated(),
+                        static_cast<int>(request->tokens.size())});
   }
-  return growths;
+  return expected;
 }
 
 std::unique_ptr<Request> RunningBatch::take(const Request& request) {

@@ -33,9 +33,9 @@ class RunningBatch {
   // 4096), times the ratio.
   double reserved_tokens(double ratio) const;
 
-  // Returns what each request still takes and holds, for PrefillBudget::growths. A request that
+  // Returns what each request still takes and holds, for PrefillBudget::expected. A request that
   // stops at end tokens is expected to generate `ratio` of its limit.
-  std::vector<Growth> growths(double ratio) const;
+  std::vector<ExpectedTokens> expected_tokens(double ratio) const;
 
   std::unique_ptr<Request> take(const Request& request);
   // Passes every finished request to finish(std::unique_ptr<Request>); the others keep their order.

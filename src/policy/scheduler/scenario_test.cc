@@ -11,8 +11,8 @@
 
 #include "base/log.h"
 #include "base/source_dir_testing.h"
-#include "policy/scheduler/fake_engine.h"
-#include "policy/scheduler/fake_scheduler_hooks.h"
+#include "policy/scheduler/fake_engine_testing.h"
+#include "policy/scheduler/fake_scheduler_hooks_testing.h"
 #include "policy/scheduler/scenario_words_testing.h"
 
 namespace hocket {

@@ -76,7 +76,8 @@ inline std::string read_setup(const Words& words, ScenarioSetup& setup) {
       {"chunk_tokens", &options.chunk_tokens},
       {"max_prefill", &options.max_prefill_tokens},
       {"max_running", &options.max_running_requests},
-      {"answer_rows", &options.max_answer_rows},
+      {"decode_rows", &options.max_decode_rows},
+      {"answer_rows", &options.max_decode_rows},  // the same
       {"max_queued", &options.max_queued_requests},
       {"context", &options.context_length},
       {"vocab", &options.vocab_size},

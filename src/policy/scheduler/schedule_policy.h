@@ -1,6 +1,6 @@
 // Names and properties of two choices: in which order waiting requests are tried, and what running
 // requests do meanwhile. The rules are in waiting_queue.h, prefix_order.h, request_groups.h and
-// schedule.cc.   Source: docs/contracts/engine.md.
+// prefill_pass.cc.   Source: docs/contracts/engine.md.
 #pragma once
 
 #include <cstdint>

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "policy/scheduler/fake_engine.h"
-#include "policy/scheduler/fake_scheduler_hooks.h"
+#include "policy/scheduler/fake_engine_testing.h"
+#include "policy/scheduler/fake_scheduler_hooks_testing.h"
 
 namespace hocket {
 namespace {
@@ -70,7 +70,7 @@ TEST(SchedulerHooksTest, WhoOffersDraftsIsToldOfPrompts) {
     FakeEngine engine({.num_pages = 64,
                        .page_tokens = 4,
                        .max_running_requests = 4,
-                       .max_answer_rows = 16,
+                       .max_decode_rows = 16,
                        .chunk_tokens = 4,
                        .prefill_policy = policy,
                        .hooks = &hooks},

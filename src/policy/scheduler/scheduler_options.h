@@ -45,7 +45,7 @@ struct SchedulerOptions {
   int max_running_requests = 256;
   // Most rows of answers in a step, drafts and forced tokens included. A smaller number is raised
   // to max_running_requests.
-  int max_answer_rows = 0;
+  int max_decode_rows = 0;
   int max_queued_requests = 1024;
   int64_t max_queued_tokens = 0;   // 0: no limit
   int chunk_tokens = 2048;         // -1: prompts are never cut

@@ -21,7 +21,7 @@ SchedulerOptions settled(SchedulerOptions options) {
   const Result<void> sound = check(options);
   if (!sound) log::error("{}", sound.error().message);
   HOCKET_CHECK(sound.has_value());
-  options.max_answer_rows = std::max(options.max_answer_rows, options.max_running_requests);
+  options.max_decode_rows = std::max(options.max_decode_rows, options.max_running_requests);
   // PrefillPolicy::latency always cuts prompts.
   if (options.prefill_policy == PrefillPolicy::latency && options.chunk_tokens < 0)
     options.chunk_tokens = options.max_prefill_tokens;
@@ -111,8 +111,8 @@ void Scheduler::State::schedule() {
 void Scheduler::State::choose() {
   if (end_timed_out(lists, options, counters, now)) pause.end();
   ask_held();
-  if (!batches.has_rows() && std::exchange(must_settle, false)) pause.end();
-  if (must_settle) return;
+  if (!batches.has_rows() && std::exchange(must_commit_first, false)) pause.end();
+  if (must_commit_first) return;
   RunningBatch& running = lists.running;
   if (running.empty())
     pause.end();
@@ -127,8 +127,8 @@ void Scheduler::State::choose() {
   const bool mixes = options.prefill_policy != PrefillPolicy::prefill_first;
   const bool answers_first = std::exchange(short_of_windows, false) && !mixes;
   if (mixes || answers_first) running.num_ready = prepare_decode();
-  if (!must_settle && (!answers_first || running.num_ready == 0)) prefill();
-  if (!mixes && !answers_first && !must_settle && batch.empty())
+  if (!must_commit_first && (!answers_first || running.num_ready == 0)) prefill();
+  if (!mixes && !answers_first && !must_commit_first && batch.empty())
     running.num_ready = prepare_decode();
   if (batch.empty() && running.num_ready == 0 && !batches.has_rows()) {
     pause.end();  // the last running request had to be ended
@@ -164,7 +164,7 @@ int Scheduler::State::prepare_decode() {
                            [](const auto& request) { return request->decodes(); }))
     return 0;
   if (batches.has_rows() && running.num_pages_needed() > memory.num_takeable_pages()) {
-    must_settle = true;
+    must_commit_first = true;
     return 0;
   }
   if (retract_until_decode_fits(lists, memory, ratio, counters, now) == 0)
@@ -195,7 +195,7 @@ void Scheduler::State::prefill() {
                    .now = now})
           .run();
   if (outcome.no_room) pause.begin();
-  must_settle |= outcome.must_settle;
+  must_commit_first |= outcome.must_commit_first;
   short_of_windows |= outcome.short_of_windows;
 }
 
@@ -282,7 +282,7 @@ int Scheduler::State::undo_steps(const Error& why) {
     }
   }
   lists.running.num_ready = 0;
-  must_settle = false;
+  must_commit_first = false;
   pause.end();
   lists.remove_ended(now);
   int num_put_back = 0;

@@ -45,7 +45,7 @@ struct Scheduler::State {
   AdmissionPause pause;
   // True: nothing is scheduled until the steps in flight are committed, because a request must lose
   // its pages, or a prompt needs a slot for its state.
-  bool must_settle = false;
+  bool must_commit_first = false;
   // True: the last pass of prompts was short because window pages are, so answers have the next.
   bool short_of_windows = false;
   TimePoint now{};          // time of the last schedule() or commit()

@@ -8,8 +8,8 @@
 
 #include "base/count_allocations_testing.h"
 #include "base/log.h"
-#include "policy/scheduler/fake_engine.h"
-#include "policy/scheduler/fake_scheduler_hooks.h"
+#include "policy/scheduler/fake_engine_testing.h"
+#include "policy/scheduler/fake_scheduler_hooks_testing.h"
 
 namespace hocket {
 namespace {

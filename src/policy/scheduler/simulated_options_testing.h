@@ -35,7 +35,7 @@ inline SimulatedOptions simulated_options(std::mt19937_64& random) {
   options.num_pages = pick(4, 32);
   options.page_tokens = 1 << pick(0, 3);
   options.max_running_requests = pick(1, 12);
-  options.max_answer_rows = options.max_running_requests + pick(0, 1) * pick(0, 12);
+  options.max_decode_rows = options.max_running_requests + pick(0, 1) * pick(0, 12);
   options.eviction = static_cast<EvictionPolicy>(pick(0, kNumEvictionPolicies - 1));
   options.chunk_tokens = pick(0, 4) == 0 ? -1 : options.page_tokens * pick(1, 4) + pick(0, 3);
   options.max_prefill_tokens = std::max(options.chunk_tokens, options.page_tokens) + pick(0, 40);

@@ -14,7 +14,7 @@
 #include <tuple>
 #include <vector>
 
-#include "policy/scheduler/fake_engine.h"
+#include "policy/scheduler/fake_engine_testing.h"
 
 namespace hocket {
 

@@ -12,7 +12,7 @@
 #include <set>
 
 #include "base/log.h"
-#include "policy/scheduler/fake_engine.h"
+#include "policy/scheduler/fake_engine_testing.h"
 #include "policy/scheduler/scheduler_hooks.h"
 #include "policy/scheduler/simulated_answers_testing.h"
 #include "policy/scheduler/simulated_events_testing.h"
@@ -119,7 +119,7 @@ class Simulation final : SchedulerHooks {
   // Checks the forecast that was made for this step while the step before it was under way.
   bool any_rank_computes(const Batch& mine) override {
     ++num_agreements_;
-    const bool prompts = mine.num_rows > mine.num_answer_rows();
+    const bool prompts = mine.num_rows > mine.num_decode_rows_total();
     if (prompts && !extends_) problem_ = "a prompt in a pass without prompts";
     if (mine.num_rows > 0 && !prompts && foreseen_ && foreseen_->num_decoding == 0)
       problem_ = "answers that were not foreseen";
@@ -138,8 +138,8 @@ class Simulation final : SchedulerHooks {
   }
 
   void note_answers(const Batch& batch) {
-    if (batch.num_answer_rows() > options_.max_answer_rows)
-      problem_ = fmt::format("{} rows of answers", batch.num_answer_rows());
+    if (batch.num_decode_rows_total() > options_.max_decode_rows)
+      problem_ = fmt::format("{} rows of answers", batch.num_decode_rows_total());
     const auto answers = std::span(batch.slices).last(static_cast<size_t>(batch.num_answers()));
     counts["cut"] += static_cast<uint64_t>(
         std::ranges::count_if(answers, [](const Slice& slice) { return !slice.is_sampled; }));

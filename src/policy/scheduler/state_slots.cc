@@ -84,7 +84,7 @@ int StateSlots::rows_before_border(int end) const {
 }
 
 // Returns the next border between those of assign_cached() at which a state is cached.
-ComingState StateSlots::next_between(const Slice& slice) const {
+PlannedState StateSlots::next_between(const Slice& slice) const {
   const RequestStates& held = slice.request->states;
   const int wanted = std::max(options_.cached_state_interval, slice.len / kMaxBetween + 1);
   int apart = ceil_to(wanted, state_spacing());
@@ -133,7 +133,7 @@ bool StateSlots::cache_at(Slice& slice, int border, bool for_edits) {
   const int spare = take_state();
   if (spare < 0) return false;
   held.last = {border, std::exchange(held.own, spare)};
-  held.coming.push_back({held.last, for_edits});
+  held.planned.push_back({held.last, for_edits});
   held.cached_to = border;
   slice.add_state(held.last);
   return true;
@@ -153,8 +153,8 @@ void StateSlots::assign_slots(Slice& slice) {
   slice.add_state(held.last);
 }
 
-// Leaves the last state of an answer where it is, if the tree could take it, because the rows that
-// make the next one may turn out to be behind the answer's end.
+// Keeps the last state of an answer, if the tree could take it: the rows that would produce the
+// next one may lie beyond the end of the answer.
 void StateSlots::save_last(RequestStates& held) {
   if (held.last.end == 0 || held.last.slot != held.own || held.last.end % state_spacing() != 0)
     return;
@@ -167,13 +167,13 @@ void StateSlots::save_last(RequestStates& held) {
 void StateSlots::commit(Request& request, int end) {
   if (!enabled()) return;
   RequestStates& held = request.states;
-  while (!held.coming.empty() && held.coming.front().state.end <= end) {
-    const auto [coming, for_edits] = held.coming.front();
-    held.coming.erase(held.coming.begin());
-    StateLease lease = cache_.cache_state(request.lease, coming.end, coming.slot);
+  while (!held.planned.empty() && held.planned.front().state.end <= end) {
+    const auto [planned, for_edits] = held.planned.front();
+    held.planned.erase(held.planned.begin());
+    StateLease lease = cache_.cache_state(request.lease, planned.end, planned.slot);
     if (options_.hooks != nullptr && !for_edits)
-      options_.hooks->on_state_cached(request, coming.end, lease.slot());
-    if (held.last.end == coming.end) held.last.slot = lease.slot();
+      options_.hooks->on_state_cached(request, planned.end, lease.slot());
+    if (held.last.end == planned.end) held.last.slot = lease.slot();
     held.leased = std::move(lease);
   }
   if (held.leased && end - held.leased.len() >= state_spacing()) held.leased = StateLease();
@@ -202,8 +202,8 @@ void StateSlots::free(Request& request) {
   blocks_.give_back(held.block);
   for (const int slot : {held.own, held.before.slot})
     if (slot >= 0) states_.give_back(slot);
-  for (const ComingState& coming : held.coming) states_.give_back(coming.state.slot);
-  held.coming.clear();
+  for (const PlannedState& planned : held.planned) states_.give_back(planned.state.slot);
+  held.planned.clear();
   held.block = held.own = -1;
   held.last = held.before = {};
   held.leased = StateLease();
@@ -213,7 +213,7 @@ void StateSlots::free(Request& request) {
 void StateSlots::Held::add(const Request& request) {
   const RequestStates& held = request.states;
   num_states += (held.own >= 0 ? 1 : 0) + (held.before.slot >= 0 ? 1 : 0);
-  num_states += static_cast<int>(held.coming.size());
+  num_states += static_cast<int>(held.planned.size());
   num_blocks += held.block >= 0 ? 1 : 0;
 }
 

@@ -64,7 +64,7 @@ class StateSlots {
  private:
   int state_spacing() const;
   int take_state();
-  ComingState next_between(const Slice& slice) const;
+  PlannedState next_between(const Slice& slice) const;
   void assign_cached(Slice& slice);
   bool cache_at(Slice& slice, int border, bool for_edits = false);
   void save_last(RequestStates& held);

@@ -51,7 +51,7 @@ Result<Int> read_whole(const Json& value, std::string_view name) {
 
 // Reads one setting; a missing one leaves `to` as it is.
 template <class Int>
-Result<void> read_if_there(const Json& object, const char* key, Int& to) {
+Result<void> read_optional(const Json& object, const char* key, Int& to) {
   const auto found = object.find(key);
   if (found == object.end()) return {};
   HOCKET_TRY(to, read_whole<Int>(*found, key));
@@ -82,21 +82,21 @@ Result<void> read_newer_settings(const Json& j, SchedulerOptions& o) {
   HOCKET_TRY(o.eviction, parse_eviction_policy(j.value("radix_eviction_policy", "lru")));
   o.itl_goal = seconds("itl_slo_ms", 1e-3);
   o.prompt_share = number(j, "prompt_share");
-  HOCKET_TRY_VOID(read_if_there(j, "max_chunked_requests", o.max_chunked_requests));
-  HOCKET_TRY_VOID(read_if_there(j, "max_queued_tokens", o.max_queued_tokens));
-  HOCKET_TRY_VOID(read_if_there(j, "prefill_max_requests", o.prefill_max_requests));
-  HOCKET_TRY_VOID(read_if_there(j, "max_overtaken", o.max_overtaken));
+  HOCKET_TRY_VOID(read_optional(j, "max_chunked_requests", o.max_chunked_requests));
+  HOCKET_TRY_VOID(read_optional(j, "max_queued_tokens", o.max_queued_tokens));
+  HOCKET_TRY_VOID(read_optional(j, "prefill_max_requests", o.prefill_max_requests));
+  HOCKET_TRY_VOID(read_optional(j, "max_overtaken", o.max_overtaken));
   o.waiting_timeout = seconds("waiting_timeout");
   o.running_timeout = seconds("running_timeout");
-  HOCKET_TRY_VOID(read_if_there(j, "in_batch_prefix_check", o.in_batch.max_cached));
-  HOCKET_TRY_VOID(read_if_there(j, "in_batch_prefix_common", o.in_batch.min_common));
+  HOCKET_TRY_VOID(read_optional(j, "in_batch_prefix_check", o.in_batch.max_cached));
+  HOCKET_TRY_VOID(read_optional(j, "in_batch_prefix_common", o.in_batch.min_common));
   PriorityOptions& p = o.priorities;
   p.enabled = j.value("enable_priority_scheduling", p.enabled);
   p.low_values_first = j.value("schedule_low_priority_values_first", p.low_values_first);
   p.preempt = !j.value("disable_priority_preemption", !p.preempt);
   HOCKET_TRY_VOID(
-      read_if_there(j, "priority_scheduling_preemption_threshold", p.preemption_threshold));
-  HOCKET_TRY_VOID(read_if_there(j, "schedule_seed", o.seed));
+      read_optional(j, "priority_scheduling_preemption_threshold", p.preemption_threshold));
+  HOCKET_TRY_VOID(read_optional(j, "schedule_seed", o.seed));
   return check(o);
 }
 
@@ -119,7 +119,7 @@ Result<SchedulerOptions> read_scheduler(const Json& j) {
 }
 
 Result<void> read_head(const Json& j, Trace& trace) {
-  HOCKET_TRY_VOID(read_if_there(j, "max_concurrency", trace.concurrency));
+  HOCKET_TRY_VOID(read_optional(j, "max_concurrency", trace.concurrency));
   trace.concurrency = std::clamp(trace.concurrency, 0, 1'000'000);
   trace.since = number(j, "request_rate") > 0 ? Trace::Since::due : Trace::Since::sent;
   if (const auto found = j.find("scheduler"); found != j.end()) {

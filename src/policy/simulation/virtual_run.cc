@@ -26,7 +26,7 @@ Duration from_us(double us) {
 }
 
 // Requests that came while a host computes, or whose pages came; they are added behind the step.
-struct Coming {
+struct PendingArrival {
   size_t request = 0;
   TimePoint arrived{};
   bool has_pages = false;
@@ -39,7 +39,7 @@ struct Host {
   Duration took{};
   TimePoint ends{};
   TimePoint link_free{};
-  std::deque<Coming> inbox;
+  std::deque<PendingArrival> inbox;
 
   // True if the host has nothing to compute but its inbox: it can then admit at once what no event
   // would wake it for.
@@ -142,13 +142,13 @@ class Run {
       if (trace_.concurrency > 0) free_clients_.pop();
       sent_[i].since = trace_.since == Trace::Since::due ? due(i) : *at;
       Host& host = first_host(i);
-      const Coming coming{.request = i, .arrived = *at};
+      const PendingArrival arrival{.request = i, .arrived = *at};
       if (trace_.requests[i].input_len > pool_tokens_)  // its prompt need not be made
         refuse(*at);
       else if (host.batch != nullptr)
-        host.inbox.push_back(coming);
+        host.inbox.push_back(arrival);
       else
-        add(host, coming);
+        add(host, arrival);
     }
   }
 
@@ -157,37 +157,37 @@ class Run {
     free_client(arrived + kRefusedPause);
   }
 
-  RequestInput input_of(const Coming& coming) const {
-    const TraceRequest& wanted = trace_.requests[coming.request];
+  RequestInput input_of(const PendingArrival& arrival) const {
+    const TraceRequest& wanted = trace_.requests[arrival.request];
     RequestInput input;
-    input.id = RequestId{coming.request};
+    input.id = RequestId{arrival.request};
     input.prompt = prompt_of(wanted);
-    input.sampling.max_new_tokens = is_split() && !coming.has_pages ? 1 : wanted.output_len;
+    input.sampling.max_new_tokens = is_split() && !arrival.has_pages ? 1 : wanted.output_len;
     input.sampling.ignore_eos = true;
-    input.arrived = coming.arrived;
+    input.arrived = arrival.arrived;
     return input;
   }
 
-  void add(Host& host, const Coming& coming) {
-    if (!host.scheduler.add(input_of(coming))) refuse(coming.arrived);
+  void add(Host& host, const PendingArrival& arrival) {
+    if (!host.scheduler.add(input_of(arrival))) refuse(arrival.arrived);
   }
 
   // Adds what came during the step. Prompts whose pages find no room wait for those that run.
   void admit(Host& host) {
     while (!host.inbox.empty()) {
-      const Coming coming = host.inbox.front();
-      if (coming.has_pages) {
-        const int len = trace_.requests[coming.request].input_len;
+      const PendingArrival arrival = host.inbox.front();
+      if (arrival.has_pages) {
+        const int len = trace_.requests[arrival.request].input_len;
         const auto room = host.scheduler.num_available_pages() * static_cast<int64_t>(page_tokens_);
         if (len > room && !host.scheduler.idle()) return;
-        const std::vector<TokenId> prompt = prompt_of(trace_.requests[coming.request]);
+        const std::vector<TokenId> prompt = prompt_of(trace_.requests[arrival.request]);
         const auto whole = std::span(prompt).first(prompt.size() / page_tokens_ * page_tokens_);
         const bool restored = host.scheduler.restore(
             {}, whole, static_cast<int>(whole.size() / page_tokens_), [](auto) {});
         if (!restored && !host.scheduler.idle()) return;
       }
       host.inbox.pop_front();
-      add(host, coming);
+      add(host, arrival);
     }
   }
 

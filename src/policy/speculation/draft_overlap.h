@@ -32,9 +32,9 @@ class DraftOverlap {
   // Notes how many drafts the next step has. chose_ahead: SpeculationGate::chose_ahead().
   void note_offer(int num_drafts, bool chose_ahead);
 
-  // Notes a step that was committed, and returns by what its time is multiplied, so that steps
-  // without drafts count as if they overlapped. share: the time of a step that overlaps, as a share
-  // of one that does not; null: steps overlap by a flag, and this measures it.
+  // Notes a step that was committed. Returns the factor on the step's time that makes steps without
+  // drafts comparable to overlapped ones. share: the time of a step that overlaps, as a share of
+  // one that does not; null: steps overlap by a flag, and this measures it.
   double factor_of(const SpeculationGate::Step& step, bool overlapped, std::optional<double> share);
 
  private:

@@ -15,7 +15,7 @@ inline constexpr int kDraftKinds = 8;
 inline constexpr int kModuleDrafts = 7;
 
 // The rows that a drafter computed to follow requests, before a step: of answers alone, or of
-// prompts, too, be it on another rank, for which this one waited.
+// prompts, also if only another rank computed some and this one waited.
 enum class FollowedRows : uint8_t { none, answers, prompts };
 
 // The caller sets the first three, the drafter the others.

@@ -90,11 +90,11 @@ bool SpeculationGate::is_plain_old(const Bucket& bucket, DraftTiming timing,
   return since >= std::clamp(rare, kGate.min_plain_age, kGate.max_plain_age);
 }
 
-// Returns the number to try; -1: none. It promises most for what it may lose.
-SpeculationGate::TrialCandidate SpeculationGate::most_promising(const Bucket& bucket,
-                                                                DraftTiming timing,
-                                                                const Estimate& usual,
-                                                                int num_answers) const {
+// Returns the number with the largest expected gain for its expected loss; -1: none.
+SpeculationGate::TrialCandidate SpeculationGate::best_trial_candidate(const Bucket& bucket,
+                                                                      DraftTiming timing,
+                                                                      const Estimate& usual,
+                                                                      int num_answers) const {
   const double share =
       timing == DraftTiming::ahead ? kGate.credit_in_trial_ahead : kGate.credit_in_trial;
   TrialCandidate out;
@@ -133,8 +133,9 @@ int SpeculationGate::try_one(Bucket& bucket, DraftTiming timing, const Estimate&
     return 0;
   const bool shows_plain = is_plain_old(bucket, timing, usual);
   if (credit_ <= 0 && !shows_plain) return 0;
-  const TrialCandidate promise = shows_plain ? TrialCandidate{.num_drafts = 0}
-                                             : most_promising(bucket, timing, usual, num_answers);
+  const TrialCandidate promise = shows_plain
+                                     ? TrialCandidate{.num_drafts = 0}
+                                     : best_trial_candidate(bucket, timing, usual, num_answers);
   const bool is_frequent = bucket.way(timing).num_remaining_trials > 0 || shows_plain ||
                            (promise.gain > kGate.large_gain * (1 + usual.gain) &&
                             (promise.is_new || usual.num_drafts > 0));

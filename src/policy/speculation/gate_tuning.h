@@ -40,7 +40,7 @@ struct GateTuning {
 
   // Trials. Credit is in steps without drafts: what trials may lose.
   int first_trials = 64;     // steps of trials at each size that need not be rare
-  double large_gain = 0.05;  // trials that hope for more need not be rare either
+  double large_gain = 0.05;  // trials with an expected gain above this may be frequent
   int yield_steps = 2;       // steps in which drafts made now or ahead leave a trial to the others
   double first_credit = 5, credit_share = 0.003;
   double min_credit = -1;  // one step that the machine held up must not end all trials
@@ -48,7 +48,7 @@ struct GateTuning {
   // played if the first ones show that it loses.
   double credit_in_trial = 0.35;
   double steps_if_lost = 3;
-  // Adds to the loss of a step where hopes are weighed by what they may lose.
+  // Added to the expected loss of a step when expected gains are divided by it.
   double min_loss = 0.1;
   double credit_in_trial_ahead = 0.1;  // the same if following requests takes credit as well
   double credit_to_follow = 4;         // credit from which a drafter that rested follows again
@@ -67,7 +67,8 @@ struct GateTuning {
   double group_weight = 20;  // drafts that the group counts as, beside a request's own
   double before_weight = 4;  // drafts that the position before counts as
   double first_weight = 2, first_acceptance = 0.5;  // before any draft was verified
-  double trial_errors = 1.5;  // standard errors by which a trial hopes for more, of costs as well
+  // Standard errors, of acceptance and of costs, added to the expected gain of a trial.
+  double trial_errors = 1.5;
 };
 inline constexpr GateTuning kGate;
 

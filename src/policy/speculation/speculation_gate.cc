@@ -58,7 +58,7 @@ void SpeculationGate::offer(const Offer& step, std::span<GateAnswer> answers) {
     return;
   }
   Bucket& bucket = bucket_for(num_answers, step.total_keys);
-  if (drafts_.is_ahead()) return offer_beside_ahead(bucket, answers, max_rows);
+  if (drafts_.is_ahead()) return offer_with_prepared(bucket, answers, max_rows);
   drafts_.list(DraftSet::made, answers, max_rows);
   share_out(choose(bucket, DraftTiming::now, num_sharing_, 0).num_drafts, answers);
 }
@@ -76,8 +76,8 @@ void SpeculationGate::offer_nothing() {
 
 // Hands out what was chosen for this step and made ahead, or, if nothing was, free drafts; then
 // chooses for the next step.
-void SpeculationGate::offer_beside_ahead(Bucket& bucket, std::span<GateAnswer> answers,
-                                         int max_rows) {
+void SpeculationGate::offer_with_prepared(Bucket& bucket, std::span<GateAnswer> answers,
+                                          int max_rows) {
   if (next_.is_trial && !may_try_) postpone_trial(bucket);
   timing_ = next_.num_drafts > 0 || next_.is_trial ? DraftTiming::ahead : DraftTiming::now;
   bool is_trial = next_.is_trial;

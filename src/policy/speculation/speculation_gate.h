@@ -130,8 +130,8 @@ class SpeculationGate {
     Ahead ahead;
   };
 
-  // gate_choice.cc: judges the candidates, and chooses one. num_answers: those of all ranks, which
-  // wait for each other; so the tokens that drafts bring count as a share of what all get.
+  // gate_choice.cc: judges the candidates, and chooses one. num_answers: of all ranks. Ranks wait
+  // for each other, so tokens of drafts count as a share of all answers.
   Estimate judge(const Bucket& bucket, DraftTiming timing, int num_answers,
                  const Candidate& candidate) const;
   std::pair<Estimate, Estimate> judge_all(const Bucket& bucket, DraftTiming timing, int num_answers,
@@ -145,13 +145,13 @@ class SpeculationGate {
   };
   static double worth_of(const Bucket& bucket);
   bool is_plain_old(const Bucket& bucket, DraftTiming timing, const Estimate& usual) const;
-  TrialCandidate most_promising(const Bucket& bucket, DraftTiming timing, const Estimate& usual,
-                                int num_answers) const;
+  TrialCandidate best_trial_candidate(const Bucket& bucket, DraftTiming timing,
+                                      const Estimate& usual, int num_answers) const;
   bool may_gain(const Bucket& bucket, DraftTiming timing, const Estimate& usual, int num_answers,
                 int num_drafts) const;
   int try_one(Bucket& bucket, DraftTiming timing, const Estimate& usual, int num_answers);
 
-  void offer_beside_ahead(Bucket& bucket, std::span<GateAnswer> answers, int max_rows);
+  void offer_with_prepared(Bucket& bucket, std::span<GateAnswer> answers, int max_rows);
   void postpone_trial(const Bucket& bucket);
   void choose_ahead(Bucket& bucket, std::span<const GateAnswer> answers, int max_rows,
                     double free_gain);

@@ -91,7 +91,7 @@ HttpAdmission AccessCheck::admit(const HttpRequest& head) {
     out.principal = stranger();
     return out;
   }
-  const PathNeeds needs = options_.needs ? options_.needs(head) : PathNeeds{};
+  const PathAccess needs = options_.needs ? options_.needs(head) : PathAccess{};
   if (needs.access != Access::open && checks_names() && !names_.lets_in(head)) {
     const std::string_view name = name_in_host(head.header("host")).substr(0, 128);
     out.refusal = error(ErrorCode::forbidden, "'{}' in Host is not a name of this server", name)

@@ -22,7 +22,7 @@
 namespace hocket {
 
 // The conditions that a request to one path must meet.
-struct PathNeeds {
+struct PathAccess {
   Access access = Access::user;
   bool counted = false;  // true: its requests count in the limits of a key (Route::takes_work)
 };
@@ -34,7 +34,7 @@ class AccessCheck {
     std::string cors_origins = {}, allowed_hosts = {};
     std::string host = {};  // the address or name that the server listens on
     bool tls = false;       // true: the server speaks TLS, so browsers check the name themselves
-    std::function<PathNeeds(const HttpRequest&)> needs = {};
+    std::function<PathAccess(const HttpRequest&)> needs = {};
     std::shared_ptr<const Clock> clock = std::make_shared<RealClock>();
   };
   // Errors: those of KeyRing::load, Origins::parse and HostNames::parse.

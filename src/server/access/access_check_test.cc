@@ -31,7 +31,7 @@ std::pair<std::string, std::string> bearer(const std::string& key) {
   return {"Authorization", "Bearer " + key};
 }
 
-PathNeeds needs_of(const HttpRequest& request) {
+PathAccess needs_of(const HttpRequest& request) {
   if (request.path == "/livez") return {.access = Access::open};
   if (request.path == "/flush_cache") return {.access = Access::admin};
   return {.access = Access::user, .counted = true};

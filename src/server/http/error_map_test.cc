@@ -6,7 +6,7 @@
 #include <new>
 #include <stdexcept>
 
-#include "server/http/http_fixture.h"
+#include "server/http/http_testing.h"
 
 namespace hocket {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "cluster/test_proxy.h"
 #include "server/http/http_client.h"
-#include "server/http/http_fixture.h"
+#include "server/http/http_testing.h"
 
 namespace hocket {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "server/http/http_fixture.h"
+#include "server/http/http_testing.h"
 #include "server/http/sse.h"
 #include "server/usage/request_memory.h"
 

@@ -6,7 +6,7 @@
 #include <random>
 #include <thread>
 
-#include "server/http/http_fixture.h"
+#include "server/http/http_testing.h"
 
 namespace hocket {
 namespace {

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "server/http/http_fixture.h"
+#include "server/http/http_testing.h"
 
 namespace hocket {
 namespace {

@@ -167,8 +167,8 @@ bool StreamRecords::take_line(std::string_view line, std::string_view sender,
     if (state == "live") add_lacking(id, lacking);
     return true;
   }
-  // Only copies are told of: a stream that this rank goes on with is its own. If another rank goes
-  // on with it, and sent it anew, the rank that lost it tells nothing that counts.
+  // Ignore changes of a stream that this rank continues itself, or that another rank sent since:
+  // the sender's news is outdated.
   if (found->second->state != StreamState::copy || found->second->sender != sender) return true;
   const StreamRecordPtr stream = found->second;
   if (state == "gone") return remove(*stream), true;

@@ -45,7 +45,7 @@ class StreamCopies {
   std::array<Keeper, kMaxKeepers> keepers_;
 };
 
-// Appends a line that tells a keeper what it does not know, and notes it as told:
+// Appends a line with the changes that this keeper lacks, and marks them as sent:
 //   ID STATE CHOICE:INDEX:TOKEN,TOKEN.. CHOICE:..\n    INDEX: that of the first token
 void append_changes(const StreamRecord& stream, StreamRecord::Copy& copy, std::string& lines);
 

@@ -24,10 +24,10 @@ std::list<StreamRecordPtr>& list_of(StreamOwner& owner, StreamState state) {
                                       : owner.left;
 }
 
-// Returns the first record of the list that is not `spared`.
-StreamRecordPtr first_of(const std::list<StreamRecordPtr>& list, const StreamRecord* spared) {
+// Returns the first record of the list that is not `exempt`.
+StreamRecordPtr first_of(const std::list<StreamRecordPtr>& list, const StreamRecord* exempt) {
   for (const StreamRecordPtr& stream : list)
-    if (stream.get() != spared) return stream;
+    if (stream.get() != exempt) return stream;
   return nullptr;
 }
 
@@ -259,14 +259,14 @@ void StreamRecords::evict(StreamRecord& stream) {
 // Removes records until the owner may have `bytes` more in `records` more records. Returns false if
 // that is not possible.
 bool StreamRecords::make_room(const StreamOwner& owner, size_t bytes, size_t records,
-                              Spared spared) {
+                              EvictionExemption exempt) {
   const auto fits = [&]() HOCKET_REQUIRES(mutex_) {
     return bytes_ + bytes <= limits_.max_bytes && by_id_.size() + records <= limits_.max_count;
   };
   const auto first_at_rest = [&](const StreamOwner& of) {
-    StreamRecordPtr first = first_of(of.ended, spared.record);
-    if (!first) first = first_of(of.left, spared.record);
-    if (!first && !spared.copies) first = first_of(of.copies, spared.record);
+    StreamRecordPtr first = first_of(of.ended, exempt.record);
+    if (!first) first = first_of(of.left, exempt.record);
+    if (!first && !exempt.copies) first = first_of(of.copies, exempt.record);
     return first;
   };
   while (owner.bytes + bytes > limits_.max_bytes / 2) {

@@ -116,7 +116,7 @@ class StreamRecords {
 
  private:
   // Records that make_room() must not remove, besides those of live streams.
-  struct Spared {
+  struct EvictionExemption {
     bool copies = false;
     const StreamRecord* record = nullptr;
   };
@@ -129,7 +129,7 @@ class StreamRecords {
   void refuse() HOCKET_REQUIRES(mutex_);
   void expire() HOCKET_REQUIRES(mutex_);
   void evict(StreamRecord& stream) HOCKET_REQUIRES(mutex_);
-  bool make_room(const StreamOwner& owner, size_t bytes, size_t records, Spared spared)
+  bool make_room(const StreamOwner& owner, size_t bytes, size_t records, EvictionExemption exempt)
       HOCKET_REQUIRES(mutex_);
   bool push_token(StreamRecord& stream, size_t choice, TokenId token) HOCKET_REQUIRES(mutex_);
   void change_all_live() HOCKET_REQUIRES(mutex_);

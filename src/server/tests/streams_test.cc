@@ -169,7 +169,7 @@ std::vector<StreamCase> stream_cases() {
 INSTANTIATE_TEST_SUITE_P(Apis, StreamsTest, ::testing::ValuesIn(stream_cases()),
                          [](const auto& param) { return std::string(param.param.name); });
 
-class ComingBack : public StreamsTest {
+class ClientReturn : public StreamsTest {
  protected:
   static std::string answer_id(const std::vector<std::string>& events) {
     return event_id_of(events.front()).substr(0, event_id_of(events.front()).find(':'));
@@ -181,7 +181,7 @@ class ComingBack : public StreamsTest {
   }
 };
 
-TEST_P(ComingBack, TakesTheStreamOver) {
+TEST_P(ClientReturn, TakesTheStreamOver) {
   server_.engine.pace_us = 5000;
   TestClient old = begin(GetParam().body);
   const auto first = old.until("\n\n", seconds(3)).first + old.until("\n\n", seconds(3)).first;
@@ -193,7 +193,7 @@ TEST_P(ComingBack, TakesTheStreamOver) {
   EXPECT_THAT(rest.first, HasSubstr("taken_over"));
 }
 
-TEST_P(ComingBack, StateTheirPlaceByANumber) {
+TEST_P(ClientReturn, StatesItsPlaceByANumber) {
   const auto events = whole_events(begin(GetParam().body).receive().body);
   const std::string target = "/v1/streams/" + answer_id(events) + "?starting_after=";
   EXPECT_EQ(timeless(ask(asking("GET", target + "3", "")).body),
@@ -207,7 +207,7 @@ TEST_P(ComingBack, StateTheirPlaceByANumber) {
             timeless(together(std::span(events).subspan(6))));
 }
 
-TEST_P(ComingBack, WithAnIdThatIsNoneGetsAnError) {
+TEST_P(ClientReturn, WithAnIdThatIsNoneGetsAnError) {
   const auto events = whole_events(begin(GetParam().body).receive().body);
   const std::string answer = answer_id(events), of_answer = "/v1/streams/" + answer;
   for (const std::string& wrong : std::vector<std::string>{
@@ -229,7 +229,7 @@ TEST_P(ComingBack, WithAnIdThatIsNoneGetsAnError) {
       "not_found");
 }
 
-TEST_P(ComingBack, WithAWrongPlaceDoesNotEndTheStream) {
+TEST_P(ClientReturn, WithAWrongPlaceDoesNotEndTheStream) {
   server_.engine.pace_us = 50'000;
   TestClient old = begin(GetParam().body);
   const auto first = old.until("\n\n", seconds(3)).first + old.until("\n\n", seconds(3)).first;
@@ -244,7 +244,7 @@ TEST_P(ComingBack, WithAWrongPlaceDoesNotEndTheStream) {
   EXPECT_EQ(rest.first.find("taken_over"), rest.first.npos) << rest.first;
 }
 
-TEST_P(ComingBack, IsNotOfferedForWhatWasAborted) {
+TEST_P(ClientReturn, IsNotOfferedForWhatWasAborted) {
   server_.engine.pace_us = 5000;
   TestClient client = begin(GetParam().body);
   const auto first =
@@ -255,10 +255,10 @@ TEST_P(ComingBack, IsNotOfferedForWhatWasAborted) {
   EXPECT_EQ(error_of(asking("GET", "/v1/streams/" + answer, ""), 404)["code"], "not_found");
 }
 
-INSTANTIATE_TEST_SUITE_P(OneApi, ComingBack, ::testing::Values(stream_cases()[1]),
+INSTANTIATE_TEST_SUITE_P(OneApi, ClientReturn, ::testing::Values(stream_cases()[1]),
                          [](const auto& param) { return std::string(param.param.name); });
 
-using SeveralChoices = ComingBack;
+using SeveralChoices = ClientReturn;
 
 // Events of several choices come in any order, so an id has a number for each.
 TEST_P(SeveralChoices, GoOnEachFromItsOwnPlace) {

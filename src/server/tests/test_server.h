@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "base/source_dir_testing.h"
+#include "server/http/client_testing.h"
 #include "server/http/json_body.h"
 #include "server/http/sse.h"
-#include "server/http/test_client.h"
 #include "server/server.h"
 
 namespace hocket {

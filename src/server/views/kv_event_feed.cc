@@ -74,7 +74,7 @@ void KvEventFeed::run() {
   while (!stopping_) {
     const auto event = channel_.wait_pop(kIdleWait);
     if (!event) {
-      forget_those_who_left();
+      remove_departed();
       burst = 0;
       continue;
     }
@@ -88,7 +88,7 @@ void KvEventFeed::run() {
   }
 }
 
-void KvEventFeed::forget_those_who_left() {
+void KvEventFeed::remove_departed() {
   MutexLock lock(mutex_);
   std::erase_if(listeners_, [](const auto& listener) { return listener->is_closed(); });
   if (listeners_.empty()) channel_.stop_listening();

@@ -39,7 +39,7 @@ class KvEventFeed {
 
  private:
   void run();
-  void forget_those_who_left();
+  void remove_departed();
   void send(std::string_view block);
 
   KvEventChannel& channel_;

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "text/answers/json_text.h"
+#include "text/answers/json_pieces.h"
 #include "text/answers/text_cursor.h"
 #include "text/answers/typed_value.h"
 

@@ -3,7 +3,7 @@
 #include <charconv>
 
 #include "text/answers/json_copier.h"
-#include "text/answers/json_text.h"
+#include "text/answers/json_pieces.h"
 #include "text/answers/text_cursor.h"
 
 namespace hocket {

@@ -7,7 +7,7 @@
 #include "text/answers/blank.h"
 #include "text/answers/call_reader.h"
 #include "text/answers/json_call.h"
-#include "text/answers/json_text.h"
+#include "text/answers/json_pieces.h"
 #include "text/answers/prose_scan.h"
 #include "text/answers/python_literal.h"
 

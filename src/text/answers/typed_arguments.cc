@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "text/answers/json_text.h"
+#include "base/json_text.h"
+#include "text/answers/json_pieces.h"
 #include "text/answers/typed_value.h"
 
 namespace hocket {
@@ -36,7 +37,7 @@ void TypedArguments::key(std::string_view key) {
 
 void TypedArguments::text(std::string_view piece) {
   std::string out = std::exchange(in_text_, true) ? "" : "\"";
-  append_escaped(out, piece);
+  append_json_escaped(out, piece, BadUtf8::keep);
   writer_->arguments(out);
 }
 

@@ -6,7 +6,7 @@
 #include "core/bounded_json.h"
 #include "text/answers/blank.h"
 #include "text/answers/json_copier.h"
-#include "text/answers/json_text.h"
+#include "text/answers/json_pieces.h"
 #include "text/answers/python_literal.h"
 
 namespace hocket {

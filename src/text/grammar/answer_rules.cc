@@ -10,7 +10,7 @@
 #include "text/answers/call_reader.h"
 #include "text/answers/call_shape.h"
 #include "text/answers/harmony.h"
-#include "text/answers/json_text.h"
+#include "text/answers/json_pieces.h"
 #include "text/grammar/argument_rules.h"
 #include "text/grammar/lark_writer.h"
 

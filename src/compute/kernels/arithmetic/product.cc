@@ -22,9 +22,9 @@ int64_t scaled_product_scratch_bytes(int all_k) {
   const int64_t tiles =
       kTileBlockRows * (k + 2 * kPanelN * int64_t{sizeof(int32_t)}) + 2 * kPanelN * k;
   constexpr int64_t kSpan = int64_t{kMaxTileGroupBlocks} * kIntegerBlockK;
-  constexpr int64_t kShortest = kIntegerBlockK / 2, kTileRow = kPanelN * sizeof(int32_t);
-  const int64_t short_groups = 2 * kSpan * kPanelN + 2 * (kSpan / kShortest) * kPanelN * kTileRow +
-                               2 * kMaxTileGroupRows * (k / kShortest) * int64_t{sizeof(float)} +
+  constexpr int64_t kMinGroup = kIntegerBlockK / 2, kTileRow = kPanelN * sizeof(int32_t);
+  const int64_t short_groups = 2 * kSpan * kPanelN + 2 * (kSpan / kMinGroup) * kPanelN * kTileRow +
+                               2 * kMaxTileGroupRows * (k / kMinGroup) * int64_t{sizeof(float)} +
                                kPanelN * k;
   return std::max({widened, tiles, short_groups, kWidenedScratchBytes});
 }

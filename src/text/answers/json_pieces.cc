@@ -1,39 +1,12 @@
-#include "text/answers/json_text.h"
+#include "text/answers/json_pieces.h"
 
-#include <fmt/core.h>
+#include "base/json_text.h"
 
 namespace hocket {
 
-void append_escaped(std::string& out, std::string_view text) {
-  for (const char c : text) {
-    switch (c) {
-      case '"':
-        out += "\\\"";
-        break;
-      case '\\':
-        out += "\\\\";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      case '\r':
-        out += "\\r";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20)
-          out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-        else
-          out += c;
-    }
-  }
-}
-
 std::string quoted_json(std::string_view text) {
   std::string out = "\"";
-  append_escaped(out, text);
+  append_json_escaped(out, text, BadUtf8::keep);
   out += '"';
   return out;
 }

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "server/http/client_testing.h"
 #include "server/http/http.h"
 #include "server/http/sse.h"
-#include "server/http/test_client.h"
 
 namespace hocket {
 

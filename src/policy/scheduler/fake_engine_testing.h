@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "policy/scheduler/fake_states.h"
-#include "policy/scheduler/fake_windows.h"
+#include "policy/scheduler/fake_states_testing.h"
+#include "policy/scheduler/fake_windows_testing.h"
 #include "policy/scheduler/scheduler.h"
 
 namespace hocket {

@@ -1,5 +1,5 @@
-// Bodies of test_folder.h, linked only into this room's tests.
-#include "compute/weights/test_folder.h"
+// Bodies of weight_folder_testing.h, linked only into this room's tests.
+#include "compute/weights/weight_folder_testing.h"
 
 namespace hocket {
 namespace {

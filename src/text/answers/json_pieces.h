@@ -7,9 +7,7 @@
 
 namespace hocket {
 
-// Appends `text` as it stands inside a JSON string, without the quotes.
-void append_escaped(std::string& out, std::string_view text);
-// Returns `text` as a JSON string, with the quotes.
+// Returns `text` as a JSON string, with the quotes. Bytes that are not UTF-8 stay.
 std::string quoted_json(std::string_view text);
 // Appends a code point; halves of surrogate pairs become U+FFFD.
 void append_utf8(std::string& out, uint32_t code);
