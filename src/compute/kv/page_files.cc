@@ -354,7 +354,7 @@ Result<bool> PageFiles::read(const PageKey& key, std::span<std::byte> page) {
   const OpenPageFile file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (file.get() < 0) {
     if (errno == ENOENT || errno == ELOOP) return absent(errno == ELOOP);
-    return page_file_error("read", path, errno);
+    return page_file_error("read in", folder_, errno);
   }
   struct stat info{};
   if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return absent(true);
@@ -366,7 +366,7 @@ Result<bool> PageFiles::read(const PageKey& key, std::span<std::byte> page) {
     return absent(!head.names(key, held));
   }
   if (problem == 0) problem = read_all(file.get(), page, sizeof head);
-  if (problem > 0) return page_file_error("read", path, problem);
+  if (problem > 0) return page_file_error("read in", folder_, problem);
   if (problem != 0 || !fits(head, key, page)) return absent(true);
   futimens(file.get(), nullptr);  // the order of use outlives the process
   const MutexLock lock(mutex_);
