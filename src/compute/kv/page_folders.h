@@ -13,6 +13,20 @@ namespace hocket {
 
 // Returns the path of a page's file below that folder.
 std::filesystem::path path_of_page(const std::filesystem::path& folder, const PageKey& key);
+// Beside its pages a form's folder has the lists of saved sessions, OWNER/NAME below the first, and
+// the speed of its prompts.
+inline constexpr const char* kSessionsFolder = "sessions";
+inline constexpr const char* kSpeedFile = "prompt-speed";
+
+// Makes the folder and those above it. Nobody else may read or change what clients wrote. Returns
+// the error's number, or 0.
+int make_private_folder(const std::filesystem::path& folder);
+// Makes `below`, and `folder` around it if it was deleted while the server runs. Returns the
+// error's number, or 0.
+int make_folders(const std::filesystem::path& folder, const std::filesystem::path& below);
+// Errors: io, if another user could put pages into a form's folder, or another folder in its place.
+Result<void> check_form_owner(const std::filesystem::path& folder);
+
 
 struct FoundPage {
   std::filesystem::file_time_type used;
