@@ -22,7 +22,10 @@ class PageReader::TaskProgress {
 
  private:
   bool has_states() const { return reader_.options_.state_bytes > 0; }
-  bool is_over() const { return task_.given_up || reader_.stopping_; }
+  bool is_over() const {
+    return task_.given_up || reader_.stopping_ ||
+           (task_.until != TimePoint::max() && reader_.clock_->now() >= task_.until);
+  }
   bool is_computed_by(const PageSource& source) const { return task_.is_sent && source.computes(); }
   bool is_complete() const { return (has_states() ? state_ : end_) == keys_.size(); }
   bool is_slow(const PageSource& source) const {

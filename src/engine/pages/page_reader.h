@@ -38,6 +38,7 @@ struct ReadTask {
   Duration to_compute = Duration::max();  // a source that would take longer is not read
   std::function<void()> at_end;           // empty, or to be called when all is read that will be
   std::atomic<bool> given_up{false};
+  TimePoint until = TimePoint::max();     // nobody waits for it any longer
   std::atomic<int64_t> begun_ns{0};  // when its reading began; 0: it has not
 };
 
