@@ -197,8 +197,9 @@ TEST_F(PageServerTest, AFloodOfSilentStrangersKeepsNoAskerOut) {
   constexpr int kMore = 2 * PageServer::kMaxAskers;
   for (int i = 1; i <= kMore; ++i) {
     strangers.push_back(connect());
-    if (i % PageServer::kMaxStrangers == 0 || i == kMore)  // the listener's queue is short
-      ASSERT_TRUE(comes_true([&] { return counts_->refused == static_cast<uint64_t>(i); }));
+    if (i % PageServer::kMaxStrangers != 0 && i != kMore) continue;
+    // The listener's queue is short.
+    ASSERT_TRUE(comes_true([&] { return counts_->refused == static_cast<uint64_t>(i); }));
   }
   greet(PageFrame::ok);
 }
