@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
+#include <new>
 
 #include "base/mutex.h"
 
@@ -19,6 +20,7 @@ struct TimedCalls::Call {
   std::move_only_function<void()> body;
   Duration limit{};
   bool done = false;
+  std::exception_ptr thrown{};  // an exception that left the body
 };
 
 // The call that one thread runs.
@@ -45,9 +47,15 @@ struct TimedCalls::Shared {
       queue.pop_front();
       running[number] = {.call = call, .begun = RealClock().now()};
       lock.unlock();
-      call->body();
+      std::exception_ptr thrown;
+      try {
+        call->body();
+      } catch (const std::exception&) {
+        thrown = std::current_exception();
+      }
       call->body = nullptr;  // it may own much
       lock.lock();
+      call->thrown = std::move(thrown);
       call->done = true;
       running[number].call = nullptr;
       changed.notify_all();
@@ -84,7 +92,7 @@ TimedCalls::~TimedCalls() {
     if (thread.joinable()) thread.join();
 }
 
-bool TimedCalls::finish(std::move_only_function<void()> body, Duration more) {
+Result<void> TimedCalls::finish(std::move_only_function<void()> body, Duration more) {
   const RealClock clock;
   const auto call = std::make_shared<Call>(std::move(body), options_.limit + more);
   MutexLock lock(shared_->mutex);
@@ -96,20 +104,36 @@ bool TimedCalls::finish(std::move_only_function<void()> body, Duration more) {
   while (!call->done) {
     shared_->changed.wait_for(lock, kLookAround);
     const auto mine = std::ranges::find(shared_->running, call, &Running::call);
-    if (mine != shared_->running.end() && hangs(*mine)) return call->done;
+    if (mine != shared_->running.end() && hangs(*mine)) return hung(more);
     const auto queued = std::ranges::find(shared_->queue, call);
     if (queued == shared_->queue.end() || !std::ranges::all_of(shared_->running, hangs)) continue;
     shared_->queue.erase(queued);
-    return false;
+    return hung(more);
   }
-  return true;
+  return outcome_of(call->thrown);
 }
 
-Error TimedCalls::hung(Duration more) const {
-  return error(ErrorCode::timed_out, "{} has not answered for {:.0f} s", options_.target,
-               to_seconds(options_.limit + more))
-      .with_fix(options_.fix)
-      .with_param(options_.param);
+std::unexpected<Error> TimedCalls::hung(Duration more) const {
+  return fail(error(ErrorCode::timed_out, "{} has not answered for {:.0f} s", options_.target,
+                    to_seconds(options_.limit + more))
+                  .with_fix(options_.fix)
+                  .with_param(options_.param));
+}
+
+Result<void> TimedCalls::outcome_of(const std::exception_ptr& thrown) const {
+  if (!thrown) return {};
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::bad_alloc&) {
+    return fail(error(ErrorCode::out_of_memory, "{}: there is too little memory for a call",
+                      options_.target)
+                    .with_fix("give the process more memory, or lower what it may use")
+                    .with_param(options_.param));
+  } catch (const std::exception& e) {
+    return fail(error(ErrorCode::io, "{}: {}", options_.target, e.what())
+                    .with_fix(options_.fix)
+                    .with_param(options_.param));
+  }
 }
 
 }  // namespace hocket

@@ -3,9 +3,11 @@
 //
 // Nothing ends a call that hangs. It is left to itself, and may only use what it owns; its thread
 // takes others as soon as it returns. While all threads hang, further calls fail at once. The end
-// of the process waits for none of them.   Thread: any.
+// of the process waits for none of them. An exception that leaves a call is that call's error.
+// Thread: any.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -34,13 +36,12 @@ class TimedCalls {
   ~TimedCalls();
 
   // Returns what `call` returns. It owns all that it uses, and may take the limit and `more`.
-  // Errors: timed_out; those of `call`.
+  // Errors: timed_out; those of `call`; out_of_memory or io if it throws.
   template <class T>
   Result<T> run(std::move_only_function<Result<T>()> call, Duration more = Duration{}) {
     const auto result = std::make_shared<std::optional<Result<T>>>();
-    const bool done =
-        finish([result, call = std::move(call)]() mutable { *result = call(); }, more);
-    if (!done) return std::unexpected(hung(more));
+    auto done = finish([result, call = std::move(call)]() mutable { *result = call(); }, more);
+    if (!done) return std::unexpected(std::move(done.error()));
     return std::move(**result);
   }
 
@@ -48,8 +49,9 @@ class TimedCalls {
   struct Call;
   struct Running;
   struct Shared;
-  bool finish(std::move_only_function<void()> body, Duration more);
-  Error hung(Duration more) const;
+  Result<void> finish(std::move_only_function<void()> body, Duration more);
+  std::unexpected<Error> hung(Duration more) const;
+  Result<void> outcome_of(const std::exception_ptr& thrown) const;
 
   const Options options_;
   const std::shared_ptr<Shared> shared_;

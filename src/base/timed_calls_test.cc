@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <new>
+#include <stdexcept>
 
 namespace hocket {
 namespace {
@@ -34,6 +36,17 @@ TEST(TimedCallsTest, ACallReturnsItsResultOrItsError) {
   const auto failed = calls.run<int>([]() -> Result<int> { return fail(ErrorCode::io, "full"); });
   ASSERT_FALSE(failed);
   EXPECT_EQ(failed.error().message, "full");
+}
+
+TEST(TimedCallsTest, AnExceptionIsTheErrorOfItsCallAlone) {
+  TimedCalls calls(timed_options(1));
+  const auto no_memory = calls.run<int>([]() -> Result<int> { throw std::bad_alloc(); });
+  ASSERT_FALSE(no_memory);
+  EXPECT_EQ(no_memory.error().code, ErrorCode::out_of_memory);
+  const auto failed = calls.run<int>([]() -> Result<int> { throw std::runtime_error("torn"); });
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().message, "the folder /mnt/kv: torn");
+  EXPECT_EQ(calls.run<int>([]() -> Result<int> { return 7; }), 7);
 }
 
 TEST(TimedCallsTest, ACallThatHangsIsLeftAndOthersGoOn) {

@@ -74,6 +74,7 @@ Result<void> LocalEngine::load(Options& options) {
     return choose_rank(saved.name_space, saved.tokens);
   }};
   if (tier_) sessions.files = tier_->files, sessions.form = tier_->form;
+  if (sessions.files) sessions.calls = FileStore::calls_for(sessions.files->folder());
   sessions_.emplace(std::move(sessions), ranks_);
   info_.grammar_backend = grammars_ ? "llguidance" : "none";
   info_.why_no_grammar = why_no_grammar_;

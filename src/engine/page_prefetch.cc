@@ -197,6 +197,7 @@ bool PagePrefetch::restore(const SessionTokens& session, const Scheduler& schedu
       task_of(session.name_space, session.tokens,
               session.tokens.size() / page_tokens_ * page_tokens_, scheduler);
   task->at_end = std::move(done);
+  task->until = clock_->now() + kMaxRestore;
   return reader_.add(task);
 }
 

@@ -34,6 +34,8 @@ class PagePrefetch {
   static constexpr Duration kMaxHold = std::chrono::seconds(300);
   static constexpr int kMaxPeerFactor = 4;
   static constexpr Duration kMaxPeerToken = std::chrono::milliseconds(100);
+  // Limit of reading a session's pages, for which a client waits as long (Engine::kSessionWait).
+  static constexpr Duration kMaxRestore = std::chrono::seconds(60);
 
   // All outlive it.
   PagePrefetch(const CacheTierOptions& options, PagePool& pages, const BorderStates& states,

@@ -5,6 +5,8 @@
 
 namespace hocket {
 
+static_assert(PagePrefetch::kMaxRestore == Engine::kSessionWait);
+
 void RankSessions::carry_out(SessionCommand& order) {
   if (order.action == SessionAction::end) {
     const SessionTokens* kept = scheduler_.session_tokens(order.session);

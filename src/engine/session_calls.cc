@@ -5,6 +5,7 @@
 #include <future>
 #include <utility>
 
+#include "compute/kv/page_folders.h"
 #include "core/queue_limits.h"
 
 namespace hocket {
@@ -66,10 +67,10 @@ SavedName name_of(const SessionRequest& ask) {
 template <class T>
 Result<T> SessionCalls::with_files(std::move_only_function<Result<T>(const SessionFiles&)> call,
                                    size_t num_bytes) const {
-  const FileStore& store = *options_.files;
-  return options_.files->run<T>([files = SessionFiles(store.folder() / "sessions", options_.form),
+  const std::filesystem::path folder = options_.files->folder() / kSessionsFolder;
+  return options_.calls->run<T>([files = SessionFiles(folder, options_.form),
                                  call = std::move(call)]() mutable { return call(files); },
-                                num_bytes);
+                                FileStore::time_of(num_bytes));
 }
 
 Result<SessionResult> SessionCalls::change(const SessionRequest& ask) {

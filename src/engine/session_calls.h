@@ -21,7 +21,10 @@ class SessionCalls {
  public:
   struct Options {
     std::shared_ptr<FileStore> files;  // null: there is no folder
-    PageKey form{};                    // that of the pages (CacheTier::Options)
+    // Those of the lists of tokens; null if there is no folder. They are not the store's: an owner
+    // with many sessions on a slow disk may wait too long, and pages go on.
+    std::shared_ptr<TimedCalls> calls;
+    PageKey form{};  // that of the pages (CacheTier::Options)
     // Returns the rank to which a session is restored.
     std::function<Result<int>(const SessionTokens&)> choose;
   };

@@ -50,12 +50,18 @@ struct HeldFiles {
   int64_t bytes = 0;
 };
 
-// Counts the files of a folder beside `path`, and deletes abandoned ones.
+// Files of a folder that are looked at: those that count, and abandoned ones.
+constexpr int kMaxLookedAt = 2 * SessionFiles::kMax;
+
+// Counts the files of a folder beside `path`, up to the limits of an owner, and deletes abandoned
+// ones. A folder that someone has filled takes no longer than a full one.
 HeldFiles count_files(const fs::path& folder, const fs::path& path) {
   HeldFiles held;
   std::error_code problem;
   fs::directory_iterator files(folder, problem);
-  for (; !problem && files != fs::directory_iterator(); files.increment(problem)) {
+  for (int i = 0; i < kMaxLookedAt && !problem && files != fs::directory_iterator();
+       ++i, files.increment(problem)) {
+    if (held.num >= SessionFiles::kMax || held.bytes >= SessionFiles::kMaxBytes) break;
     std::error_code gone;
     if (files->path().filename().string().starts_with(kUnfinishedFile)) {
       if (is_abandoned_file(files->path())) fs::remove(files->path(), gone);

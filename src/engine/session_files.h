@@ -24,7 +24,8 @@ struct SavedName {
 
 class SessionFiles {
  public:
-  // Files of an owner, and their bytes. They stay until they are deleted by name.
+  // Files of an owner, and their bytes. They stay until they are deleted by name, or with the last
+  // page of their form (remove_form()).
   static constexpr int kMax = 4096;
   static constexpr int64_t kMaxBytes = int64_t{1} << 30;
   static constexpr size_t kMaxTokens = 1 << 24;

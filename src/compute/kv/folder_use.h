@@ -2,7 +2,8 @@
 // named in-use. The system takes the lock away when the process ends, however it does. A process
 // that deletes files in a folder of others holds the lock alone meanwhile. It gives the lock back
 // when is_wanted() says that another process starts there: that one has changed the size of the
-// file.
+// file. It may also have deleted the folder with the file in it; then the process that starts makes
+// both again.
 // Thread: any.
 #pragma once
 
@@ -16,6 +17,7 @@ namespace hocket {
 
 class FolderUse {
  public:
+  static constexpr const char* kFile = "in-use";
   // Limit of the wait for a process that deletes files there.
   static constexpr Duration kMaxWait = std::chrono::seconds(10);
   // Time between two tries to get the lock.
@@ -41,6 +43,7 @@ class FolderUse {
 
  private:
   explicit FolderUse(int fd) : fd_(fd) {}
+  void wait(const std::filesystem::path& folder, Duration max_wait);
   int fd_;                               // -1: nothing is held
   std::atomic<bool> is_settled_{false};  // the lock is held, or the mount has none
   int64_t file_bytes_ = 0;               // the size of in-use when alone() took it

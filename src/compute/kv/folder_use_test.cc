@@ -107,6 +107,69 @@ TEST_F(FolderUseTest, AFormThatAProcessBeginsToUseStays) {
   EXPECT_EQ(mine->figures().evicted_total, 0u);
 }
 
+// They are so many that most of them are still in the list when they have ceased to count.
+TEST_F(FolderUseTest, AllFilesOfAFormThatAProcessBeginsToUseStay) {
+  constexpr int kFiles = static_cast<int>(PageFiles::kListedAtOnce) + 500;
+  const auto numbered = [](int number) {
+    PageKey key = key_of(number % 256);
+    key[1] = static_cast<uint8_t>(number / 256);
+    return key;
+  };
+  const std::vector<std::byte> page(1000);
+  {
+    const auto other = open(kOther);
+    for (int i = 0; i < kFiles; ++i) ASSERT_TRUE(other->write(numbered(i), page).has_value());
+    for (const auto& entry : fs::recursive_directory_iterator(folder_ / kOther))
+      fs::last_write_time(entry, fs::file_time_type::clock::now() - std::chrono::hours(9));
+  }
+  const auto mine = open(kMine);
+  for (const int number : {1, 2, 3}) write(*mine, number, 10 - number);
+  ASSERT_TRUE(mine->list());
+  EXPECT_EQ(mine->figures().other_bytes, kFiles * kFileBytes);
+  const auto other = open(kOther);
+  mine->limit(kFileBytes);
+  EXPECT_EQ(mine->figures().other_bytes, 0);
+  EXPECT_EQ(mine->figures().evicted_total, 2u);
+  EXPECT_EQ(mine->figures().files, 1);
+  for (int i = 0; i < kFiles; ++i) EXPECT_TRUE(other->exists(numbered(i))) << i;
+  ASSERT_TRUE(mine->list());
+  EXPECT_EQ(mine->figures().files, 1);
+}
+
+// Saved sessions are of no use without their pages, and nothing else would ever delete them.
+TEST_F(FolderUseTest, AFormGoesWithItsLastPage) {
+  write(*open(kOther), 1, 30);
+  for (const char* owner : {"00", "01"}) {
+    fs::create_directories(folder_ / kOther / "sessions" / owner);
+    fs::copy_file("/proc/self/comm", folder_ / kOther / "sessions" / owner / "saved");
+  }
+  fs::copy_file("/proc/self/comm", folder_ / kOther / "prompt-speed");
+  const auto mine = open(kMine);
+  write(*mine, 2, 1);
+  ASSERT_TRUE(mine->list());
+  mine->limit(kFileBytes);
+  EXPECT_EQ(mine->figures().evicted_others_total, 1u);
+  EXPECT_FALSE(fs::exists(folder_ / kOther));
+  const auto other = open(kOther);
+  write(*other, 1, 0);
+  EXPECT_TRUE(other->exists(key_of(1)));
+}
+
+// The process that deleted the files has deleted the folder, too, before it gave the lock back.
+TEST_F(FolderUseTest, AProcessThatStartsMakesAFolderAgainThatWasDeleted) {
+  fs::create_directories(folder_);
+  auto alone = FolderUse::alone(folder_);
+  ASSERT_TRUE(alone.has_value());
+  auto started = std::async(std::launch::async, [&] { return FolderUse::begin(folder_); });
+  const TimePoint end = RealClock().now() + FolderUse::kMaxWait;
+  while (!alone->is_wanted() && RealClock().now() < end) std::this_thread::yield();
+  fs::remove_all(folder_);
+  alone.reset();
+  const FolderUse use = started.get();
+  EXPECT_TRUE(fs::exists(folder_ / "in-use"));
+  EXPECT_FALSE(FolderUse::alone(folder_).has_value()) << "it is in use now";
+}
+
 // The lock leaves with its process, however that ends.
 TEST_F(FolderUseTest, AProcessThatIsKilledUsesItsFolderNoMore) {
   write(*open(kOther), 1, 30);

@@ -29,7 +29,6 @@ constexpr std::chrono::hours kRecent{1};
 // Time for which the folder of others is held alone. Mounts of other hosts may not see the byte by
 // which a process that starts asks for it.
 constexpr std::chrono::seconds kMaxAlone{2};
-constexpr size_t kListedAtOnce = 1024;  // so that has() never waits for long
 
 int64_t file_bytes(std::span<const std::byte> page) {
   return std::ssize(page) + static_cast<int64_t>(sizeof(PageSeal));
@@ -75,26 +74,6 @@ int read_all(int fd, std::span<std::byte> bytes, off_t offset) {
   return 0;
 }
 
-// Makes the folder and those above it. Nobody else may read what clients wrote. Returns the error's
-// number, or 0.
-int make_private_folder(const fs::path& folder) {
-  std::error_code problem;
-  fs::create_directories(folder, problem);
-  if (problem) return problem.value();
-  // A folder of another user stays as it is, which open() finds out.
-  fs::permissions(folder, fs::perms::owner_all, problem);
-  return 0;
-}
-
-// Makes `below`, and `folder` around it if it was deleted while the server runs. Returns the
-// error's number, or 0.
-int make_folders(const fs::path& folder, const fs::path& below) {
-  if (mkdir(below.c_str(), 0700) == 0 || errno == EEXIST) return 0;
-  if (errno != ENOENT) return errno;
-  if (const int why = make_private_folder(folder); why != 0) return why;
-  return mkdir(below.c_str(), 0700) == 0 || errno == EEXIST ? 0 : errno;
-}
-
 }  // namespace
 
 size_t PageFiles::KeyHash::operator()(const PageKey& key) const noexcept {
@@ -110,7 +89,10 @@ PageFiles::PageFiles(std::filesystem::path folder, FolderUse use)
 }
 
 Result<std::unique_ptr<PageFiles>> PageFiles::open(std::filesystem::path folder) {
+  HOCKET_TRY_VOID(check_form_owner(folder));
   const int why = make_private_folder(folder);
+  // Another user may have made it a moment ago, below a folder where all may.
+  HOCKET_TRY_VOID(check_form_owner(folder));
   if (why != 0 && !is_of_writing(why)) return page_file_error("make the folder", folder, why);
   if (why == 0 && access(folder.c_str(), R_OK | X_OK) != 0)
     return page_file_error("read", folder, errno);
@@ -128,6 +110,7 @@ void PageFiles::limit(int64_t max_bytes) {
 
 Result<void> PageFiles::list() {
   std::vector<File> found;
+  std::vector<std::shared_ptr<OtherFolder>> others;
   const auto add_found = [&](std::span<const FoundPage> pages,
                              const std::shared_ptr<OtherFolder>& other) {
     // Other folders may be many, so all of them together are bounded.
@@ -144,12 +127,13 @@ Result<void> PageFiles::list() {
     const auto pages = find_pages(path, 2 * kMaxFiles, ignored);
     const auto recent = fs::file_time_type::clock::now() - kRecent;
     if (std::ranges::all_of(pages, [&](const FoundPage& page) { return page.used < recent; }))
-      add_found(pages, std::make_shared<OtherFolder>(path));
+      add_found(pages, others.emplace_back(std::make_shared<OtherFolder>(path)));
   }
   std::ranges::sort(found, std::greater(), &File::used);
   {
     const MutexLock lock(mutex_);
-    forget_others(nullptr);
+    for (const auto& one : others_) forget(*one);
+    others_ = std::move(others);
   }
   for (std::span<const File> left = found; !left.empty();) {
     const auto some = left.first(std::min(left.size(), kListedAtOnce));
@@ -157,7 +141,8 @@ Result<void> PageFiles::list() {
     const MutexLock lock(mutex_);
     // Those that are known have been used since.
     for (const File& one : some)
-      if (one.other || !files_.contains(one.key)) add_at(order_.end(), one);
+      if (one.other ? !one.other->is_forgotten : !files_.contains(one.key))
+        add_at(order_.end(), one);
   }
   make_room();
   return {};
@@ -176,6 +161,7 @@ void PageFiles::add_at(Order::iterator place, const File& file) {
   const auto added = order_.insert(place, file);
   if (file.other) {
     ++file.other->num_files;
+    file.other->bytes += file.bytes;
     other_bytes_ += file.bytes;
   } else {
     files_.emplace(file.key, added);
@@ -183,12 +169,10 @@ void PageFiles::add_at(Order::iterator place, const File& file) {
   }
 }
 
-void PageFiles::forget_others(const OtherFolder* one) {
-  order_.remove_if([&](const File& file) HOCKET_REQUIRES(mutex_) {
-    const bool leaves = file.other && (one == nullptr || file.other.get() == one);
-    if (leaves) other_bytes_ -= file.bytes;
-    return leaves;
-  });
+void PageFiles::forget(OtherFolder& other) {
+  if (std::exchange(other.is_forgotten, true)) return;
+  num_forgotten_ += static_cast<size_t>(other.num_files);
+  other_bytes_ -= other.bytes;
 }
 
 void PageFiles::drop(const PageKey& key) {
@@ -235,32 +219,38 @@ bool PageFiles::exists(const PageKey& key) const {
 }
 
 bool PageFiles::is_full() const {
-  return order_.size() > 1 && (order_.size() > kMaxFiles || bytes_ + other_bytes_ > max_bytes_);
+  const size_t num_files = order_.size() - num_forgotten_;
+  return num_files > 1 && (num_files > kMaxFiles || bytes_ + other_bytes_ > max_bytes_);
 }
 
-// Takes the files of one folder out of the order that are to be deleted next.
-std::vector<PageFiles::File> PageFiles::take_oldest() {
-  std::vector<File> oldest;
+bool PageFiles::take_oldest(std::vector<File>& oldest) {
+  oldest.clear();
   const MutexLock lock(mutex_);
-  while (is_full()) {
+  if (!is_full()) return false;
+  for (size_t i = 0; i < kListedAtOnce && is_full(); ++i) {
     const File last = order_.back();
-    if (!oldest.empty() && oldest.front().other != last.other) break;
-    oldest.push_back(last);
+    const bool is_forgotten = last.other && last.other->is_forgotten;
+    if (!is_forgotten && !oldest.empty() && oldest.front().other != last.other) break;
+    if (!is_forgotten) oldest.push_back(last);
     if (last.other) {
       order_.pop_back();
       --last.other->num_files;
-      other_bytes_ -= last.bytes;
+      last.other->bytes -= last.bytes;
+      num_forgotten_ -= is_forgotten ? 1 : 0;
+      other_bytes_ -= is_forgotten ? 0 : last.bytes;
     } else {
       drop(last.key);
     }
   }
-  return oldest;
+  return true;
 }
 
 // Deletes outside of the lock, since a slow disk must not hold up has().
 void PageFiles::make_room() {
   use_.try_again();
-  for (auto oldest = take_oldest(); !oldest.empty(); oldest = take_oldest()) {
+  std::vector<File> oldest;
+  while (take_oldest(oldest)) {
+    if (oldest.empty()) continue;
     if (const auto& other = oldest.front().other) {
       make_room_in(other, oldest);
       continue;
@@ -303,11 +293,11 @@ void PageFiles::make_room_in(const std::shared_ptr<OtherFolder>& other,
   bool is_empty = false, is_first = false;
   {
     const MutexLock lock(mutex_);
-    if (is_theirs) forget_others(other.get());
+    if (is_theirs) forget(*other);
     is_first = num_evicted_others_ == 0 && num_deleted > 0;
     num_evicted_ += num_deleted;
     num_evicted_others_ += num_deleted;
-    is_empty = !is_theirs && other->num_files == 0;
+    is_empty = !other->is_forgotten && other->num_files == 0;
   }
   if (is_first)
     log::warning(
@@ -316,8 +306,7 @@ void PageFiles::make_room_in(const std::shared_ptr<OtherFolder>& other,
         "too, the longest unused first",
         folder_.parent_path().string());
   if (!is_empty) return;
-  const auto alone = FolderUse::alone(other->path);
-  for (int i = 0; alone && i < 256; ++i) rmdir((other->path / fmt::format("{:02x}", i)).c_str());
+  if (const auto alone = FolderUse::alone(other->path)) remove_form(other->path, *alone);
 }
 
 Result<bool> PageFiles::write(const PageKey& key, std::span<const std::byte> page) {
@@ -354,7 +343,7 @@ Result<bool> PageFiles::read(const PageKey& key, std::span<std::byte> page) {
   const OpenPageFile file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (file.get() < 0) {
     if (errno == ENOENT || errno == ELOOP) return absent(errno == ELOOP);
-    return page_file_error("read", path, errno);
+    return page_file_error("read in", folder_, errno);
   }
   struct stat info{};
   if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return absent(true);
@@ -366,7 +355,7 @@ Result<bool> PageFiles::read(const PageKey& key, std::span<std::byte> page) {
     return absent(!head.names(key, held));
   }
   if (problem == 0) problem = read_all(file.get(), page, sizeof head);
-  if (problem > 0) return page_file_error("read", path, problem);
+  if (problem > 0) return page_file_error("read in", folder_, problem);
   if (problem != 0 || !fits(head, key, page)) return absent(true);
   futimens(file.get(), nullptr);  // the order of use outlives the process
   const MutexLock lock(mutex_);

@@ -11,7 +11,8 @@
 //
 // Folders beside this one that are named as it is, by 16 digits in hex, hold pages of other models
 // or forms. Those that no process uses (folder_use.h) count against the limit, too, and their files
-// are deleted in the same order.   Thread: any.
+// are deleted in the same order; with the last one all else goes that a form leaves.
+// Thread: any. No lock is held for longer than kListedAtOnce files take.
 #pragma once
 
 #include <array>
@@ -40,9 +41,11 @@ class PageFiles {
   static constexpr std::chrono::minutes kTouchAfter{10};
   static constexpr size_t kMaxTouched = 1024;
   static constexpr ptrdiff_t kTouchedOfCall = 64;  // a slow mount takes milliseconds for each
+  static constexpr size_t kListedAtOnce = 1024;    // so that has() never waits for long
 
   // Makes the folder if it is absent. One that is read-only or full is read all the same, and
-  // write() fails. Errors: io (cannot be made or read), naming the folder.
+  // write() fails. Errors: io (cannot be made or read, or another user could put pages there),
+  // naming the folder.
   static Result<std::unique_ptr<PageFiles>> open(std::filesystem::path folder);
 
   // Lists the files that are there, and those of folders beside it that nobody uses, by the time of
@@ -85,9 +88,11 @@ class PageFiles {
   struct KeyHash {
     size_t operator()(const PageKey& key) const noexcept;
   };
+  // mutex_ guards all but the path.
   struct OtherFolder {
     const std::filesystem::path path;
-    int64_t num_files = 0;  // in order_; mutex_ guards it
+    int64_t num_files = 0, bytes = 0;  // in order_
+    bool is_forgotten = false;         // its files count no more, and leave order_ at its end
   };
   struct File {
     PageKey key{};
@@ -102,10 +107,11 @@ class PageFiles {
   void add(const File& file) HOCKET_REQUIRES(mutex_);  // as the newest
   void add_at(Order::iterator place, const File& file) HOCKET_REQUIRES(mutex_);
   void drop(const PageKey& key) HOCKET_REQUIRES(mutex_);
-  // Takes the files of others out of the order: of one folder, or of all if that is null.
-  void forget_others(const OtherFolder* one) HOCKET_REQUIRES(mutex_);
+  void forget(OtherFolder& other) HOCKET_REQUIRES(mutex_);
   bool is_full() const HOCKET_REQUIRES(mutex_);
-  std::vector<File> take_oldest();
+  // Takes files of one folder out of the order that are to be deleted next, at most kListedAtOnce.
+  // Returns false if nothing is to be deleted.
+  bool take_oldest(std::vector<File>& oldest);
   void make_room();
   void make_room_in(const std::shared_ptr<OtherFolder>& other, const std::vector<File>& oldest);
   bool delete_in(const OtherFolder& other, std::span<const File> oldest, uint64_t& num_deleted);
@@ -114,6 +120,8 @@ class PageFiles {
   FolderUse use_;  // its functions are for any thread
   mutable Mutex mutex_;
   Order order_ HOCKET_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<OtherFolder>> others_ HOCKET_GUARDED_BY(mutex_);  // as list() found
+  size_t num_forgotten_ HOCKET_GUARDED_BY(mutex_) = 0;                          // in order_
   std::unordered_map<PageKey, Order::iterator, KeyHash> files_ HOCKET_GUARDED_BY(mutex_);
   std::vector<PageKey> untouched_ HOCKET_GUARDED_BY(mutex_);  // for touch_used()
   int64_t bytes_ HOCKET_GUARDED_BY(mutex_) = 0;

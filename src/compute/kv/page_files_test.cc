@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <fstream>
+#include <limits>
 #include <random>
 #include <thread>
 #include <vector>
@@ -195,7 +197,8 @@ TEST_F(PageFilesTest, AKillInTheMiddleOfWritesLeavesWholePages) {
 // A disk of 64 KiB, which only root can make.
 TEST_F(PageFilesTest, AFullDiskIsAnErrorByNameAndNothingIsLost) {
   fs::create_directories(folder_);
-  if (mount("none", folder_.c_str(), "tmpfs", 0, "size=64k") != 0) GTEST_SKIP() << "no mount here";
+  if (mount("none", folder_.c_str(), "tmpfs", 0, "size=64k,mode=700") != 0)
+    GTEST_SKIP() << "no mount here";
   {
     auto files = open();
     int num_written = 0;
@@ -217,6 +220,52 @@ TEST_F(PageFilesTest, AFullDiskIsAnErrorByNameAndNothingIsLost) {
     EXPECT_TRUE(reads(*files, 51));
   }
   EXPECT_EQ(umount(folder_.c_str()), 0);
+}
+
+// More than go under one lock.
+TEST_F(PageFilesTest, ManyFilesGoAtOnce) {
+  constexpr int kFiles = 2 * static_cast<int>(PageFiles::kListedAtOnce) + 100, kKept = 10;
+  auto files = open();
+  files->limit(std::numeric_limits<int64_t>::max());
+  const std::vector<std::byte> page(16);
+  const auto numbered = [](int number) {
+    PageKey key = key_of(number);
+    key[1] = static_cast<uint8_t>(number / 256);
+    return key;
+  };
+  for (int i = 0; i < kFiles; ++i) ASSERT_TRUE(files->write(numbered(i), page).has_value());
+  files->limit(kKept * (16 + kHeadBytes));
+  EXPECT_EQ(files->figures().files, kKept);
+  EXPECT_EQ(files->figures().evicted_total, static_cast<uint64_t>(kFiles - kKept));
+  for (int i = 0; i < kFiles; ++i) EXPECT_EQ(files->exists(numbered(i)), i >= kFiles - kKept) << i;
+}
+
+// Whoever may write to them could put pages there, or another folder in the place of this one.
+TEST_F(PageFilesTest, AFolderThatOthersCanWriteIsRefused) {
+  const fs::path form = folder_ / "form";
+  fs::create_directories(form);
+  for (const fs::path& path : {folder_, form}) {
+    ASSERT_EQ(chmod(path.c_str(), 0777), 0);
+    const auto refused = PageFiles::open(form);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().param, "kv-cache-dir");
+    EXPECT_NE(refused.error().fix.find("chmod go-w " + path.string()), std::string::npos);
+    ASSERT_EQ(chmod(path.c_str(), 0755), 0);
+  }
+  ASSERT_EQ(chmod(folder_.c_str(), 01777), 0);
+  EXPECT_TRUE(PageFiles::open(form).has_value()) << "as below /tmp";
+  if (geteuid() != 0) return;  // only root gives folders away
+  ASSERT_EQ(chown(form.c_str(), 1, 1), 0);
+  EXPECT_FALSE(PageFiles::open(form).has_value());
+}
+
+TEST_F(PageFilesTest, AFolderThatIsMadeIsSafeWhateverTheUmaskIs) {
+  const mode_t before = umask(0);
+  const auto files = PageFiles::open(folder_ / "given" / "form");
+  umask(before);
+  ASSERT_TRUE(files.has_value());
+  EXPECT_EQ(fs::status(folder_ / "given").permissions(), fs::perms(0755));
+  EXPECT_TRUE(PageFiles::open(folder_ / "given" / "form").has_value());
 }
 
 TEST_F(PageFilesTest, ACutOrForeignFileReadsAsAbsent) {

@@ -1,12 +1,16 @@
 #include "compute/kv/page_folders.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "base/file_owner.h"
 #include "base/log.h"
 #include "base/whole_file.h"
-#include "compute/kv/folder_use.h"
 
 namespace hocket {
 namespace {
@@ -35,7 +39,62 @@ bool is_form_name(std::string_view name) {
          name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
+bool is_folder(const fs::path& path) {
+  std::error_code gone;
+  return fs::symlink_status(path, gone).type() == fs::file_type::directory;
+}
+
+// Returns false if a process wants the folder of the form before all of them are deleted.
+bool remove_sessions(const fs::path& sessions, const FolderUse& alone) {
+  if (!is_folder(sessions)) return true;
+  std::error_code problem;
+  fs::directory_iterator owners(sessions, problem);
+  for (; !problem && owners != fs::directory_iterator(); owners.increment(problem)) {
+    if (!is_folder(owners->path())) continue;
+    std::error_code gone;
+    fs::directory_iterator files(owners->path(), gone);
+    for (; !gone && files != fs::directory_iterator(); files.increment(gone)) {
+      if (alone.is_wanted()) return false;
+      unlink(files->path().c_str());
+    }
+    rmdir(owners->path().c_str());
+  }
+  rmdir(sessions.c_str());
+  return true;
+}
+
 }  // namespace
+
+int make_private_folder(const fs::path& folder) {
+  fs::path made;
+  std::error_code problem;
+  for (const fs::path& part : folder) {
+    made /= part;
+    if (fs::is_directory(made, problem)) continue;
+    // Whatever the umask is, no other user may write there.
+    if (mkdir(made.c_str(), 0755) == 0) continue;
+    if (errno != EEXIST) return errno;
+    if (!fs::is_directory(made, problem)) return ENOTDIR;
+  }
+  // A folder of another user stays as it is, which open() finds out.
+  fs::permissions(folder, fs::perms::owner_all, problem);
+  return 0;
+}
+
+int make_folders(const fs::path& folder, const fs::path& below) {
+  if (mkdir(below.c_str(), 0700) == 0 || errno == EEXIST) return 0;
+  if (errno != ENOENT) return errno;
+  if (const int why = make_private_folder(folder); why != 0) return why;
+  return mkdir(below.c_str(), 0700) == 0 || errno == EEXIST ? 0 : errno;
+}
+
+Result<void> check_form_owner(const fs::path& folder) {
+  const fs::path around = folder.has_parent_path() ? folder.parent_path() : fs::path(".");
+  auto checked = check_folder_owner(around, OthersWrite::if_sticky);
+  if (checked) checked = check_folder_owner(folder);
+  if (!checked) checked.error().param = "kv-cache-dir";
+  return checked;
+}
 
 fs::path path_of_page(const fs::path& folder, const PageKey& key) {
   std::string name;
@@ -75,6 +134,14 @@ std::vector<fs::path> find_idle_folders(const fs::path& own) {
       idle.push_back(entries->path());
   }
   return idle;
+}
+
+void remove_form(const fs::path& folder, const FolderUse& alone) {
+  for (int i = 0; i < 256; ++i)
+    if (rmdir((folder / fmt::format("{:02x}", i)).c_str()) != 0 && errno != ENOENT) return;
+  if (!remove_sessions(folder / kSessionsFolder, alone) || alone.is_wanted()) return;
+  for (const char* name : {kSpeedFile, FolderUse::kFile}) unlink((folder / name).c_str());
+  rmdir(folder.c_str());
 }
 
 }  // namespace hocket

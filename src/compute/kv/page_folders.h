@@ -7,9 +7,25 @@
 #include <system_error>
 #include <vector>
 
+#include "base/result.h"
+#include "compute/kv/folder_use.h"
 #include "compute/kv/page_seal.h"
 
 namespace hocket {
+
+// Beside its pages a form's folder has the lists of saved sessions, OWNER/NAME below the first, and
+// the speed of its prompts.
+inline constexpr const char* kSessionsFolder = "sessions";
+inline constexpr const char* kSpeedFile = "prompt-speed";
+
+// Makes the folder and those above it. Nobody else may read or change what clients wrote. Returns
+// the error's number, or 0.
+int make_private_folder(const std::filesystem::path& folder);
+// Makes `below`, and `folder` around it if it was deleted while the server runs. Returns the
+// error's number, or 0.
+int make_folders(const std::filesystem::path& folder, const std::filesystem::path& below);
+// Errors: io, if another user could put pages into a form's folder, or another folder in its place.
+Result<void> check_form_owner(const std::filesystem::path& folder);
 
 // Returns the path of a page's file below that folder.
 std::filesystem::path path_of_page(const std::filesystem::path& folder, const PageKey& key);
@@ -25,5 +41,10 @@ std::vector<FoundPage> find_pages(const std::filesystem::path& folder, size_t ma
                                   std::error_code& problem);
 // Finds the folders beside that of a form which have pages of other forms, and which nobody uses.
 std::vector<std::filesystem::path> find_idle_folders(const std::filesystem::path& own);
+// Deletes what a form leaves when its last page is deleted: its saved sessions, which nothing can
+// restore any more, the speed of its prompts, and the folder, unless it has files of others. Stops
+// if a page is there all the same, and as soon as a process wants the folder. Precondition: `alone`
+// holds it.
+void remove_form(const std::filesystem::path& folder, const FolderUse& alone);
 
 }  // namespace hocket

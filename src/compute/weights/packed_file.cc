@@ -14,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/file_owner.h"
 #include "compute/tensor/view.h"
 #include "compute/weights/fingerprint.h"
 
@@ -88,9 +89,10 @@ std::unexpected<Error> other(std::string_view what) {
   return fail(ErrorCode::bad_value, "{}", what);
 }
 
-Result<void> check_header(int fd, const PackedKey& key) {
+Result<void> check_header(int fd, const PackedKey& key, const std::filesystem::path& path) {
   struct stat info{};
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) return other("it is not a file");
+  HOCKET_TRY_VOID(check_owner(path, info));
   Header header;
   if (pread(fd, &header, sizeof header, 0) != ssize_t{sizeof header} || header.magic != kMagic)
     return other("it does not begin as packed weights do");
@@ -159,6 +161,13 @@ Result<void> read_all(std::byte* map, int64_t bytes, WorkerPool* workers) {
   return {};
 }
 
+// Another user who has made the file, or may write to it, could change it later, too.
+Result<void> check_writer(int fd, const std::filesystem::path& path) {
+  struct stat info{};
+  if (fstat(fd, &info) != 0) return cannot("write", path);
+  return check_owner(path, info);
+}
+
 // Returns true if `fd` is still the file at `path`: the previous owner of the lock may have moved
 // it.
 bool is_still(int fd, const std::filesystem::path& path) {
@@ -181,7 +190,7 @@ Result<PackedFile> PackedFile::open(const std::filesystem::path& path, const Pac
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0)
     return fail(ErrorCode::io, "{}", errno == ENOENT ? "there is no such file yet" : reason());
-  HOCKET_TRY_VOID(check_header(file.get(), key));
+  HOCKET_TRY_VOID(check_header(file.get(), key, path));
   // The mapping starts on a huge-page boundary in memory as in the file; otherwise no huge page
   // could be mapped.
   const int64_t reserved = key.bytes + kDataBegin;
@@ -221,6 +230,7 @@ Result<std::optional<PackedDraft>> PackedDraft::begin(const std::filesystem::pat
   Descriptor file(
       ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644));
   if (file.get() < 0) return cannot("write", fresh);
+  HOCKET_TRY_VOID(check_writer(file.get(), fresh));
   if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK) return std::nullopt;
     return cannot("lock", fresh);

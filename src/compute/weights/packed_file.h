@@ -37,8 +37,8 @@ class PackedFile {
   static std::filesystem::path path_in(const std::filesystem::path& folder, std::string_view model,
                                        const PackedKey& key);
   // Maps the file read-only, on 2 MiB pages if the file system has them, and makes the kernel read
-  // it, by all workers if there are some. Errors: io (missing or not readable), bad_value (says
-  // what differs from `key`).
+  // it, by all workers if there are some. Errors: io (missing or not readable, or another user may
+  // write to it), bad_value (says what differs from `key`).
   static Result<PackedFile> open(const std::filesystem::path& path, const PackedKey& key,
                                  WorkerPool* workers = nullptr);
 
@@ -61,7 +61,7 @@ class PackedFile {
 class PackedDraft {
  public:
   // Creates the folder if it is missing. Returns nullopt if another process is writing the same
-  // file. Errors: io, with what to change.
+  // file. Errors: io, with what to change, also if another user may write to the file.
   static Result<std::optional<PackedDraft>> begin(const std::filesystem::path& path,
                                                   const PackedKey& key);
   // Writes the weights and gives the file its name. Without this, or after an error, nothing stays.

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <fstream>
@@ -137,6 +138,31 @@ TEST(PackedFile, TwoAtOnceAreNoHarm) {
   EXPECT_TRUE(write_packed(kept.path, kKey, kept.bytes).value_or(false));
   EXPECT_EQ(kept.names().size(), 1u);
   EXPECT_EQ(why_not(kept.path), "");
+}
+
+// They could change the weights after they were checked, too.
+TEST(PackedFile, AFileThatOthersCanWriteIsRefused) {
+  const KeptFile kept;
+  const auto mode_of = [](const fs::path& path, unsigned mode) {
+    fs::permissions(path, static_cast<fs::perms>(mode));
+  };
+  for (const unsigned mode : {0666U, 0664U, 0646U}) {
+    mode_of(kept.path, mode);
+    EXPECT_THAT(why_not(kept.path), HasSubstr("can be written by other users")) << mode;
+    EXPECT_THAT(PackedFile::open(kept.path, kKey).error().fix, HasSubstr("chmod go-w"));
+  }
+  const fs::path fresh = kept.path.string() + ".new";
+  std::ofstream(fresh) << "x";
+  mode_of(fresh, 0666);
+  const auto begun = PackedDraft::begin(kept.path, kKey);
+  ASSERT_FALSE(begun.has_value());
+  EXPECT_THAT(begun.error().fix, HasSubstr("chmod go-w " + fresh.string()));
+  fs::remove(fresh);
+  EXPECT_TRUE(write_packed(kept.path, kKey, kept.bytes).value()) << "it is replaced";
+  EXPECT_EQ(why_not(kept.path), "");
+  if (geteuid() != 0) return;  // only root gives files away
+  ASSERT_EQ(chown(kept.path.c_str(), 1, 1), 0);
+  EXPECT_THAT(why_not(kept.path), HasSubstr("belongs to the user 1"));
 }
 
 TEST(PackedFile, WhereNothingCanBeWrittenItSaysWhatToChange) {

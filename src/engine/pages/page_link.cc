@@ -46,11 +46,12 @@ PageLink::PageLink(Fd socket, std::string name, std::function<bool()> is_over)
 Result<void> PageLink::wait(short events, TimePoint until) {
   const RealClock clock;
   while (true) {
+    // Asked first, or one that sends byte by byte would never be asked.
+    if (is_over_()) return link_error(name_, "is not needed any more");
     pollfd one{.fd = socket_.get(), .events = events, .revents = 0};
     const int ready = poll(&one, 1, kLookAroundMs);
     if (ready > 0) return {};
     if (ready < 0 && errno != EINTR) return link_error(name_, std::strerror(errno));
-    if (is_over_()) return link_error(name_, "is not needed any more");
     if (clock.now() >= until) return link_error(name_, "has not answered in time");
   }
 }

@@ -1,9 +1,11 @@
 #include "engine/pages/page_reader.h"
 
+#include <exception>
 #include <thread>
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "engine/pages/page_keys.h"
 
 namespace hocket {
@@ -22,7 +24,10 @@ class PageReader::TaskProgress {
 
  private:
   bool has_states() const { return reader_.options_.state_bytes > 0; }
-  bool is_over() const { return task_.given_up || reader_.stopping_; }
+  bool is_over() const {
+    return task_.given_up || reader_.stopping_ ||
+           (task_.until != TimePoint::max() && reader_.clock_->now() >= task_.until);
+  }
   bool is_computed_by(const PageSource& source) const { return task_.is_sent && source.computes(); }
   bool is_complete() const { return (has_states() ? state_ : end_) == keys_.size(); }
   bool is_slow(const PageSource& source) const {
@@ -34,6 +39,7 @@ class PageReader::TaskProgress {
   bool read_one(ReadPage next, const PageKey& key);
   size_t last_state(size_t num_pages);
   bool wait_for_buffer(ReadPage& next) const;
+  Result<bool> get(const PageKey& key, std::span<std::byte> bytes);
   void note_failure(const Error& why);
 
   PageReader& reader_;
@@ -65,13 +71,23 @@ void PageReader::TaskProgress::note_failure(const Error& why) {
   failed_ = true;
 }
 
+// An exception is an error here, so that the page's buffer is given back.
+Result<bool> PageReader::TaskProgress::get(const PageKey& key, std::span<std::byte> bytes) {
+  try {
+    return pages_->get(key, bytes);
+  } catch (const std::exception& e) {
+    return fail(error(ErrorCode::out_of_memory, "a page cannot be read: {}", e.what())
+                    .with_fix("give the process more memory, or lower what it may use"));
+  }
+}
+
 // Reads one page or state and hands it over. Returns false if it is not there, or the task ends.
 bool PageReader::TaskProgress::read_one(ReadPage next, const PageKey& key) {
   if (!wait_for_buffer(next)) return false;
   PageBuffers& buffers = reader_.buffers_.of(*next.kind);
   const std::span<std::byte> bytes = buffers.of(next.buffer);
   const TimePoint begin = reader_.clock_->now();
-  const Result<bool> found = pages_->get(key, bytes);
+  const Result<bool> found = get(key, bytes);
   if (!found) note_failure(found.error());
   if (!found || !*found) {
     HOCKET_CHECK(buffers.free.push(PageBuffers::Id{next.buffer}));
@@ -211,8 +227,22 @@ void PageReader::run() {
   while (!stopping_) {
     auto task = tasks_.wait_pop(kReaderWait);
     if (!task) continue;
-    TaskProgress(*this, *task).read_all();
+    read(*task);
     hand_over({.task = *std::move(task)});
+  }
+}
+
+// Whoever waits for the task hears of its end in any case.
+void PageReader::read(const std::shared_ptr<ReadTask>& task) {
+  try {
+    TaskProgress(*this, task).read_all();
+  } catch (const std::exception& e) {
+    if (const auto num_more = exceptions_.admit(RealClock().now()))
+      log::warning(
+          "stored prefixes: the pages of a prompt cannot be read ({}), so it is computed anew ({} "
+          "more since the last such line). To mend it: give the process more memory, or lower "
+          "what it may use",
+          e.what(), *num_more);
   }
 }
 

@@ -5,8 +5,9 @@
 //   threads kv_read               hash, read and check one page after the other
 //   pop() .. release()            the pages in order, then the end of the task
 //
-// A source is not read if that is expected to be slower than computing. Owner: the rank's
-// CacheTier. Thread: the engine's, beside the threads inside.
+// A source is not read if that is expected to be slower than computing. A lack of memory ends the
+// reading for one task. Owner: the rank's CacheTier. Thread: the engine's, beside the threads
+// inside.
 #pragma once
 
 #include <atomic>
@@ -19,6 +20,7 @@
 #include "base/clock.h"
 #include "base/mailbox.h"
 #include "base/thread.h"
+#include "engine/pages/log_limit.h"
 #include "engine/pages/page_buffers.h"
 #include "engine/pages/page_source.h"
 #include "engine/pages/read_figures.h"
@@ -36,6 +38,7 @@ struct ReadTask {
   bool is_sent = false;                   // a peer computes the prompt: PagesWanted::computes
   int num_cached = 0;                     // pages behind which a model can go on already
   Duration to_compute = Duration::max();  // a source that would take longer is not read
+  TimePoint until = TimePoint::max();     // nobody waits for it any longer
   std::function<void()> at_end;           // empty, or to be called when all is read that will be
   std::atomic<bool> given_up{false};
   std::atomic<int64_t> begun_ns{0};  // when its reading began; 0: it has not
@@ -87,6 +90,7 @@ class PageReader {
  private:
   class TaskProgress;
   void run();
+  void read(const std::shared_ptr<ReadTask>& task);
   void hand_over(ReadPage page);
 
   const Options options_;
@@ -97,6 +101,7 @@ class PageReader {
   Mailbox<std::shared_ptr<ReadTask>> tasks_;
   Mailbox<ReadPage> read_;
   std::atomic<bool> stopping_{false};
+  LogLimit exceptions_{std::chrono::seconds(60)};
   std::vector<Thread> threads_;  // last: they use all that stands above
 };
 

@@ -1,8 +1,13 @@
 #include "engine/pages/page_server.h"
 
 #include <poll.h>
+#include <sys/socket.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <exception>
+#include <thread>
 #include <utility>
 
 #include "base/check.h"
@@ -13,6 +18,10 @@ namespace {
 
 constexpr Duration kSignOfLife = std::chrono::seconds(1);
 constexpr size_t kRefusalBytes = 512;  // limit of an error's text, for the asker
+constexpr int kAcceptWaitMs = 100;
+// The pause after the process ran out of descriptors, memory or threads.
+constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
+constexpr Duration kEndWait = std::chrono::milliseconds(2);  // for one of kMaxAskers to end
 
 }  // namespace
 
@@ -51,13 +60,19 @@ void PrefillWatch::wait(Duration max_wait) {
 // The talk with one asker.   Thread: its own.
 class AskerTalk {
  public:
-  AskerTalk(PageServer& server, Fd socket)
+  AskerTalk(PageServer& server, PageServer::Asker& asker, Fd socket)
       : server_(server),
+        asker_(asker),
         options_(server.options_),
-        link_(std::move(socket), "a service that asks for pages",
-              [&server] { return server.stopping_.load(); }) {}
+        socket_(socket.get()),
+        link_(std::move(socket), "a service that asks for pages", [&server, &asker] {
+          return server.stopping_ || asker.state == PageServer::AskerState::dropped;
+        }) {
+    show_socket(socket_);
+  }
   ~AskerTalk() {
-    --(is_stranger_ ? server_.num_strangers_ : server_.num_served_);
+    show_socket(-1);
+    if (is_served_) --server_.num_served_;
     if (prefill_) options_.abort(*prefill_);
     if (prefill_) options_.prefills->end(*prefill_);
   }
@@ -96,15 +111,18 @@ class AskerTalk {
   };
   using BufferLoan = std::unique_ptr<Loan>;
 
+  // The server may shut the socket down while it is here.
+  void show_socket(int socket) {
+    const MutexLock lock(asker_.mutex);
+    asker_.socket = socket;
+  }
   // The asker has shown the token and counts as served from here on, unless too many are.
   bool admit() {
-    if (server_.num_served_.fetch_add(1) >= PageServer::kMaxConnections) {
-      --server_.num_served_;
-      return false;
-    }
-    --server_.num_strangers_;
-    is_stranger_ = false;
-    return true;
+    auto state = PageServer::AskerState::stranger;
+    is_served_ = server_.num_served_.fetch_add(1) < PageServer::kMaxConnections &&
+                 asker_.state.compare_exchange_strong(state, PageServer::AskerState::served);
+    if (!is_served_) --server_.num_served_;
+    return is_served_;
   }
   static std::unexpected<Error> stray() {
     return fail(ErrorCode::io, "it sent what does not belong here");
@@ -217,11 +235,13 @@ class AskerTalk {
   }
 
   PageServer& server_;
+  PageServer::Asker& asker_;
   const PageServer::Options& options_;
   const RealClock clock_;
+  const int socket_;  // link_ owns it
   PageLink link_;
   TimePoint said_{};
-  bool is_stranger_ = true;  // PageServer::num_strangers_ counts it
+  bool is_served_ = false;  // PageServer::num_served_ counts it
   std::optional<RequestId> prefill_;
 };
 
@@ -262,31 +282,69 @@ void PageServer::stop() {
 void PageServer::run() {
   while (!stopping_) {
     askers_.remove_if([](const Asker& one) { return one.done.load(); });
-    pollfd one{.fd = listener_.get(), .events = POLLIN, .revents = 0};
-    if (poll(&one, 1, 100) <= 0) continue;
-    Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!socket) continue;
-    if (num_strangers_ >= kMaxStrangers) {
-      ++options_.counts->refused;
-      continue;  // the asker sees the end of the connection
-    }
-    ++num_strangers_;
-    Asker& asker = askers_.emplace_back();
-    asker.thread =
-        Thread({.name = "kv_asker"}, [this, &asker, socket = std::move(socket)]() mutable {
-          answer(std::move(socket));
-          asker.done = true;
-        });
+    if (askers_.size() < kMaxAskers)
+      accept_one();
+    else
+      std::this_thread::sleep_for(kEndWait);
   }
   askers_.clear();  // joins their threads, whose waits end
 }
 
-void PageServer::answer(Fd socket) {
-  AskerTalk talk(*this, std::move(socket));
-  // Every talk ends so; the asker says why, if it is a fault.
-  if (const auto end = talk.run(); !end && end.error().code == ErrorCode::unauthorized) {
+void PageServer::accept_one() {
+  pollfd one{.fd = listener_.get(), .events = POLLIN, .revents = 0};
+  if (poll(&one, 1, kAcceptWaitMs) <= 0) return;
+  Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (socket) return start_asker(std::move(socket));
+  // The listener stays ready and would keep this thread awake.
+  if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+    std::this_thread::sleep_for(kAcceptPause);
+}
+
+// Without a thread for it the connection ends, which the asker sees.
+void PageServer::start_asker(Fd socket) {
+  drop_oldest_stranger();
+  try {
+    std::list<Asker> started;
+    Asker& asker = started.emplace_back();
+    asker.thread =
+        Thread({.name = "kv_asker"}, [this, &asker, socket = std::move(socket)]() mutable {
+          answer(asker, std::move(socket));
+          asker.done = true;
+        });
+    askers_.splice(askers_.end(), started);
+  } catch (const std::exception&) {
     ++options_.counts->refused;
-    log::warning("pages: {}. To mend it: {}", end.error().message, end.error().fix);
+    std::this_thread::sleep_for(kAcceptPause);
+  }
+}
+
+// Makes room for a stranger.
+void PageServer::drop_oldest_stranger() {
+  const auto is_stranger = [](const Asker& one) {
+    return one.state == AskerState::stranger && !one.done;
+  };
+  if (std::ranges::count_if(askers_, is_stranger) < kMaxStrangers) return;
+  const auto oldest = std::ranges::find_if(askers_, is_stranger);
+  if (oldest == askers_.end()) return;
+  auto state = AskerState::stranger;
+  if (!oldest->state.compare_exchange_strong(state, AskerState::dropped)) return;
+  ++options_.counts->refused;
+  const MutexLock lock(oldest->mutex);
+  if (oldest->socket >= 0) shutdown(oldest->socket, SHUT_RDWR);  // its wait ends at once
+}
+
+void PageServer::answer(Asker& asker, Fd socket) {
+  try {
+    AskerTalk talk(*this, asker, std::move(socket));
+    // Every talk ends so; the asker says why, if it is a fault.
+    const auto end = talk.run();
+    if (end || end.error().code != ErrorCode::unauthorized) return;
+    ++options_.counts->refused;
+    if (const auto num_more = warnings_.admit(RealClock().now()))
+      log::warning("pages: {} ({} more since the last such line). To mend it: {}",
+                   end.error().message, *num_more, end.error().fix);
+  } catch (const std::exception&) {  // such as no memory for what the asker sent
+    ++options_.counts->refused;
   }
 }
 

@@ -3,6 +3,9 @@
 //   thread kv_serve     accepts connections
 //   a thread for each   answers one asker (page_link.h has the protocol)
 //
+// A flood of connections keeps no asker out: the oldest stranger gives way to a new one, and has
+// shown the token long before that if it can. Faults of one connection end that one alone.
+//
 // A prompt that is computed for an asker is an ordinary request with num_prefill_tokens(), which
 // are dropped. Its pages reach the files chunk by chunk, and the asker from there. If the asker
 // leaves, the request is aborted, so nothing is held for it. Owner: the engine. Thread: any.
@@ -19,6 +22,7 @@
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "engine/pages/file_store.h"
+#include "engine/pages/log_limit.h"
 #include "engine/pages/page_buffers.h"
 #include "engine/pages/page_link.h"
 #include "engine/pages/page_source.h"
@@ -52,9 +56,15 @@ class PrefillWatch {
 class PageServer {
  public:
   // Connections of askers that have shown the token, and of those that have not yet, which take
-  // none of the former. Further askers hear that the service is busy; further strangers nothing.
+  // none of the former. Further askers hear that the service is busy; a further stranger takes the
+  // place of the oldest one, whose connection ends.
   static constexpr int kMaxConnections = TierBuffers::kMaxServed;
   static constexpr int kMaxStrangers = 64;
+  // All connections and their threads, those that are about to end included. Further ones wait in
+  // the listener's queue until one has ended.
+  static constexpr int kMaxAskers = kMaxConnections + 2 * kMaxStrangers;
+  // Time between two lines about strangers in the log.
+  static constexpr Duration kWarningsApart = std::chrono::seconds(5);
   // Ends a connection whose asker asks for nothing.
   static constexpr Duration kIdle = std::chrono::seconds(30);
   // Limit of the time between two pages of a prompt that is computed.
@@ -85,20 +95,28 @@ class PageServer {
   SocketAddress address() const { return local_address(listener_); }
 
  private:
+  enum class AskerState : uint8_t { stranger, served, dropped };
   struct Asker {
+    std::atomic<AskerState> state{AskerState::stranger};
     std::atomic<bool> done{false};
+    Mutex mutex;
+    int socket HOCKET_GUARDED_BY(mutex) = -1;  // that of the talk, while it goes on
     Thread thread;
   };
   PageServer(Options options, Fd listener, Buffer memory, size_t num_buffers);
   void run();
-  void answer(Fd socket);
+  void accept_one();
+  void start_asker(Fd socket);
+  void drop_oldest_stranger();
+  void answer(Asker& asker, Fd socket);
 
   const Options options_;
   const Fd listener_;
   PageBuffers buffers_;  // the pages that are read or sent now; askers wait for one
   std::atomic<bool> stopping_{false};
-  std::atomic<int> num_strangers_{0}, num_served_{0};  // connections
-  std::list<Asker> askers_;                            // used by the thread kv_serve
+  std::atomic<int> num_served_{0};  // connections
+  std::list<Asker> askers_;         // the oldest first; used by the thread kv_serve
+  LogLimit warnings_{kWarningsApart};
   Thread thread_;
   friend class AskerTalk;
 };

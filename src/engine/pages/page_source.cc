@@ -36,7 +36,7 @@ Duration PageSource::time_to_read(int64_t num_bytes) const {
 void PageSource::report(const Error& why, std::string_view consequence) {
   has_fault_ = true;
   const MutexLock lock(mutex_);
-  if (reported_ == why.message) return;
+  if (reported_ == why.message || !reports_.admit(RealClock().now())) return;
   reported_ = why.message;
   log::warning("stored prefixes: {}; {}. To mend it: {}", why.message, consequence, why.fix);
 }
@@ -44,7 +44,7 @@ void PageSource::report(const Error& why, std::string_view consequence) {
 void PageSource::note_success() {
   if (!has_fault_.load(std::memory_order_relaxed)) return;
   const MutexLock lock(mutex_);
-  if (!has_fault_.exchange(false)) return;
+  if (!has_fault_.exchange(false) || reported_.empty()) return;
   reported_.clear();
   log::info("stored prefixes: {} works again", kPageTierNames[static_cast<size_t>(tier())]);
 }

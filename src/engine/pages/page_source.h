@@ -19,6 +19,7 @@
 #include "base/mutex.h"
 #include "base/result.h"
 #include "compute/kv/page_seal.h"
+#include "engine/pages/log_limit.h"
 #include "engine/watch/page_tier.h"
 #include "policy/cache/cache_namespace.h"
 
@@ -53,6 +54,8 @@ class PromptPages {
 // Thread: any.
 class PageSource {
  public:
+  static constexpr Duration kReportsApart = std::chrono::seconds(60);
+
   virtual ~PageSource() = default;
   virtual PageTier tier() const = 0;
   // Returns true if pages can be computed there when they are asked for (PagesWanted::computes):
@@ -70,7 +73,9 @@ class PageSource {
   // nothing was read in the last minutes. So each source is tried, and again if it was slow once.
   void note_read(int64_t num_bytes, Duration took);
   Duration time_to_read(int64_t num_bytes) const;
-  // Logs each fault once, until another one comes or all is well again, which is logged too.
+  // Logs a fault, but not the same one again until all is well, and at most one in kReportsApart:
+  // faults may come and go, and their texts differ. That all is well again is logged after a fault
+  // that was logged.
   void report(const Error& why, std::string_view consequence);
   void note_success();
 
@@ -79,7 +84,8 @@ class PageSource {
   // The time that reading took, and the bytes that were read; older reads count less.
   double seconds_ HOCKET_GUARDED_BY(mutex_) = 0, bytes_ HOCKET_GUARDED_BY(mutex_) = 0;
   TimePoint measured_ HOCKET_GUARDED_BY(mutex_){};
-  std::string reported_ HOCKET_GUARDED_BY(mutex_);  // the last fault
+  std::string reported_ HOCKET_GUARDED_BY(mutex_);  // the fault in the log; empty: it is not there
+  LogLimit reports_{kReportsApart};
   std::atomic<bool> has_fault_{false};
 };
 

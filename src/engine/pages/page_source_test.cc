@@ -38,5 +38,39 @@ TEST(PageSource, CountsNewerReadsMore) {
   EXPECT_NEAR(to_ms(source.time_to_read(1'000'000)), 1, 0.01);
 }
 
+// Returns the lines that `say` logs which have this text.
+template <class F>
+ptrdiff_t num_logged(std::string_view text, F say) {
+  ::testing::internal::CaptureStderr();
+  say();
+  const std::string lines = ::testing::internal::GetCapturedStderr();
+  ptrdiff_t count = 0;
+  for (size_t at = lines.find(text); at != std::string::npos; at = lines.find(text, at + 1))
+    ++count;
+  return count;
+}
+
+TEST(PageSource, FaultsThatComeAndGoDoNotFillTheLog) {
+  NoSource source;
+  const ptrdiff_t count = num_logged("stored prefixes", [&] {
+    for (int i = 0; i < 100; ++i) {
+      source.report(error(ErrorCode::io, "fault {}", i), "it is computed");
+      source.note_success();
+    }
+  });
+  EXPECT_EQ(count, 2) << "the first fault, and its end";
+}
+
+TEST(PageSource, FaultsWhoseTextsVaryDoNotFillTheLog) {
+  NoSource source;
+  EXPECT_EQ(num_logged("stored prefixes",
+                       [&] {
+                         for (int i = 0; i < 100; ++i)
+                           source.report(error(ErrorCode::io, "fault {}", i), "it is computed");
+                       }),
+            1);
+  EXPECT_EQ(num_logged("works again", [&] { source.note_success(); }), 1);
+}
+
 }  // namespace
 }  // namespace hocket

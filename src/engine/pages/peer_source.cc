@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "engine/pages/dial.h"
 #include "engine/pages/file_store.h"
 
@@ -198,6 +199,16 @@ void PeerSource::avoid(size_t peer) {
   avoid_until_[peer] = RealClock().now() + kLeftAlone;
 }
 
+// Peers refuse under ordinary load, too, so that is no fault.
+void PeerSource::note_refusal(const Error& why) {
+  ++counts_.refusals;
+  if (const auto num_more = refusals_.admit(RealClock().now()))
+    log::info(
+        "stored prefixes: {}, so the next peer is asked, or the prompt is computed here ({} more "
+        "since the last such line)",
+        why.message, *num_more);
+}
+
 Result<std::unique_ptr<PromptPages>> PeerSource::open_at(size_t peer, const PagesWanted& wanted) {
   auto socket = dial_peer(options_.peers[peer], wanted.is_over);
   if (!socket) {
@@ -206,7 +217,11 @@ Result<std::unique_ptr<PromptPages>> PeerSource::open_at(size_t peer, const Page
   }
   auto pages = std::make_unique<PeerPromptPages>(*this, peer, *std::move(socket), wanted);
   if (auto begun = pages->begin(wanted); !begun) {
-    if (!pages->is_refused() && !wanted.is_over()) avoid(peer);
+    if (pages->is_refused()) {
+      note_refusal(begun.error());
+      return nullptr;
+    }
+    if (!wanted.is_over()) avoid(peer);
     return fail(std::move(begun.error()));
   }
   return pages;
@@ -215,7 +230,7 @@ Result<std::unique_ptr<PromptPages>> PeerSource::open_at(size_t peer, const Page
 Result<std::unique_ptr<PromptPages>> PeerSource::open(const PagesWanted& wanted) {
   const size_t first = wanted.peer >= 0 ? static_cast<size_t>(wanted.peer) : next_++;
   Error last;
-  bool tried = false;
+  bool failed = false;
   for (size_t i = 0; i < options_.peers.size() && !wanted.is_over(); ++i) {
     const size_t peer = (first + i) % options_.peers.size();
     if (wanted.tried != nullptr) {
@@ -228,11 +243,12 @@ Result<std::unique_ptr<PromptPages>> PeerSource::open(const PagesWanted& wanted)
       if (RealClock().now() < avoid_until_[peer]) continue;
     }
     auto reading = open_at(peer, wanted);
-    if (reading) return reading;
+    if (reading && *reading) return reading;
+    if (reading) continue;
     last = std::move(reading.error());
-    tried = true;
+    failed = true;
   }
-  if (tried) return fail(std::move(last));
+  if (failed) return fail(std::move(last));
   return nullptr;
 }
 

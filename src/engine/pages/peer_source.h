@@ -4,6 +4,7 @@
 //   prefill   a peer computes the prompt if asked to; pages come chunk by chunk
 //
 // Peers take turns. One that does not answer, or has another model or form, is left alone for 30 s.
+// One that refuses a prompt is well and stays in use; the next one is asked.
 // Thread: any.
 #pragma once
 
@@ -13,6 +14,7 @@
 
 #include "base/mutex.h"
 #include "base/timed_calls.h"
+#include "engine/pages/log_limit.h"
 #include "engine/pages/page_link.h"
 #include "engine/pages/page_source.h"
 
@@ -22,6 +24,7 @@ enum class PeerUse : uint8_t { cache, prefill };
 
 struct PeerCounts {
   std::atomic<uint64_t> pages{0}, prefills{0}, failures{0};
+  std::atomic<uint64_t> refusals{0};  // no connection was free, or the prompt was not taken
 };
 
 class PeerSource final : public PageSource {
@@ -33,6 +36,8 @@ class PeerSource final : public PageSource {
   static constexpr Duration kLeftAlone = std::chrono::seconds(30);
   // Limit of the wait for the system's resolver, which may hang.
   static constexpr Duration kResolveLimit = std::chrono::seconds(5);
+  // Time between two lines about refusals in the log.
+  static constexpr Duration kRefusalsApart = std::chrono::seconds(60);
 
   struct Options {
     std::vector<HostPort> peers;  // 1 to kMaxPeers
@@ -52,13 +57,16 @@ class PeerSource final : public PageSource {
  private:
   friend class PeerPromptPages;
   Result<Fd> dial_peer(const HostPort& peer, const std::function<bool()>& is_over);
+  // Returns null if the peer refuses.
   Result<std::unique_ptr<PromptPages>> open_at(size_t peer, const PagesWanted& wanted);
   void avoid(size_t peer);
+  void note_refusal(const Error& why);
 
   const Options options_;
   PeerCounts counts_;
   std::atomic<size_t> next_{0};
   TimedCalls resolver_;
+  LogLimit refusals_{kRefusalsApart};
   Mutex mutex_;
   std::vector<TimePoint> avoid_until_ HOCKET_GUARDED_BY(mutex_);
 };

@@ -9,13 +9,13 @@
 #include <string>
 
 #include "base/whole_file.h"
+#include "compute/kv/page_folders.h"
 
 namespace hocket {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kSpeedFile = "prompt-speed";
 // A file with any other time of a row is not ours.
 constexpr double kMinRowSeconds = 1e-9, kMaxRowSeconds = 1e3;
 

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <new>
 #include <thread>
+#include <utility>
 
 namespace hocket {
 namespace {
@@ -74,6 +76,101 @@ TEST(PageReader, TheTimeOfComputingIsNotThatOfReading) {
     EXPECT_EQ(figures.num_bytes[tier], 3u * kBytes);
     EXPECT_EQ(figures.read_ns[tier] > 0, !is_sent);
     EXPECT_EQ(peer.time_to_read(kBytes) > Duration::zero(), !is_sent);
+  }
+}
+
+// A client that restores a session waits no longer, and others want the thread.
+TEST(PageReader, ATaskEndsWhenNobodyWaitsForItAnyLonger) {
+  constexpr int64_t kBytes = 1 << 12;
+  FakeClock clock;
+  SlowPeer peer(clock);
+  ReadFigures figures;
+  PageReader reader({.sources = {&peer}, .page_tokens = 32, .page_bytes = kBytes},
+                    TransferBuffers::allocate({.page_bytes = kBytes}).value(), figures);
+  reader.start(clock, [] {});
+  auto task = std::make_shared<ReadTask>();
+  task->prompt = std::vector<TokenId>(321, TokenId{1});
+  task->num_whole = 320;
+  task->until = clock.now() + std::chrono::seconds(25);
+  ASSERT_TRUE(reader.add(task));
+  int num_pages = 0;
+  const TimePoint end = RealClock().now() + std::chrono::seconds(20);
+  for (bool is_done = false; !is_done && RealClock().now() < end; std::this_thread::yield()) {
+    const auto read = reader.pop();
+    is_done = read && !read->kind;
+    if (!read || is_done) continue;
+    ++num_pages;
+    reader.release(*read);
+  }
+  reader.stop();
+  EXPECT_EQ(num_pages, 3) << "the third one begins in time";
+}
+
+// Has every page, but no memory to open or to read the first time.
+class PoorSource final : public PageSource {
+ public:
+  explicit PoorSource(bool opens) : opens_(opens) {}
+  PageTier tier() const override { return PageTier::peer; }
+  Result<std::unique_ptr<PromptPages>> open(const PagesWanted& /*wanted*/) override {
+    if (!opens_ && std::exchange(is_first_, false)) throw std::bad_alloc();
+    return std::make_unique<Pages>(is_first_);
+  }
+
+ private:
+  class Pages final : public PromptPages {
+   public:
+    explicit Pages(bool& is_first) : is_first_(is_first) {}
+    Result<size_t> last_held(std::span<const PageKey> keys) override { return keys.size(); }
+    Result<void> expect(std::span<const PageKey> /*keys*/, PageKind /*kind*/) override {
+      return {};
+    }
+    Result<bool> get(const PageKey& /*key*/, std::span<std::byte> page) override {
+      if (std::exchange(is_first_, false)) throw std::bad_alloc();
+      std::ranges::fill(page, std::byte{1});
+      return true;
+    }
+
+   private:
+    bool& is_first_;
+  };
+  const bool opens_;
+  bool is_first_ = true;
+};
+
+// Every buffer is still there afterwards, as the second task needs all of them.
+TEST(PageReader, ALackOfMemoryEndsTheReadingOfOneTask) {
+  const TierBuffers sizes{.page_bytes = 64};
+  const auto num_pages = static_cast<size_t>(sizes.num_pages());
+  for (const bool opens : {true, false}) {
+    SCOPED_TRACE(opens ? "at a page" : "at the beginning");
+    PoorSource source(opens);
+    ReadFigures figures;
+    const RealClock clock;
+    PageReader reader({.sources = {&source}, .page_tokens = 32, .page_bytes = sizes.page_bytes},
+                      TransferBuffers::allocate(sizes).value(), figures);
+    reader.start(clock, [] {});
+    const TimePoint end = clock.now() + std::chrono::seconds(20);
+    for (const size_t expected : {size_t{0}, num_pages}) {
+      auto task = std::make_shared<ReadTask>();
+      task->prompt = std::vector<TokenId>(32 * num_pages + 1, TokenId{1});
+      task->num_whole = 32 * num_pages;
+      ASSERT_TRUE(reader.add(task));
+      std::vector<ReadPage> pages;
+      bool is_done = false;
+      while (!is_done && clock.now() < end) {
+        auto read = reader.pop();
+        if (!read)
+          std::this_thread::yield();
+        else if (read->kind)
+          pages.push_back(*std::move(read));
+        else
+          is_done = true;
+      }
+      EXPECT_TRUE(is_done);
+      EXPECT_EQ(pages.size(), expected);
+      for (const ReadPage& page : pages) reader.release(page);
+    }
+    reader.stop();
   }
 }
 

@@ -1,12 +1,22 @@
 // Tests what bounds the pages that are given to peers: askers beyond the number of buffers wait for
 // one, and hear meanwhile that the service is there; those beyond the number of connections hear
-// that it is busy, and leave it in use.
+// that it is busy, and leave it in use. Strangers keep no asker out, fill no log and end no
+// process.
 #include "engine/pages/page_server.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <deque>
+#include <exception>
+#include <fstream>
 #include <thread>
+#include <vector>
 
 #include "base/folder_testing.h"
 #include "engine/pages/dial.h"
@@ -14,6 +24,36 @@
 
 namespace hocket {
 namespace {
+
+// While it lives, the process can start no thread: there is no room for a stack, and threads that
+// wait for the end have those that the C library keeps for later ones.
+class NoMoreThreads {
+ public:
+  NoMoreThreads() {
+    getrlimit(RLIMIT_AS, &before_);
+    rlimit limit = before_;
+    size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    limit.rlim_cur = pages * static_cast<size_t>(sysconf(_SC_PAGESIZE)) + (size_t{2} << 20);
+    setrlimit(RLIMIT_AS, &limit);
+    try {
+      while (true) threads_.push_back(Thread({.name = "waits"}, [this] { over_.wait(false); }));
+    } catch (const std::exception&) {
+    }
+  }
+  ~NoMoreThreads() {
+    setrlimit(RLIMIT_AS, &before_);
+    over_ = true;
+    over_.notify_all();
+  }
+  NoMoreThreads(const NoMoreThreads&) = delete;
+  NoMoreThreads& operator=(const NoMoreThreads&) = delete;
+
+ private:
+  rlimit before_{};
+  std::atomic<bool> over_{false};
+  std::vector<Thread> threads_;
+};
 
 class PageServerTest : public testing::FolderTest {
  protected:
@@ -29,9 +69,10 @@ class PageServerTest : public testing::FolderTest {
     ASSERT_EQ(files->put({&one, 1}, [] { return false; }).value_or(0), 1u);
     auto server =
         PageServer::create({.address = resolve({.host = "127.0.0.1"}).value().front(),
+                            .token = kToken,
                             .page_bytes = kPageBytes,
                             .files = files,
-                            .counts = std::make_shared<PageServer::Counts>(),
+                            .counts = counts_,
                             .prefills = std::make_shared<PrefillWatch>(),
                             .role = std::make_shared<PrefillRole>(PrefillRole::Options{
                                 .mode = Disaggregation::prefill, .can_prefill = true}),
@@ -52,7 +93,7 @@ class PageServerTest : public testing::FolderTest {
   // Connects; `answer` is what the server says to that.
   std::unique_ptr<PageLink> greet(PageFrame answer) const {
     auto link = std::make_unique<PageLink>(connect(), "the server", [] { return false; });
-    EXPECT_TRUE(link->introduce({}));
+    EXPECT_TRUE(link->introduce(kToken));
     const PageKey form{};
     EXPECT_TRUE(link->send(PageFrame::form, text_of(form)));
     EXPECT_EQ(link->receive(PageLink::kSilence, 1024).value().type, answer);
@@ -67,7 +108,8 @@ class PageServerTest : public testing::FolderTest {
   std::unique_ptr<PeerSource> peer() const {
     return std::make_unique<PeerSource>(
         PeerSource::Options{.peers = {{.host = "127.0.0.1", .port = server_->address().port()}},
-                            .use = PeerUse::prefill});
+                            .use = PeerUse::prefill,
+                            .token = kToken});
   }
   static bool opens(PeerSource& peer, size_t num_tokens) {
     const std::vector<TokenId> prompt(num_tokens, TokenId{1});
@@ -82,7 +124,16 @@ class PageServerTest : public testing::FolderTest {
     return link.receive(PageLink::kSilence, sizeof(PageKey) + kPageBytes).value();
   }
 
+  // Returns true as soon as `holds` does.
+  static bool comes_true(const std::function<bool()>& holds) {
+    const TimePoint end = RealClock().now() + std::chrono::seconds(20);
+    while (!holds() && RealClock().now() < end) std::this_thread::yield();
+    return holds();
+  }
+
+  static constexpr const char* kToken = "a token of sixteen";
   static constexpr PageKey kKey = {1};
+  const std::shared_ptr<PageServer::Counts> counts_ = std::make_shared<PageServer::Counts>();
   std::unique_ptr<PageServer> server_;
 };
 
@@ -114,13 +165,15 @@ TEST_F(PageServerTest, AnAskerBeyondTheConnectionsIsToldAndComesAgain) {
   for (int i = 0; i < PageServer::kMaxConnections; ++i) all.push_back(greet(PageFrame::ok));
   greet(PageFrame::busy);
   const auto peer = this->peer();
-  EXPECT_FALSE(opens(*peer, 10));
+  const std::vector<TokenId> prompt(10, TokenId{1});
+  const auto refused =
+      peer->open({.prompt = prompt, .computes = true, .is_over = [] { return false; }});
+  ASSERT_TRUE(refused.has_value()) << "that is no fault";
+  EXPECT_EQ(*refused, nullptr);
   EXPECT_EQ(peer->counts().failures, 0u);
+  EXPECT_EQ(peer->counts().refusals, 1u);
   all.pop_front();
-  const TimePoint end = RealClock().now() + std::chrono::seconds(20);
-  bool is_open = false;
-  while (!is_open && RealClock().now() < end) is_open = opens(*peer, 10);
-  EXPECT_TRUE(is_open);
+  EXPECT_TRUE(comes_true([&] { return opens(*peer, 10); }));
 }
 
 // They hold only connections that no asker with the token has.
@@ -131,6 +184,88 @@ TEST_F(PageServerTest, StrangersTakeNoConnectionOfAskers) {
   for (int i = 0; i < PageServer::kMaxStrangers / 2; ++i) strangers.push_back(connect());
   std::deque<std::unique_ptr<PageLink>> all;
   for (int i = 0; i < PageServer::kMaxConnections; ++i) all.push_back(greet(PageFrame::ok));
+}
+
+// They say nothing and stay, and more come than the service has threads for.
+TEST_F(PageServerTest, AFloodOfSilentStrangersKeepsNoAskerOut) {
+  start();
+  ASSERT_NE(server_, nullptr);
+  std::deque<Fd> strangers;
+  for (int i = 0; i < PageServer::kMaxStrangers; ++i) strangers.push_back(connect());
+  greet(PageFrame::ok);
+  EXPECT_TRUE(comes_true([&] { return counts_->refused == 1; })) << "the oldest has given way";
+  constexpr int kMore = 2 * PageServer::kMaxAskers;
+  for (int i = 1; i <= kMore; ++i) {
+    strangers.push_back(connect());
+    if (i % PageServer::kMaxStrangers != 0 && i != kMore) continue;
+    // The listener's queue is short.
+    ASSERT_TRUE(comes_true([&] { return counts_->refused == static_cast<uint64_t>(i); }));
+  }
+  greet(PageFrame::ok);
+}
+
+// One that sends its proof byte by byte gives way like one that is silent.
+TEST_F(PageServerTest, AStrangerThatTricklesGivesWay) {
+  start();
+  ASSERT_NE(server_, nullptr);
+  const Fd slow = connect();
+  std::deque<Fd> strangers;
+  for (int i = 0; i < PageServer::kMaxStrangers; ++i) strangers.push_back(connect());
+  ASSERT_TRUE(comes_true([&] { return counts_->refused == 1; }));
+  const uint32_t length = kMaxStrangerFrameBytes;
+  std::string frame(reinterpret_cast<const char*>(&length), sizeof length);
+  frame.resize(sizeof length + length);
+  size_t num_sent = 0;
+  const bool ended = comes_true([&] {
+    if (num_sent < frame.size() && send(slow.get(), &frame[num_sent], 1, MSG_NOSIGNAL) == 1)
+      ++num_sent;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    char byte = 0;
+    ssize_t got = 0;
+    while ((got = recv(slow.get(), &byte, 1, MSG_DONTWAIT)) > 0) continue;
+    return got == 0 || errno != EAGAIN;
+  });
+  EXPECT_TRUE(ended);
+  EXPECT_LT(num_sent, frame.size());
+}
+
+TEST_F(PageServerTest, StrangersWithAnotherTokenDoNotFillTheLog) {
+  start();
+  ASSERT_NE(server_, nullptr);
+  constexpr uint64_t kStrangers = 50;
+  ::testing::internal::CaptureStderr();
+  for (uint64_t i = 0; i < kStrangers; ++i) {
+    PageLink link(connect(), "the server", [] { return false; });
+    EXPECT_FALSE(link.introduce("another token, as long"));
+  }
+  EXPECT_TRUE(comes_true([&] { return counts_->refused == kStrangers; }));
+  const std::string lines = ::testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(lines.contains("token")) << lines;
+  EXPECT_LE(std::ranges::count(lines, '\n'), 2) << lines;
+}
+
+// In a process of its own, which has no address space for the stack of another thread.
+TEST_F(PageServerTest, WithoutThreadsTheServiceLivesAndAnswersLater) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need the address space";
+#endif
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    start();
+    bool is_refused = false;
+    {
+      const NoMoreThreads no_more;
+      const Fd socket = connect();
+      is_refused = comes_true([&] { return counts_->refused == 1; });
+    }
+    const bool answers = is_refused && greet(PageFrame::ok) != nullptr;
+    _exit(answers && !HasFailure() ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 // The peer would end the connection behind a question that is too long.

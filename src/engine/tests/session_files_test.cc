@@ -1,12 +1,15 @@
-// Tests the files of saved sessions: whole, of one model, owner and name, and counted by owner.
+// Tests the files of saved sessions: whole, of one model, owner and name, and counted by owner; and
+// that a folder which is too slow for them is not taken for one that has no pages.
 #include "engine/session_files.h"
 
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <future>
 #include <string>
 
 #include "base/folder_testing.h"
+#include "engine/session_calls.h"
 
 namespace hocket {
 namespace {
@@ -141,6 +144,31 @@ TEST_F(SessionFilesTest, AnErrorNamesNoPathAndLeavesTheOldFile) {
                                .tokens = std::vector<TokenId>(SessionFiles::kMaxTokens + 1)};
   EXPECT_EQ(files_.write(name_, too_long).error().code, ErrorCode::request_too_big);
   EXPECT_EQ(read(name_), session(8).tokens);
+}
+
+TEST_F(SessionFilesTest, AFolderThatIsTooSlowForSessionsKeepsItsPages) {
+  const auto store = std::make_shared<FileStore>(std::shared_ptr(PageFiles::open(folder_).value()),
+                                                 FileStore::calls_for(folder_));
+  const auto calls =
+      std::make_shared<TimedCalls>(TimedCalls::Options{.name = "kv_files",
+                                                       .target = "the folder",
+                                                       .num_threads = 1,
+                                                       .limit = std::chrono::milliseconds(10),
+                                                       .fix = "look at its disk"});
+  const std::vector<std::unique_ptr<RankLoop>> ranks;
+  SessionCalls sessions({.files = store, .calls = calls, .form = form(1), .choose = {}}, ranks);
+  const SessionRequest end{.action = SessionAction::end, .name = name_.name, .owner = name_.owner};
+  EXPECT_EQ(sessions.change(end).error().code, ErrorCode::not_found);
+  const auto mended = std::make_shared<std::promise<void>>();
+  const auto hangs = calls->run<bool>([slow = mended->get_future()]() mutable -> Result<bool> {
+    slow.wait();
+    return true;
+  });
+  EXPECT_FALSE(hangs);
+  EXPECT_EQ(sessions.change(end).error().code, ErrorCode::timed_out);
+  EXPECT_FALSE(store->is_away());
+  EXPECT_TRUE(store->exist({}));
+  mended->set_value();
 }
 
 }  // namespace
