@@ -93,6 +93,21 @@ TEST_F(RankRouterTest, ErrorsOfTheRankAreTheClients) {
   EXPECT_EQ(error_of(answer)["code"], "queue_full");
 }
 
+// A rank whose error has a code that is no text is broken, but each request ends all the same.
+TEST_F(RankRouterTest, AnErrorWithoutAWordAsItsCodeIsPassedOn) {
+  for (const char* const code : {"503", "null", "{}", R"(["shutting_down"])"}) {
+    TestClient client = ask(body_);
+    const ForwardedRequest asked = take();
+    const std::string error = fmt::format(R"({{"error":{{"code":{}}}}})", code);
+    ASSERT_TRUE(asked.exchange->respond(503, "application/json", error));
+    const TestAnswer answer = client.receive();
+    EXPECT_EQ(answer.status, 503) << code;
+    EXPECT_EQ(answer.body, error);
+    EXPECT_TRUE(eventually([&] { return metric("forwarded_requests") == 0; })) << code;
+  }
+  EXPECT_TRUE(rank_0_->server->drain(seconds(10)));
+}
+
 TEST_F(RankRouterTest, ConnectionsAreUsedAgain) {
   for (int i = 0; i < 20; ++i) {
     TestClient client = ask(body_);
