@@ -1,5 +1,6 @@
 // Tests that strangers on the port of rank 0 are closed and can do nothing else.
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -235,6 +236,29 @@ TEST_F(StrangersTest, AMemberThatSpeaksNonsenseIsLost) {
   EXPECT_TRUE(eventually([&] { return plane(0).view().whole(); }));
   member.say(HelloMessage{});
   EXPECT_TRUE(eventually([&] { return plane(0).view().lost == 1; }));
+}
+
+int64_t peak_memory_kib() {
+  rusage use{};
+  getrusage(RUSAGE_SELF, &use);
+  return use.ru_maxrss;
+}
+
+TEST_F(StrangersTest, AMemberThatAsksAndDoesNotReadIsClosedBeforeItCostsMemory) {
+  Stranger member(port_);
+  prove_oneself(member);
+  Identity id = identity(1);
+  id.boot_id = "b";
+  member.say(JoinMessage{.identity = id});
+  EXPECT_TRUE(eventually([&] { return plane(0).view().whole(); }));
+  ASSERT_TRUE(plane(0).set("large", std::string(kMaxStoreValueBytes, 'x')));
+  std::string asks;
+  for (uint64_t i = 1; i <= 3000; ++i) append_frame(asks, StoreRequest{.id = i, .key = "large"});
+  const int64_t before = peak_memory_kib();
+  member.say(asks);  // for answers of 1.5 GB
+  EXPECT_TRUE(eventually([&] { return plane(0).view().lost == 1; }));
+  EXPECT_LT(peak_memory_kib() - before, 256 << 10);
+  EXPECT_TRUE(member.is_closed());
 }
 
 TEST(ClusterToken, IsReadWithoutItsEnds) {
