@@ -213,8 +213,10 @@ bool Coordinator::handle_join(uint64_t token, Session& session, const Message& m
   const JoinMessage* const join = &joining;
   if (auto joined = membership_.join(*join, now); !joined) {
     const bool may_retry = joined.error().code == ErrorCode::queue_full;
-    log::error("cluster: refused {} from {}: {}", name_of(join->identity), session.peer,
-               joined.error().message);
+    const bool has_name = check(join->identity).has_value();  // or its host may forge lines
+    log::error("cluster: refused {} from {}: {}",
+               has_name ? name_of(join->identity) : fmt::format("rank {}", join->identity.rank),
+               session.peer, joined.error().message);
     refuse(session, joined.error(), may_retry, now);
     return true;
   }

@@ -6,6 +6,7 @@
 
 #include <fstream>
 
+#include "base/log.h"
 #include "cluster/auth.h"
 #include "cluster/test_ranks.h"
 #include "cluster/test_stranger.h"
@@ -213,6 +214,23 @@ TEST_F(StrangersTest, WhoIsProvenButNoRankIsClosed) {
   prove_oneself(chatty);
   chatty.say(BeatMessage{});  // sent before it joined
   EXPECT_TRUE(chatty.is_closed(milliseconds(300)));
+}
+
+TEST_F(StrangersTest, AHostCannotForgeALineOfTheLog) {
+  Stranger forger(port_);
+  prove_oneself(forger);
+  testing::internal::CaptureStderr();
+  Identity id = identity(1);
+  id.host = "h1\ncluster: all is well";
+  forger.say(JoinMessage{.identity = id});
+  const auto refused = forger.hear();
+  ASSERT_TRUE(refused);
+  EXPECT_THAT(std::get<RefusedMessage>(*refused).text,
+              HasSubstr("host of rank 1 has control characters"));
+  log::flush();
+  const std::string logged = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(logged, HasSubstr("refused rank 1 from"));
+  EXPECT_THAT(logged, testing::Not(HasSubstr("all is well")));
 }
 
 TEST_F(StrangersTest, AnotherVersionIsNamedByTheRank) {
