@@ -174,6 +174,19 @@ TEST_F(StrangersTest, AProofCannotBeSaidAgain) {
   EXPECT_TRUE(std::holds_alternative<RefusedMessage>(second.hear().value()));
 }
 
+// Someone between two services that send each other pages could pass an asker's proof on.
+TEST_F(StrangersTest, AProofForPagesIsNoneForRanks) {
+  Stranger stranger(port_);
+  const auto hello = stranger.hear();
+  ASSERT_TRUE(hello);
+  const Nonce theirs = std::get<HelloMessage>(*hello).nonce, own = make_nonce();
+  const std::string token = token_for_pages(options(0).token);
+  stranger.say(ProofMessage{own, prove(token, Side::other, theirs, own)});
+  const auto refused = stranger.hear();
+  ASSERT_TRUE(refused);
+  EXPECT_TRUE(std::holds_alternative<RefusedMessage>(*refused));
+}
+
 TEST_F(StrangersTest, AFloodDoesNotKeepRanksOut) {
   std::vector<Stranger> flood;
   for (int i = 0; i < 200; ++i) flood.emplace_back(port_);
@@ -288,6 +301,17 @@ TEST(ClusterToken, IsReadWithoutItsEnds) {
   std::ofstream(path) << std::string(5000, 'x');
   EXPECT_EQ(read_cluster_token(path).error().code, ErrorCode::bad_value);
   EXPECT_EQ(read_cluster_token(path + ".none").error().code, ErrorCode::io);
+}
+
+TEST(ClusterToken, PagesHaveOneOfTheirOwn) {
+  const std::string path = testing::TempDir() + fmt::format("page_token_test_{}", getpid());
+  std::ofstream(path) << "0123456789abcdef\n";
+  const std::string token = read_page_token(path).value();
+  EXPECT_EQ(token, token_for_pages("0123456789abcdef"));
+  EXPECT_NE(token, "0123456789abcdef");
+  EXPECT_EQ(read_page_token("").value(), "");
+  EXPECT_EQ(read_page_token(path + ".none").error().code, ErrorCode::io);
+  unlink(path.c_str());
 }
 
 TEST(ClusterToken, WhomOthersCanReadIsWarnedOf) {
