@@ -4,7 +4,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 
 #include "apps/bench_program.h"
 #include "apps/commands.h"
@@ -15,25 +14,16 @@
 namespace hocket {
 namespace {
 
-constexpr std::array kBenches = {"kernels",   "one-batch", "serving",     "streams",
-                                 "scheduler", "grammar",   "speculation", "all2all",
-                                 "overlap",   "peers",     "balance",     "machine"};
-
 // Returns false for the two commands that have no table of flags.
 bool takes_flags(const Command& command) {
   return command.name != "version" && command.name != "docs";
 }
 
 // Lets a command print its own flags in `form`; returns its exit status. bench prints those of all
-// benches.
+// benches, and their names among the words.
 int print_flags(const Command& command, const std::string& form) {
   const std::string help = "--help=" + form;
-  if (command.run != nullptr) return command.run({help});
-  if (command.name != "bench") return call_bench_program(command.name, {help});
-  int status = 0;
-  for (const char* bench : kBenches)
-    status = std::max(status, call_bench_program(command.name, {bench, help}));
-  return status;
+  return command.run != nullptr ? command.run({help}) : call_bench_program(command.name, {help});
 }
 
 int print_all_flags(const std::string& form) {
@@ -104,8 +94,6 @@ int completion() {
   for (const Command& command : commands()) {
     if (!takes_flags(command)) continue;
     fmt::print("    {})\n      names='\n", command.name);
-    if (command.name == "bench")
-      for (const char* bench : kBenches) fmt::print("{} ", bench);
     status = std::max(status, print_flags(command, "words"));
     fmt::print("      ' ;;\n");
   }

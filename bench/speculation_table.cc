@@ -14,6 +14,10 @@ namespace hocket {
 namespace {
 
 constexpr double kOffGoal = 0.99, kBestGoal = 0.97;
+constexpr double kQuotesGoal = 1.3;  // with one answer
+// A fixed number that gains kWorthFinding is to be found within kFindingSteps.
+constexpr double kWorthFinding = 1.05;
+constexpr int kFindingSteps = 200;
 
 struct MeanRatio {
   double ratio = 0, error = 0;  // the geometric mean of ratios; its relative standard error
@@ -94,11 +98,16 @@ void SpeculationTable::print_point(int percent, const std::vector<FixedSteps>& f
   MeanRatio best = *std::ranges::max_element(ratios, {}, &MeanRatio::ratio);
   if (best.ratio < 1) best = {.ratio = 1};  // none is a number, too
   const MeanRatio of_best{chosen.ratio / best.ratio, std::hypot(chosen.error, best.error)};
-  const std::string goals = fmt::format(
-      "off {}, best {}{}", verdict(chosen, kOffGoal), verdict(of_best, kBestGoal),
-      gate.is_cut
-          ? fmt::format("; cut behind {} steps and {} blocks", gate.num_learning, gate.later.size())
-          : "");
+  std::string goals =
+      fmt::format("off {}, best {}", verdict(chosen, kOffGoal), verdict(of_best, kBestGoal));
+  if (best.ratio >= kWorthFinding)
+    goals += gate.found_after >= 0 && gate.found_after <= kFindingSteps ? ", found met"
+                                                                        : ", found missed";
+  if (quotes() && group_.answers == 1)
+    goals += fmt::format(", quotes {}", verdict(chosen, kQuotesGoal));
+  if (gate.is_cut)
+    goals +=
+        fmt::format("; cut behind {} steps and {} blocks", gate.num_learning, gate.later.size());
   const double off_rate = quantile(off_rates_, 0.5);
   if (options_.json) {
     nlohmann::ordered_json line = {{"context_len", group_.context},

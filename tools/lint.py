@@ -139,12 +139,15 @@ class Seen:
 
 
 def each(name, jobs, work):
-    """Runs work(job) for all jobs on all cores and returns their faults. Prints the progress every PROGRESS_S seconds."""
+    """Runs work(job) for all jobs on all cores and returns their faults. Prints the progress every PROGRESS_S seconds, and faults
+    once they are found, since a run that is stopped before its end would otherwise show none."""
     found, printed = [], time.monotonic()
     with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
         for done, faults in enumerate(pool.map(work, jobs), 1):
-            found += faults
-            if time.monotonic() - printed > PROGRESS_S:
+            fresh = [fault for fault in faults if fault not in found]
+            found += fresh
+            if fresh or time.monotonic() - printed > PROGRESS_S:
+                print("".join(f"{fault}\n" for fault in fresh), end="")
                 printed = time.monotonic()
                 print(f"{name:<9} {done} of {len(jobs)} files", flush=True)
     return found

@@ -1,6 +1,4 @@
-// hocket bench kernels | one-batch | serving | streams | scheduler | grammar | speculation |
-// all2all | overlap | peers | balance | control | machine, or --compare: reads a bench's flags and
-// runs it.
+// hocket bench NAME, or --compare: reads a bench's flags and runs it.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -30,10 +28,6 @@
 
 namespace hocket {
 namespace {
-
-constexpr const char* kBenchUsage =
-    "hocket bench kernels | one-batch | serving | streams | scheduler | grammar | speculation | "
-    "all2all | overlap | peers | balance | control | machine, or --compare OLD [NEW]";
 
 // Has `model` be a shape with random weights, whose folder the result deletes; nullopt: no shape.
 Result<std::optional<DummyShape>> use_shape(const std::string& shape, ModelSettings& model) {
@@ -347,13 +341,31 @@ constexpr NamedBench kBenchFunctions[] = {{"kernels", kernels},
                                           {"streams", streams},
                                           {"scheduler", scheduler},
                                           {"grammar", grammar},
+                                          {"speculation", speculation_command},
                                           {"all2all", all2all},
                                           {"overlap", overlap},
                                           {"peers", peers},
                                           {"balance", balance_command},
                                           {"control", control_command},
-                                          {"speculation", speculation_command},
                                           {"machine", machine_command}};
+
+std::string usage() {
+  std::string names;
+  for (const NamedBench& bench : kBenchFunctions)
+    names += fmt::format("{}{}", names.empty() ? "" : " | ", bench.name);
+  return fmt::format("hocket bench {}, or --compare OLD [NEW]", names);
+}
+
+// `help` is --help=FORM. The words of a shell's completion have the names, too.
+Result<int> print_all_help(const std::string& help) {
+  int status = 0;
+  for (const NamedBench& bench : kBenchFunctions) {
+    if (help == "--help=words") fmt::print("{} ", bench.name);
+    HOCKET_TRY(const int printed, bench.run({help}));
+    status = std::max(status, printed);
+  }
+  return status;
+}
 
 }  // namespace
 
@@ -366,10 +378,11 @@ int bench(const Arguments& arguments) {
   else if (name.starts_with("--compare"))
     done = compare(arguments);
   else if (name == "--help" || name == "-h")
-    fmt::print("{}; each has --help\n", kBenchUsage);
+    fmt::print("{}; each has --help\n", usage());
+  else if (name.starts_with("--help="))
+    done = print_all_help(name);
   else
-    done =
-        fail(error(ErrorCode::usage, "hocket bench {} is not a bench", name).with_fix(kBenchUsage));
+    done = fail(error(ErrorCode::usage, "hocket bench {} is not a bench", name).with_fix(usage()));
   return done ? *done : report(done.error());
 }
 

@@ -358,6 +358,8 @@ test("setup tells of drafts where there are some", { timeout }, async () => {
       await card.waitFor();
       assert.match(await card.innerText(), /Drafts from\s+text that repeats \(NGRAM\)/);
       assert.match(await card.innerText(), /Accepted\s+\d+ of \d+ drafts/);
+      assert.match(await card.innerText(), /Tokens a step\s+[1-3]\.\d\d of an answer with drafts/);
+      assert.match(await card.innerText(), /\d drafts? 1 answer of up to/);
     });
   } finally {
     await drafting.stop();

@@ -90,9 +90,9 @@ inline constexpr int kStatesOfARequest = 2;
 // length is more, if --swa-full-tokens-ratio is not given.
 inline constexpr int kTokensOfAWindow = 2048;
 inline constexpr int kDefaultRunningRequests = 128;
-// A step with more rows of answers than this gets no drafts: each row costs logits, and the
-// rows read nearly all experts already, so drafts gain little there.
-inline constexpr int kMaxDraftedRows = 128;
+// A step of answers has at most as many rows with drafts, because each row costs logits: with 64
+// answers two drafts of each gain, and more hardly do.
+inline constexpr int kMaxDraftedRows = 256;
 // Most bytes of the matchers that find drafts which grammars forbid, of all answers of a rank.
 inline constexpr int64_t kDraftChecksBytes = 128 << 20;
 inline constexpr int kLogitsRows = 128;  // rows of logits computed at a time

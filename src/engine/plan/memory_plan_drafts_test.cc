@@ -32,7 +32,7 @@ TEST(MemoryPlan, DraftsNeedMemoryForGrammarsAndLookUp) {
 TEST(MemoryPlan, DraftsNeedRows) {
   PlanCase c;
   c.settings.speculation.algorithm = "NGRAM";
-  EXPECT_EQ(c.plan()->max_answer_rows, kDefaultRunningRequests);
+  EXPECT_EQ(c.plan()->max_answer_rows, kMaxDraftedRows);
   c.settings.memory.max_running_requests = 2;
   EXPECT_EQ(c.plan()->max_answer_rows, 2 * (1 + kMaxDrafts));
   const int64_t without = PlanCase{}.plan()->work.max_rows - kDefaultRunningRequests;

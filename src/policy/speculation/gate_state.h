@@ -38,6 +38,7 @@ struct GateState {
   };
   GateTotals totals;
   bool is_fixed = false;        // a flag sets the number, and the gate does not choose
+  bool knows_gain = false;      // false: no step without drafts was seen, to compare others with
   std::vector<Bucket> buckets;  // ascending
   // Share of drafts that held among those whose drafts before it held, over the last requests, by
   // kind of draft and position; and how many count.

@@ -54,14 +54,19 @@ void SpeculationGate::offer(const Offer& step, std::span<GateAnswer> answers) {
   const int max_rows = step.max_rows;
   if (drafts_.fixed()) {
     drafts_.list(DraftSet::made, answers, max_rows);
-    drafts_.share_out(std::max(max_rows, 0), answers);
+    share_out(std::max(max_rows, 0), answers);
     return;
   }
   Bucket& bucket = bucket_for(num_answers, step.total_keys);
   if (drafts_.is_ahead()) return offer_beside_ahead(bucket, answers, max_rows);
   drafts_.list(DraftSet::made, answers, max_rows);
-  expected_ =
-      drafts_.share_out(choose(bucket, DraftTiming::now, num_sharing_, 0).num_drafts, answers);
+  share_out(choose(bucket, DraftTiming::now, num_sharing_, 0).num_drafts, answers);
+}
+
+void SpeculationGate::share_out(int num_drafts, std::span<GateAnswer> answers) {
+  expected_ = drafts_.share_out(num_drafts, answers);
+  num_offered_ = 0;
+  for (const GateAnswer& answer : answers) num_offered_ += static_cast<int>(answer.drafts.size());
 }
 
 void SpeculationGate::offer_nothing() {
@@ -82,12 +87,12 @@ void SpeculationGate::offer_beside_ahead(Bucket& bucket, std::span<GateAnswer> a
     const Estimate chosen = choose(bucket, DraftTiming::now, num_sharing_, 0);
     free_gain = chosen.gain;
     is_trial = is_trial_;
-    expected_ = drafts_.share_out(chosen.num_drafts, answers);
+    share_out(chosen.num_drafts, answers);
   } else {
     if (drafts_.has_free())
       free_gain = judge_all(bucket, DraftTiming::now, num_sharing_, 0).first.gain;
     drafts_.list(DraftSet::made, answers, max_rows);
-    expected_ = drafts_.share_out(std::min(next_.num_drafts, std::max(max_rows, 0)), answers);
+    share_out(std::min(next_.num_drafts, std::max(max_rows, 0)), answers);
   }
   is_trial_ = false;
   choose_ahead(bucket, answers, max_rows, free_gain);
@@ -142,6 +147,8 @@ void SpeculationGate::note_step(const Step& step) {
 
   Bucket& bucket = bucket_for(step.num_answers, step.total_keys);
   ++bucket.num_steps;
+  if (drafts_.fixed())
+    bucket.way(timing_).usual = {.num_drafts = step.num_drafts, .tokens = tokens_an_answer(step)};
   bucket.num_draft_steps += step.num_drafts > 0 ? 1 : 0;
   if (is_trial) ++bucket.num_trial_steps, --bucket.way(trial_timing_).num_remaining_trials;
   const StepShape shape{.decode_rows = step.num_answers, .keys = step.total_keys};
@@ -176,6 +183,11 @@ void SpeculationGate::note_prompts(const Step& step) {
   }
 }
 
+// Returns the tokens that the step gave an answer, as the mean over those of all ranks.
+double SpeculationGate::tokens_an_answer(const Step& step) const {
+  return 1 + static_cast<double>(step.num_tokens - step.num_answers) / num_sharing_;
+}
+
 // Books the time that a step has gained or lost. Trials, and rows that were computed for later
 // drafts, pay out of the credit. Drafts that were made ahead for the usual steps pay into it, so
 // that those who gain may go on a while where they do not. The credit counts the drafts that were
@@ -183,16 +195,18 @@ void SpeculationGate::note_prompts(const Step& step) {
 // counts the time that such steps are known to take, because drafts are not to blame for a slow
 // machine.
 void SpeculationGate::note_gain(const Bucket& bucket, const Step& step, bool is_trial) {
-  const double tokens = 1 + static_cast<double>(step.num_tokens - step.num_answers) / num_sharing_;
-  const double gained_us = bucket.plain_us * (step.num_drafts > 0 ? tokens : 1) - step.us;
+  const double tokens = step.num_drafts > 0 ? tokens_an_answer(step) : 1;
+  const double gained_us = bucket.plain_us * tokens - step.us;
   totals_.gained_us += gained_us;
   const bool is_usual = !is_trial && step.num_drafts > 0;
   if (!is_usual) totals_.trial_us += gained_us;
   const double making = step.making_us / bucket.plain_us;
   const double known = bucket.way(timing_).costs.of(step.num_drafts).time_ratio;
   double gain = -making;
+  // Grammars and short pages may have cut the drafts since they were offered.
+  const double share = std::min(1.0, step.num_drafts / std::max<double>(1, num_offered_));
   if (step.num_drafts > 0 && (is_trial || timing_ == DraftTiming::ahead))
-    gain = 1 + expected_ / num_sharing_ - (is_trial ? worth_of(bucket) : 1) * known;
+    gain = 1 + share * expected_ / num_sharing_ - (is_trial ? worth_of(bucket) : 1) * known;
   credit_ = std::clamp(credit_ + gain, kGate.min_credit, kGate.first_credit);
 }
 
@@ -207,7 +221,8 @@ void SpeculationGate::note_plain(Bucket& bucket, const StepShape& shape, double 
 }
 
 GateState SpeculationGate::state() const {
-  GateState out{.totals = totals_, .is_fixed = drafts_.fixed().has_value()};
+  GateState out{
+      .totals = totals_, .is_fixed = drafts_.fixed().has_value(), .knows_gain = last_plain_us_ > 0};
   for (const Bucket& bucket : buckets_) {
     if (bucket.num_answers == 0 || bucket.num_steps == 0) continue;
     const TimingState &now = bucket.way(DraftTiming::now), &ahead = bucket.way(DraftTiming::ahead);

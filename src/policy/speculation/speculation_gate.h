@@ -156,6 +156,8 @@ class SpeculationGate {
   void choose_ahead(Bucket& bucket, std::span<const GateAnswer> answers, int max_rows,
                     double free_gain);
   void note_prompts(const Step& step);
+  void share_out(int num_drafts, std::span<GateAnswer> answers);
+  double tokens_an_answer(const Step& step) const;
   void note_gain(const Bucket& bucket, const Step& step, bool is_trial);
   void note_plain(Bucket& bucket, const StepShape& shape, double us);
   Bucket& bucket_for(int num_answers, int64_t total_keys);
@@ -177,7 +179,9 @@ class SpeculationGate {
   // How often a timing has left a trial to the other one since its own last trial.
   int num_yielded_ = 0;
   double credit_ = kGate.first_credit;
-  double expected_ = 0;  // drafts of the step that was offered that are expected to hold
+  // Drafts of the step that was offered, and how many of them are expected to hold.
+  int num_offered_ = 0;
+  double expected_ = 0;
   int num_sharing_ = 1;  // answers of all ranks in the step that was offered
   Next next_;
   DraftTiming timing_ = DraftTiming::now;  // for the step that was offered

@@ -369,23 +369,6 @@ TEST(Gate, SaysAheadWhatToMake) {
   EXPECT_FALSE(open.ahead().follows);  // the time without drafts is measured first
 }
 
-TEST(Gate, SaysWhy) {
-  DraftServer good({.chances = equal(1, 0.95), .making = DrafterKind::free});
-  for (int i = 0; i < 400; ++i) good.step();
-  const GateState state = good.gate().state();
-  ASSERT_EQ(state.buckets.size(), 1U);
-  EXPECT_GT(state.buckets[0].usual.num_drafts, 0);
-  EXPECT_TRUE(state.buckets[0].text.starts_with("1 answer of up to 1024 tokens: "));
-  EXPECT_GT(state.totals.gained_us, 0);
-  EXPECT_NEAR(state.acceptance[0][0], 0.95, 0.03);
-  EXPECT_GT(state.buckets[0].usual.tokens, 2);
-  DraftServer bad({.machine = {.fixed_us = 100}, .chances = {0.1}, .making = DrafterKind::free});
-  for (int i = 0; i < 400; ++i) bad.step();
-  const GateState::Bucket off = bad.gate().state().buckets.at(0);
-  EXPECT_EQ(off.usual.num_drafts, 0);
-  EXPECT_NE(off.text.find("none, because"), std::string::npos);
-}
-
 TEST(Gate, AStepAllocatesNothing) {
   for (const DrafterKind making : {DrafterKind::free, DrafterKind::ahead}) {
     DraftServer server({.chances = equal(16, 0.7), .making = making});

@@ -21,6 +21,7 @@ SpeculationView some_speculation() {
                  .num_trial_steps = 12,
                  .gained_us = 2e6,
                  .trial_us = -5e5};
+  gate.knows_gain = true;
   gate.buckets = {
       {.num_answers = 1,
        .answer_keys = 1024,
@@ -61,6 +62,18 @@ TEST(SpeculationView, IsAnsweredAsJson) {
                  "measured_steps": 4},
         "text": "1 answer: 2 drafts"}]}]})"));
   EXPECT_EQ(server.ask("POST", "/speculation", "{}").status, 405);
+}
+
+// With a fixed number there may be no step to compare with, and 0 would be a wrong figure.
+TEST(SpeculationView, OfAnUnknownGainSaysNull) {
+  TestServer server;
+  SpeculationView view = some_speculation();
+  view.ranks[0].gate.knows_gain = false;
+  server.engine.speculated.write(view);
+  const Json told = server.get("/speculation");
+  EXPECT_EQ(told["gained_seconds"], nullptr);
+  EXPECT_EQ(told["ranks"][0]["gained_seconds"], nullptr);
+  EXPECT_EQ(told["ranks"][0]["trial_seconds"], nullptr);
 }
 
 // Every rank has the series, even if it has no drafts.

@@ -41,6 +41,11 @@ Json acceptance_json(const GateState& gate) {
   return kinds;
 }
 
+// null: not known yet, which is no gain of 0.
+Json seconds_json(const GateState& gate, double us) {
+  return gate.knows_gain ? Json(us / 1e6) : Json(nullptr);
+}
+
 Json drafts_json(const SpeculationView::OfRank& rank) {
   const GateTotals& totals = rank.gate.totals;
   Json sizes = Json::array();
@@ -54,8 +59,8 @@ Json drafts_json(const SpeculationView::OfRank& rank) {
           {"accepted", num_held_of(rank.counts)},
           {"accept_length", accept_length_of(rank.counts)},
           {"accept_rate", accept_rate_of(rank.counts)},
-          {"gained_seconds", totals.gained_us / 1e6},
-          {"trial_seconds", totals.trial_us / 1e6},
+          {"gained_seconds", seconds_json(rank.gate, totals.gained_us)},
+          {"trial_seconds", seconds_json(rank.gate, totals.trial_us)},
           {"acceptance", acceptance_json(rank.gate)},
           {"sizes", std::move(sizes)}};
 }
@@ -64,14 +69,15 @@ Json drafts_json(const SpeculationView::OfRank& rank) {
 
 Json speculation_json(const SpeculationView& view) {
   Json ranks = Json::array();
-  double gained_us = 0;
+  GateState all{.knows_gain = true};
   for (const SpeculationView::OfRank& rank : view.ranks) {
     ranks.push_back(drafts_json(rank));
-    gained_us += rank.gate.totals.gained_us;
+    all.totals.gained_us += rank.gate.totals.gained_us;
+    all.knows_gain &= rank.gate.knows_gain;
   }
   return {{"algorithm", view.algorithm},
           {"most_drafts", view.max_drafts},
-          {"gained_seconds", gained_us / 1e6},
+          {"gained_seconds", seconds_json(all, all.totals.gained_us)},
           {"ranks", std::move(ranks)}};
 }
 

@@ -154,7 +154,10 @@ function Speculation({ speculation }) {
           ["Drafts from", DRAFTERS[speculation.algorithm] ?? speculation.algorithm],
           ["Accepted", sum("drafts") > 0 ? `${exact(sum("accepted"))} of ${exact(sum("drafts"))} drafts, ${percent(sum("accepted") / sum("drafts"))}` : "no draft was verified yet"],
           ["Steps with drafts", `${exact(sum("draft_steps"))} of ${exact(sum("steps"))}, ${exact(sum("trial_steps"))} on trial`],
-          [gained < 0 ? "Time lost" : "Time gained", duration(1000 * Math.abs(gained))],
+          ["Tokens a step", sum("drafts") > 0 ? `${ranks.map((rank) => rank.accept_length.toFixed(2)).join(", ")} of an answer with drafts` : "1"],
+          gained === null
+            ? ["Time gained", "unknown: no step without drafts was seen"]
+            : [gained < 0 ? "Time lost" : "Time gained", duration(1000 * Math.abs(gained))],
         ]}
       />
       <div class="decisions">

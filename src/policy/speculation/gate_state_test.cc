@@ -1,0 +1,56 @@
+// Tests the copy of all that the gate knows, for /speculation.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "policy/speculation/served_drafts_testing.h"
+
+namespace hocket {
+namespace {
+
+using testing::DrafterKind;
+using testing::DraftServer;
+
+TEST(Gate, ShowsAFixedNumberAndNoGain) {
+  SpeculationGate gate({.drafter = std::make_unique<testing::ChanceDrafter>(std::vector<double>{1},
+                                                                            DrafterKind::free, 1),
+                        .fixed = 3});
+  const std::vector<TokenId> tokens(10);
+  gate.begin(0, 100);
+  GateAnswer answer{.seat = 0, .tokens = tokens, .max_drafts = 8};
+  gate.offer({.total_keys = 10, .max_rows = 8}, std::span(&answer, 1));
+  gate.note_step({.num_answers = 1,
+                  .num_drafts = 3,
+                  .num_tokens = 4,
+                  .total_keys = 10,
+                  .us = 5000,
+                  .is_pure = true});
+  const GateState state = gate.state();
+  ASSERT_EQ(state.buckets.size(), 1U);
+  EXPECT_EQ(state.buckets[0].usual.num_drafts, 3);
+  EXPECT_EQ(state.buckets[0].usual.tokens, 4);
+  EXPECT_FALSE(state.knows_gain);
+}
+
+TEST(Gate, SaysWhy) {
+  DraftServer good({.chances = {0.95}, .making = DrafterKind::free});
+  for (int i = 0; i < 400; ++i) good.step();
+  const GateState state = good.gate().state();
+  ASSERT_EQ(state.buckets.size(), 1U);
+  EXPECT_GT(state.buckets[0].usual.num_drafts, 0);
+  EXPECT_TRUE(state.buckets[0].text.starts_with("1 answer of up to 1024 tokens: "));
+  EXPECT_TRUE(state.knows_gain);
+  EXPECT_GT(state.totals.gained_us, 0);
+  EXPECT_NEAR(state.acceptance[0][0], 0.95, 0.03);
+  EXPECT_GT(state.buckets[0].usual.tokens, 2);
+  DraftServer bad({.machine = {.fixed_us = 100}, .chances = {0.1}, .making = DrafterKind::free});
+  for (int i = 0; i < 400; ++i) bad.step();
+  const GateState::Bucket off = bad.gate().state().buckets.at(0);
+  EXPECT_EQ(off.usual.num_drafts, 0);
+  EXPECT_NE(off.text.find("none, because"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace hocket
