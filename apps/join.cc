@@ -13,12 +13,14 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "client/http_client.h"
+#include "core/bounded_json.h"
 #include "core/version.h"
 
 namespace hocket {
 namespace {
 
 constexpr double kTermsPatienceSeconds = 10;
+constexpr size_t kMaxTermsBytes = size_t{1} << 20;
 constexpr size_t kMaxErrorText = 2048;  // bytes
 
 // Returns the names of the flags that all ranks must share.
@@ -68,14 +70,15 @@ Result<nlohmann::json> ask_terms(const std::string& where, const HttpSettings& k
   const bool has_scheme = where.find("://") != where.npos;
   HOCKET_TRY(auto there, BlockingHttpClient::read_url(has_scheme ? where : "http://" + where));
   there.api_key = keys.admin_api_key.empty() ? keys.api_key : keys.admin_api_key;
-  there.timeout_s = kTermsPatienceSeconds;
+  there.timeout_s = there.max_body_s = kTermsPatienceSeconds;
+  there.max_body_bytes = kMaxTermsBytes;
   BlockingHttpClient client(there);
   HOCKET_TRY(const HttpAnswer answer, client.get("/join_terms"));
   if (answer.status == 401 || answer.status == 403)
     return fail(error(ErrorCode::unauthorized, "{} wants an admin's key before a rank joins", where)
                     .with_fix("--admin-api-key KEY, the same as there"));
   if (answer.status == 404) return fail(no_service(where));
-  auto json = nlohmann::json::parse(answer.body, nullptr, false);
+  auto json = parse_bounded_json<nlohmann::json>(answer.body);
   if (answer.status != 200) {
     const std::string why = error_field(json, "message");
     return fail(error(ErrorCode::lost_rank, "{} takes no rank: {}", where,

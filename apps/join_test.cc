@@ -10,11 +10,13 @@
 
 #include "apps/flags.h"
 #include "base/source_dir_testing.h"
+#include "client/false_server_testing.h"
 #include "engine/ranks/identity.h"
 
 namespace hocket {
 namespace {
 
+using testing::HasSubstr;
 using testing::IsSupersetOf;
 using testing::Pair;
 
@@ -120,6 +122,28 @@ TEST(JoinTest, OnlySharedFlagsThatWereChangedAreGiven) {
       flags_to_join(settings, plan),
       testing::UnorderedElementsAre(Pair("dtype", "float32"), Pair("enable-eplb", "true"),
                                     Pair("nnodes", "4"), Pair("dist-init-addr", "h0:5000")));
+}
+
+Error refusal_of(FalseServer::Answer answer) {
+  const FalseServer server(std::move(answer));
+  const auto got = arguments_to_join(fmt::format("127.0.0.1:{}", server.port()), {}, {});
+  return got ? Error() : got.error();
+}
+
+TEST(JoinTest, AFalseServiceCostsNeitherMemoryNorTheStack) {
+  const std::string chunked = "Transfer-Encoding: chunked\r\n\r\n";
+  const std::string chunk = fmt::format("1000\r\n{}\r\n", std::string(4096, ' '));
+  EXPECT_THAT(refusal_of({.head = "HTTP/1.1 200 OK\r\n" + chunked, .piece = chunk}).message,
+              HasSubstr("is longer than 1048576 bytes"));
+  const std::string large = "Content-Length: 99000000000000\r\n\r\n";
+  EXPECT_THAT(refusal_of({.head = "HTTP/1.1 200 OK\r\n" + large, .piece = " "}).message,
+              HasSubstr("is longer than 1048576 bytes"));
+  const size_t depth = 500'000;
+  const std::string deep = R"({"error":)" + std::string(depth, '[') + std::string(depth, ']') + "}";
+  const std::string head =
+      fmt::format("HTTP/1.1 503 Unavailable\r\nContent-Length: {}\r\n\r\n", deep.size());
+  EXPECT_THAT(refusal_of({.head = head, .piece = deep, .num_pieces = 1}).message,
+              HasSubstr("takes no rank: it answers 503"));
 }
 
 }  // namespace

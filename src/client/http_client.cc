@@ -36,6 +36,9 @@ bool is_event_stream(const BeastParser& parser) {
   return parser.get()[http::field::content_type].starts_with("text/event-stream");
 }
 
+// Limit of the bytes that were received and not parsed yet, such as the beginning of a chunk.
+constexpr size_t kMaxUnparsedBytes = size_t{256} << 10;
+
 // Returns true for the errors of a kept connection that the server has closed meanwhile.
 bool is_stale(const Code& code) {
   return code == http::error::end_of_stream || code == asio::error::eof ||
@@ -154,11 +157,15 @@ class PlainOrTlsStream {
 struct BlockingHttpClient::State {
   explicit State(Options given) : options(std::move(given)), stream(io) {}
 
-  // Gives the next operation its time.
-  void begin_wait() {
-    const std::chrono::duration<double> limit(options.timeout_s);
-    stream.socket.set_deadline(DeadlineSocket::Clock::now() +
-                               std::chrono::duration_cast<DeadlineSocket::Clock::duration>(limit));
+  using TimePoint = DeadlineSocket::Clock::time_point;
+  static TimePoint in_seconds(double seconds) {
+    const std::chrono::duration<double> limit(seconds);
+    return DeadlineSocket::Clock::now() +
+           std::chrono::duration_cast<DeadlineSocket::Clock::duration>(limit);
+  }
+  // Gives the next operation its time, which ends at `end` at the latest.
+  void begin_wait(TimePoint end = TimePoint::max()) {
+    stream.socket.set_deadline(std::min(in_seconds(options.timeout_s), end));
   }
   Code connect() {
     buffer.clear();
@@ -222,6 +229,16 @@ struct BlockingHttpClient::State {
     return error(ErrorCode::io, "no answer from {}:{}: {}", options.host, options.port,
                  code.message());
   }
+  Error too_long(std::string_view limit) {
+    connected = false;
+    stream.close();
+    return error(ErrorCode::io, "the answer of {}:{} is longer than {}", options.host, options.port,
+                 limit);
+  }
+  // Reads an answer that is no stream of events.
+  Result<void> read_body(BeastParser& parser);
+  // Calls `event` with the data of each event.
+  Result<void> read_events(BeastParser& parser, const OnEvent& event);
   Result<HttpAnswer> ask(http::verb verb, std::string_view path, std::string_view json,
                          const OnEvent* event);
 
@@ -229,9 +246,42 @@ struct BlockingHttpClient::State {
   asio::io_context io{1};  // sockets need one; nothing runs in it
   std::optional<asio::ssl::context> context;
   PlainOrTlsStream stream;
-  beast::flat_buffer buffer;
+  beast::flat_buffer buffer{kMaxUnparsedBytes};
   bool connected = false;
 };
+
+Result<void> BlockingHttpClient::State::read_body(BeastParser& parser) {
+  const auto too_many = [&] {
+    return fail(too_long(fmt::format("{} bytes", options.max_body_bytes)));
+  };
+  // Beast reserves the bytes that the head promises, before any of them comes.
+  if (parser.content_length().value_or(0) > options.max_body_bytes) return too_many();
+  const TimePoint end = in_seconds(options.max_body_s);
+  while (!parser.is_done()) {
+    begin_wait(end);
+    Code code;
+    http::read_some(stream, buffer, parser, code);
+    if (code == beast::error::timeout && DeadlineSocket::Clock::now() >= end)
+      return fail(too_long(fmt::format("{} s", options.max_body_s)));
+    if (code) return fail(broken(code));
+    if (parser.get().body().size() > options.max_body_bytes) return too_many();
+  }
+  return {};
+}
+
+Result<void> BlockingHttpClient::State::read_events(BeastParser& parser, const OnEvent& event) {
+  SseReader events;
+  while (!parser.is_done()) {
+    begin_wait();
+    Code code;
+    http::read_some(stream, buffer, parser, code);
+    if (code) return fail(broken(code));
+    std::string& fresh = parser.get().body();
+    for (const std::string& data : events.feed(fresh)) event(data);
+    fresh.clear();
+  }
+  return {};
+}
 
 Result<HttpAnswer> BlockingHttpClient::State::ask(http::verb verb, std::string_view path,
                                                   std::string_view json, const OnEvent* event) {
@@ -246,18 +296,10 @@ Result<HttpAnswer> BlockingHttpClient::State::ask(http::verb verb, std::string_v
 
   std::optional<BeastParser> parser;
   if (const Code code = begin(request, parser)) return fail(broken(code));
-  const bool streaming = event != nullptr && is_event_stream(*parser);
-  SseReader events;
-  while (!parser->is_done()) {
-    begin_wait();
-    Code code;
-    http::read_some(stream, buffer, *parser, code);
-    if (code) return fail(broken(code));
-    if (!streaming) continue;
-    std::string& fresh = parser->get().body();
-    for (const std::string& data : events.feed(fresh)) (*event)(data);
-    fresh.clear();
-  }
+  if (event != nullptr && is_event_stream(*parser))
+    HOCKET_TRY_VOID(read_events(*parser, *event));
+  else
+    HOCKET_TRY_VOID(read_body(*parser));
   if (!parser->get().keep_alive()) {
     connected = false;
     stream.close();

@@ -2,6 +2,7 @@
 // keep-alive, TLS. Only http_client.cc includes Beast.   Thread: any, one at a time for one client.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -23,6 +24,9 @@ class BlockingHttpClient {
     int port = 30000;
     std::string api_key;     // empty: none
     double timeout_s = 300;  // limit for connecting, for sending, and for each wait for data
+    // Limits of an answer's body, unless it is a stream of events.
+    double max_body_s = 600;
+    size_t max_body_bytes = size_t{256} << 20;
     bool tls = false;
     std::string ca_file;  // PEM file of CA certificates to trust in place of the system's
   };
@@ -31,8 +35,8 @@ class BlockingHttpClient {
   BlockingHttpClient(BlockingHttpClient&&) noexcept;
 
   // Connects when needed and keeps the connection; if the server has closed it meanwhile, connects
-  // again, once. Errors: io (no connection, a broken one, a certificate that is not trusted, a CA
-  // file that cannot be read), request_timeout.
+  // again, once. Errors: io (no connection, a broken one, an answer that is too long, a certificate
+  // that is not trusted, a CA file that cannot be read), request_timeout.
   Result<HttpAnswer> get(std::string_view path);
   Result<HttpAnswer> post(std::string_view path, std::string_view json);
   // Calls `event` with the data of each event as it arrives, [DONE] included. An answer that is no

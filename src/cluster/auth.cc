@@ -68,12 +68,27 @@ Proof sign(std::string_view token, std::string_view text) {
   return proof;
 }
 
+namespace {
+
+std::string_view text_of(const Proof& proof) {
+  return {reinterpret_cast<const char*>(proof.data()), proof.size()};
+}
+
+}  // namespace
+
 Proof derive_key(std::string_view token, std::string_view use) {
-  const auto text_of = [](const Proof& p) {
-    return std::string_view(reinterpret_cast<const char*>(p.data()), p.size());
-  };
   const Proof extracted = sign(text_of(Proof{}), token);
   return sign(text_of(extracted), std::string(use) + '\x01');
+}
+
+std::string token_for_pages(std::string_view token) {
+  return token.empty() ? "" : std::string(text_of(derive_key(token, "hocket pages")));
+}
+
+Result<std::string> read_page_token(const std::string& path) {
+  if (path.empty()) return std::string();
+  HOCKET_TRY(const std::string token, read_cluster_token(path));
+  return token_for_pages(token);
 }
 
 bool same_proof(const Proof& a, const Proof& b) {

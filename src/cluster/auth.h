@@ -36,6 +36,13 @@ Proof prove(std::string_view token, Side side, const Nonce& theirs, const Nonce&
 Proof sign(std::string_view token, std::string_view text);
 // Returns a key for one use: HKDF-SHA-256 (RFC 5869) without salt, 32 bytes long.
 Proof derive_key(std::string_view token, std::string_view use);
+// Returns the token of services that send each other pages; empty if `token` is. It is another
+// token, because both handshakes are the same: otherwise anyone between two such services could
+// pass the proof of one on to rank 0.
+std::string token_for_pages(std::string_view token);
+// Returns the token for pages that belongs to the one in the file; an empty one if `path` is empty.
+// Errors: those of read_cluster_token().
+Result<std::string> read_page_token(const std::string& path);
 // Compares in a time that does not depend on where the proofs differ.
 bool same_proof(const Proof& a, const Proof& b);
 

@@ -37,10 +37,7 @@ struct ControlPlane::State {
   Thread thread;
 
   State(const ClusterOptions& given, Identity identity)
-      : options(given),
-        self(std::move(identity)),
-        shared(self.rank),
-        links(options, self.rank, self.num_ranks) {
+      : options(given), self(std::move(identity)), shared(self.rank), links(options, self) {
     HOCKET_CHECK(static_cast<bool>(wake));
     poller.add(wake, kWakeToken, EPOLLIN);
     self.address = links.port();

@@ -145,7 +145,9 @@ void Coordinator::on_event(uint64_t token, uint32_t events, TimePoint now) {
 void Coordinator::read(uint64_t token, TimePoint now) {
   Session& session = sessions_.at(token);
   session.connection->receive();
-  while (session.phase != Phase::closing) {
+  // A peer may say its last words and leave; one that takes no answers has no more words here.
+  const bool has_left = session.connection->ended().has_value();
+  while (session.phase != Phase::closing && (has_left || !session.connection->ended())) {
     const size_t max_bytes =
         session.phase == Phase::proof ? kMaxStrangerFrameBytes : kMaxFrameBytes;
     const auto message = session.connection->next(max_bytes);
@@ -211,8 +213,10 @@ bool Coordinator::handle_join(uint64_t token, Session& session, const Message& m
   const JoinMessage* const join = &joining;
   if (auto joined = membership_.join(*join, now); !joined) {
     const bool may_retry = joined.error().code == ErrorCode::queue_full;
-    log::error("cluster: refused {} from {}: {}", name_of(join->identity), session.peer,
-               joined.error().message);
+    const bool has_name = check(join->identity).has_value();  // or its host may forge lines
+    log::error("cluster: refused {} from {}: {}",
+               has_name ? name_of(join->identity) : fmt::format("rank {}", join->identity.rank),
+               session.peer, joined.error().message);
     refuse(session, joined.error(), may_retry, now);
     return true;
   }
@@ -239,6 +243,7 @@ bool Coordinator::handle_member(uint64_t token, Session& session, const Message&
     }
   } else if (const auto* request = std::get_if<StoreRequest>(&message)) {
     store_.ask(token, *request, now);
+    send_replies();  // at once, so that what waits for a rank that does not read is counted
   } else if (const auto* report = std::get_if<ReportMessage>(&message)) {
     membership_.report({session.rank, report->rank, report->epoch, report->why}, now);
   } else if (const auto* leave = std::get_if<LeaveMessage>(&message)) {
@@ -331,11 +336,15 @@ void Coordinator::send_changes() {
       if (session.phase == Phase::member) session.connection->send(ViewMessage{view});
     shared_.publish(view);
   }
+  send_replies();
+}
+
+void Coordinator::send_replies() {
   for (const Store::Reply& reply : store_.take_replies()) {
     if (reply.asker == 0) {
-      calls_.finish(reply.reply);
+      calls_.finish(reply.message());
     } else if (const auto found = sessions_.find(reply.asker); found != sessions_.end()) {
-      found->second.connection->send(reply.reply);
+      found->second.connection->send(reply.message());
     }
   }
 }

@@ -71,6 +71,7 @@ class Coordinator final : public ControlRole {
   void warn_of_stranger(const Session& session, const std::string& why, TimePoint now);
   void drop(uint64_t token, TimePoint now);
   void send_changes();
+  void send_replies();
   void beat(TimePoint now);
 
   const ClusterOptions options_;

@@ -105,7 +105,10 @@ void Follower::read_candidate(TimePoint now) {
 }
 
 void Follower::handle_candidate(const Message& message, TimePoint now) {
-  if (const auto* refused = std::get_if<RefusedMessage>(&message)) return on_refused(*refused, now);
+  // With TLS the hello alone is in the clear, so a refusal in its place may be anybody's.
+  const bool may_be_refused = !options_.tls || candidate_->phase != Phase::hello;
+  const auto* refused = std::get_if<RefusedMessage>(&message);
+  if (refused != nullptr && may_be_refused) return on_refused(*refused, now);
   const auto* hello = std::get_if<HelloMessage>(&message);
   const auto* welcome = std::get_if<WelcomeMessage>(&message);
   const auto* view = std::get_if<ViewMessage>(&message);

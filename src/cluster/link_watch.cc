@@ -16,10 +16,11 @@ namespace {
 constexpr std::string_view kWords = "hocket link";
 
 // A datagram: the words, three numbers in host byte order (ranks of other orders are not
-// supported), and the signature of all these.
+// supported), the boot id of its sender, and the signature of all these.
 struct Numbers {
   uint32_t from = 0, to = 0;
   uint64_t number = 0;
+  std::array<char, 16> boot_id{};
 };
 constexpr size_t kSigned = kWords.size() + sizeof(Numbers);
 constexpr size_t kBytes = kSigned + sizeof(Proof);
@@ -103,10 +104,19 @@ Result<SocketAddress> datagram_address(std::string_view address, int family) {
   return to_address(name);
 }
 
-LinkWatch::LinkWatch(const ClusterOptions& options, int rank, int num_ranks)
-    : options_(options), rank_(rank), peers_(static_cast<size_t>(num_ranks)) {
+LinkWatch::BootId LinkWatch::field_of(std::string_view boot_id) {
+  BootId field{};
+  boot_id.copy(field.data(), field.size());
+  return field;
+}
+
+LinkWatch::LinkWatch(const ClusterOptions& options, const Identity& self)
+    : options_(options),
+      rank_(self.rank),
+      boot_id_(field_of(self.boot_id)),
+      peers_(static_cast<size_t>(self.num_ranks)) {
   // Without a store rank 0 coordinates for ever, and is heard by all.
-  if ((rank == 0 && !options.store) || num_ranks <= 2) return;
+  if ((rank_ == 0 && !options.store) || self.num_ranks <= 2) return;
   socket_ = open_datagrams();
   if (!socket_)
     log::warning(
@@ -127,13 +137,11 @@ void LinkWatch::receive(TimePoint now) {
     if (n < 0) break;
     const auto numbers =
         read_datagram(std::string_view(bytes.data(), static_cast<size_t>(n)), options_.token);
-    if (!numbers || numbers->from >= peers_.size() || static_cast<int>(numbers->to) != rank_) {
-      ++num_strange;
-      continue;
-    }
-    Peer& peer = peers_[numbers->from];
-    peer.is_heard = true;
-    peer.last_heard = now;
+    const bool is_for_us =
+        numbers && numbers->from < peers_.size() && static_cast<int>(numbers->to) == rank_ &&
+        note(peers_[numbers->from],
+             {.boot_id = numbers->boot_id, .number = numbers->number, .when = now});
+    if (!is_for_us) ++num_strange;
   }
   if (num_strange < kFlood) return;
   if (!last_flood_)
@@ -144,6 +152,19 @@ void LinkWatch::receive(TimePoint now) {
         "host",
         port());
   last_flood_ = now;
+}
+
+bool LinkWatch::note(Peer& peer, const LastDatagram& heard) {
+  if (heard.boot_id != field_of(peer.boot_id)) {
+    if (heard.boot_id == peer.other.boot_id && heard.number <= peer.other.number) return false;
+    peer.other = heard;
+    return true;
+  }
+  if (heard.number <= peer.number) return false;
+  peer.number = heard.number;
+  peer.is_heard = true;
+  peer.last_heard = heard.when;
+  return true;
 }
 
 // A process that was started again has another address, and so has one that has stopped or begun to
@@ -158,14 +179,18 @@ void LinkWatch::follow(const ClusterView& view, TimePoint now) {
     const Identity& its = member.identity;
     const bool same_process = peer.boot_id == its.boot_id;
     if (same_process && peer.told == its.address) continue;
-    const bool is_heard =
-        peer.is_heard && (same_process || now - peer.last_heard < 2 * options_.limits.heartbeat);
+    if (!same_process) {
+      LastDatagram heard = {.boot_id = field_of(its.boot_id)};
+      if (peer.other.boot_id == heard.boot_id) heard = peer.other;
+      peer.other = {field_of(peer.boot_id), peer.number, peer.last_heard};
+      peer.number = heard.number;
+      peer.last_heard = heard.when;
+      peer.is_heard = heard.number > 0 && now - heard.when < 2 * options_.limits.heartbeat;
+    }
     const auto address = datagram_address(its.address, local_address(socket_).storage.ss_family);
-    peer = {.boot_id = its.boot_id,
-            .told = its.address,
-            .address = address ? std::optional(*address) : std::nullopt,
-            .is_heard = is_heard,
-            .last_heard = peer.last_heard};
+    peer.boot_id = its.boot_id;
+    peer.told = its.address;
+    peer.address = address ? std::optional(*address) : std::nullopt;
     next_beat_ = now;
     const bool is_known = address || its.address.empty();
     if (is_known || static_cast<int>(r) == rank_ || static_cast<int>(r) == view.coordinator)
@@ -187,7 +212,8 @@ void LinkWatch::send_to(int rank) {
   if (rank == rank_ || !peer.address) return;
   const Datagram made = write_datagram({.from = static_cast<uint32_t>(rank_),
                                         .to = static_cast<uint32_t>(rank),
-                                        .number = ++number_},
+                                        .number = ++number_,
+                                        .boot_id = boot_id_},
                                        options_.token);
   // One that is lost is followed by others.
   (void)!sendto(socket_.get(), made.data(), made.size(), MSG_DONTWAIT,

@@ -2,17 +2,19 @@
 // every rank, but no rank hears a cut between two others: so each of these sends every other one a
 // small datagram with each heartbeat, and the first that hears a rank no longer reports it as lost.
 //
-//   rank 1  -- "hocket link" | from | to | number | HMAC of these -->  rank 2      4 a second
+//   rank 1  -- "hocket link" | from | to | number | boot id | HMAC of these -->  rank 2  4 a second
 //
 // A rank is judged only after it was heard once, since a firewall may drop datagrams; between ranks
 // that hear none a cut is noticed by the data plane's own limit. Ranks that are out send datagrams
 // too. Each rank names those that it no longer hears (Beat::unheard), so none is taken back over a
-// cut link. Datagrams are signed with the cluster's token; one that was recorded can be sent again,
-// which hides a cut until that limit, too. So does a flood of strange ones: the kernel drops true
-// ones among them, so that a silence says nothing. The port of a rank is in its identity, as
-// `address`: "HOST:PORT", or "PORT" while it coordinates. Thread: the control plane's.
+// cut link. Datagrams are signed with the cluster's token, and each has a larger number than those
+// that its process sent before, so that one that was recorded counts once. A flood of strange ones
+// hides a cut until that limit, too: the kernel drops true ones among them, so that a silence says
+// nothing. The port of a rank is in its identity, as `address`: "HOST:PORT", or "PORT" while it
+// coordinates. Thread: the control plane's.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -37,7 +39,7 @@ class LinkWatch {
   static constexpr int kFlood = 32;
 
   // Takes a free port. Without one it watches nothing, which is logged.
-  LinkWatch(const ClusterOptions& options, int rank, int num_ranks);
+  LinkWatch(const ClusterOptions& options, const Identity& self);
 
   const Fd& socket() const { return socket_; }
   // Returns the port as text; empty if there is none.
@@ -57,18 +59,31 @@ class LinkWatch {
   TimePoint next_deadline() const { return next_beat_; }
 
  private:
+  using BootId = std::array<char, 16>;  // shorter ones end in zeros
+  // The last datagram of a process.
+  struct LastDatagram {
+    BootId boot_id{};
+    uint64_t number = 0;
+    TimePoint when{};
+  };
   struct Peer {
     std::string boot_id;
     std::string told;                      // Identity::address
     std::optional<SocketAddress> address;  // nullopt: it cannot be sent to
     bool is_heard = false;
     TimePoint last_heard{};
+    uint64_t number = 0;  // the one of its last datagram
+    LastDatagram other;   // another process of this rank: one before, or one not known yet
   };
+  static BootId field_of(std::string_view boot_id);
+  // Returns false if the datagram was heard before.
+  bool note(Peer& peer, const LastDatagram& heard);
   void follow(const ClusterView& view, TimePoint now);
   void send_to(int rank);
 
   const ClusterOptions options_;
   const int rank_;
+  const BootId boot_id_;
   Fd socket_;
   std::vector<Peer> peers_;
   RankSet judged_;                         // the members of the view

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <memory>
 #include <string>
 #include <thread>
@@ -22,10 +23,9 @@ class LinkWatchTest : public ::testing::Test {
   }
   void add(std::string token = "a token of sixteen") {
     const int rank = static_cast<int>(watches_.size());
-    watches_.push_back(std::make_unique<LinkWatch>(options(std::move(token)), rank, 3));
-    view_.members[static_cast<size_t>(rank)] = {
-        .presence = Presence::member,
-        .identity = {.rank = rank, .num_ranks = 3, .boot_id = fmt::format("b{}", rank)}};
+    const Identity self{.rank = rank, .num_ranks = 3, .boot_id = fmt::format("b{}", rank)};
+    watches_.push_back(std::make_unique<LinkWatch>(options(std::move(token)), self));
+    view_.members[static_cast<size_t>(rank)] = {.presence = Presence::member, .identity = self};
     if (rank > 0 || store_)
       view_.members[static_cast<size_t>(rank)].identity.address =
           host_ + ":" + watches_.back()->port();
@@ -180,6 +180,44 @@ TEST_F(LinkWatchTest, ADatagramThatComesBeforeTheIdentityOfItsRankCounts) {
   EXPECT_TRUE(watch(1).tick(view_, now_).has_value());
 }
 
+// Someone on the way records a datagram, and sends it again when the link is cut.
+TEST_F(LinkWatchTest, ADatagramThatIsSentAgainIsNotHeard) {
+  for (int rank = 0; rank < 3; ++rank) add();
+  ASSERT_FALSE(beat({2}).has_value());
+  std::array<char, 256> recorded;
+  const auto length = recv(watch(1).socket().get(), recorded.data(), recorded.size(), MSG_PEEK);
+  ASSERT_GT(length, 0);
+  const Fd recorder(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const auto say_again = [&] {
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    to.sin_port = htons(static_cast<uint16_t>(std::stoi(watch(1).port())));
+    EXPECT_EQ(sendto(recorder.get(), recorded.data(), static_cast<size_t>(length), 0,
+                     reinterpret_cast<const sockaddr*>(&to), sizeof to),
+              length);
+    watch(1).receive(now_);
+  };
+  say_again();  // the true ones are read, too
+  EXPECT_FALSE(watch(1).tick(view_, now_).has_value());
+  EXPECT_EQ(watch(1).unheard(now_).text(), "");
+  const auto silent_after = [&](Duration most) -> std::optional<LinkWatch::Silent> {
+    for (const TimePoint end = now_ + most; now_ < end;) {
+      now_ += milliseconds(250);
+      say_again();
+      if (const auto silent = watch(1).tick(view_, now_)) return silent;
+    }
+    return std::nullopt;
+  };
+  EXPECT_TRUE(silent_after(std::chrono::seconds(4)).has_value());
+  // Rank 2 is started anew: what its process before said is not heard as the new one's.
+  view_.members[2].identity.boot_id = "b2 again";
+  EXPECT_FALSE(silent_after(std::chrono::seconds(8)).has_value()) << "it was never heard";
+  // The process before is there again, and its numbers are known.
+  view_.members[2].identity.boot_id = "b2";
+  EXPECT_FALSE(silent_after(std::chrono::seconds(8)).has_value());
+}
+
 TEST_F(LinkWatchTest, AnIdentityThatIsNewIsSentToAtOnce) {
   add();
   add();
@@ -209,7 +247,7 @@ TEST_F(LinkWatchTest, AFloodBoundsTheWorkAndIsNoSilence) {
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   to.sin_port = htons(static_cast<uint16_t>(std::stoi(watch(1).port())));
   std::string forged = "hocket link";
-  forged.resize(forged.size() + 16 + 32, '\2');
+  forged.resize(forged.size() + 32 + 32, '\2');
   const auto flood = [&](int count) {
     for (int i = 0; i < count; ++i)
       static_cast<void>(sendto(stranger.get(), forged.data(), forged.size(), 0,
@@ -249,7 +287,7 @@ TEST_F(LinkWatchTest, AFloodBoundsTheWorkAndIsNoSilence) {
 }
 
 TEST_F(LinkWatchTest, WithTwoRanksThereIsNothingToWatch) {
-  LinkWatch watch(options(""), 1, 2);
+  LinkWatch watch(options(""), {.rank = 1, .num_ranks = 2});
   EXPECT_EQ(watch.port(), "");
   EXPECT_FALSE(watch.tick(view_, now_).has_value());
   EXPECT_EQ(watch.next_deadline(), TimePoint::max());

@@ -11,9 +11,8 @@
 namespace hocket {
 namespace {
 
-// Texts are printed: a line end or an escape would let a rank write into another's log.
-bool is_printable(std::string_view text) {
-  return std::ranges::none_of(text, [](unsigned char c) { return c < 32 || c == 127; });
+bool is_control(unsigned char c) {
+  return c < 32 || c == 127;
 }
 
 // Returns the parts of `terms` that `others` has not; "; " stands between parts.
@@ -42,6 +41,16 @@ std::string name_of(const Identity& identity) {
 
 std::string cut_why(std::string_view why) {
   return std::string(why.substr(0, kMaxWhyBytes));
+}
+
+bool is_printable(std::string_view text) {
+  return std::ranges::none_of(text, is_control);
+}
+
+std::string in_one_line(std::string_view text) {
+  std::string line(text);
+  std::ranges::replace_if(line, is_control, ' ');
+  return line;
 }
 
 std::string make_boot_id() {

@@ -46,6 +46,11 @@ struct Identity {
 std::string name_of(const Identity& identity);
 // Returns the first kMaxWhyBytes of `why`.
 std::string cut_why(std::string_view why);
+// Texts of other processes are printed: a line end or an escape would let one write into another's
+// log. Returns false for a text with control characters.
+bool is_printable(std::string_view text);
+// Returns the text with a space for each control character.
+std::string in_one_line(std::string_view text);
 // Makes a random boot id of 16 hexadecimal digits.
 std::string make_boot_id();
 // Checks that texts and numbers lie within their limits. Errors: bad_value, naming the field.

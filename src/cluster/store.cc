@@ -4,20 +4,32 @@
 #include <charconv>
 
 namespace hocket {
+namespace {
 
-void Store::answer(uint64_t asker, uint64_t id, std::string value, int64_t number) {
-  replies_.push_back({asker, {.id = id, .code = 0, .value = std::move(value), .number = number}});
+Error not_in_time(const std::string& key) {
+  return error(ErrorCode::timed_out, "nobody set '{}' in the store in time", key);
+}
+
+}  // namespace
+
+void Store::answer(uint64_t asker, uint64_t id, std::shared_ptr<const std::string> value) {
+  replies_.push_back({.asker = asker, .id = id, .value = std::move(value)});
 }
 
 void Store::refuse(uint64_t asker, uint64_t id, const Error& e) {
-  replies_.push_back(
-      {asker, {.id = id, .code = static_cast<uint16_t>(e.code), .value = cut_why(e.message)}});
+  replies_.push_back({.asker = asker,
+                      .id = id,
+                      .code = static_cast<uint16_t>(e.code),
+                      .value = std::make_shared<const std::string>(cut_why(e.message))});
 }
 
 void Store::ask(uint64_t asker, StoreRequest request, TimePoint now) {
-  expire(now);
   const uint64_t id = request.id;
-  const auto found = entries_.find(request.key);
+  auto found = entries_.find(request.key);
+  if (found != entries_.end() && found->second.until <= now) {
+    erase(request.key);
+    found = entries_.end();
+  }
   const bool timed = request.op == StoreOp::set || request.op == StoreOp::wait;
   if (timed && (request.number < 0 || request.number > kMaxWaitMs))
     return refuse(asker, id,
@@ -39,7 +51,7 @@ void Store::ask(uint64_t asker, StoreRequest request, TimePoint now) {
       return add(asker, request);
     case StoreOp::erase:
       erase(request.key);
-      return answer(asker, id, {});
+      return answer(asker, id);
   }
 }
 
@@ -49,8 +61,8 @@ void Store::set(uint64_t asker, StoreRequest request, TimePoint until) {
         asker, request.id,
         error(ErrorCode::queue_full, "the store has no room for '{}': {} entries, {} bytes",
               request.key, entries_.size(), num_bytes_));
-  answer(asker, request.id, {});
-  const std::string& value = entries_.at(request.key).value;
+  answer(asker, request.id);
+  const auto value = entries_.at(request.key).value;
   std::erase_if(waits_, [&](const Wait& w) {
     if (w.key != request.key) return false;
     answer(w.asker, w.id, value);
@@ -62,7 +74,7 @@ void Store::add(uint64_t asker, const StoreRequest& request) {
   int64_t sum = 0;
   TimePoint until = TimePoint::max();
   if (const auto found = entries_.find(request.key); found != entries_.end()) {
-    const std::string& text = found->second.value;
+    const std::string& text = *found->second.value;
     until = found->second.until;
     const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), sum);
     if (problem != std::errc() || end != text.data() + text.size())
@@ -75,17 +87,17 @@ void Store::add(uint64_t asker, const StoreRequest& request) {
   // The sum is set as any value is, so that waits for the key end; its own reply gets the number.
   const size_t first = replies_.size();
   set(asker, {.id = request.id, .key = request.key, .value = std::to_string(sum)}, until);
-  if (replies_[first].reply.code == 0) replies_[first].reply.number = sum;
+  if (replies_[first].code == 0) replies_[first].number = sum;
 }
 
 void Store::wait(uint64_t asker, const StoreRequest& request, TimePoint now) {
+  if (request.number == 0) return refuse(asker, request.id, not_in_time(request.key));
   if (waits_.size() == kMaxWaits)
     return refuse(asker, request.id,
                   error(ErrorCode::queue_full, "{} waits for the store's entries are open already",
                         waits_.size()));
   waits_.push_back(
       {asker, request.id, request.key, now + std::chrono::milliseconds(request.number)});
-  expire(now);  // ends a wait of 0 ms at once
 }
 
 void Store::expire(TimePoint now) {
@@ -96,8 +108,7 @@ void Store::expire(TimePoint now) {
   }
   std::erase_if(waits_, [&](const Wait& w) {
     if (w.until > now) return false;
-    refuse(w.asker, w.id,
-           error(ErrorCode::timed_out, "nobody set '{}' in the store in time", w.key));
+    refuse(w.asker, w.id, not_in_time(w.key));
     return true;
   });
 }
@@ -115,19 +126,19 @@ void Store::forget(uint64_t asker) {
 
 bool Store::put(const std::string& key, std::string value, TimePoint until) {
   const auto found = entries_.find(key);
-  const size_t old_bytes = found == entries_.end() ? 0 : key.size() + found->second.value.size();
+  const size_t old_bytes = found == entries_.end() ? 0 : key.size() + found->second.value->size();
   const size_t bytes = num_bytes_ - old_bytes + key.size() + value.size();
   if (bytes > kMaxBytes) return false;
   if (found == entries_.end() && entries_.size() == kMaxEntries) return false;
   num_bytes_ = bytes;
-  entries_[key] = {std::move(value), until};
+  entries_[key] = {std::make_shared<const std::string>(std::move(value)), until};
   return true;
 }
 
 void Store::erase(const std::string& key) {
   const auto found = entries_.find(key);
   if (found == entries_.end()) return;
-  num_bytes_ -= key.size() + found->second.value.size();
+  num_bytes_ -= key.size() + found->second.value->size();
   entries_.erase(found);
 }
 

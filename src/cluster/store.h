@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,16 +24,21 @@ class Store {
   static constexpr size_t kMaxWaits = 1024;
   static constexpr int64_t kMaxWaitMs = 3'600'000;
 
-  // A reply goes back to the connection `asker`; the ids in it are those of its request.
+  // A reply goes back to the connection `asker`; the id in it is that of its request. All replies
+  // with one value share it, so that a thousand waits for a key cost no thousand copies.
   struct Reply {
-    uint64_t asker = 0;
-    StoreReply reply;
+    uint64_t asker = 0, id = 0;
+    uint16_t code = 0;
+    std::shared_ptr<const std::string> value;
+    int64_t number = 0;
+    StoreReply message() const { return {id, code, *value, number}; }
   };
   // Answers a request. take_replies() returns the reply at once, or later for a wait. Errors are in
   // the reply: not_found (get), timed_out (wait), queue_full (a limit), bad_value (an add to a
   // value that is no number or would exceed 64 bits; a time below 0 or above an hour).
   void ask(uint64_t asker, StoreRequest request, TimePoint now);
-  // Ends waits whose time is over, and erases entries whose lease is over.
+  // Ends waits whose time is over, and erases entries whose lease is over. ask() does so only for
+  // the entry that it names, since it would cost too much for each request.
   void expire(TimePoint now);
   // Returns when expire() has work next; TimePoint::max() if never.
   TimePoint next_deadline() const;
@@ -44,7 +50,7 @@ class Store {
 
  private:
   struct Entry {
-    std::string value;
+    std::shared_ptr<const std::string> value;
     TimePoint until = TimePoint::max();
   };
   struct Wait {
@@ -52,7 +58,8 @@ class Store {
     std::string key;
     TimePoint until;
   };
-  void answer(uint64_t asker, uint64_t id, std::string value, int64_t number = 0);
+  void answer(uint64_t asker, uint64_t id, std::shared_ptr<const std::string> value);
+  void answer(uint64_t asker, uint64_t id) { answer(asker, id, no_value_); }
   void refuse(uint64_t asker, uint64_t id, const Error& e);
   void set(uint64_t asker, StoreRequest request, TimePoint until);
   void add(uint64_t asker, const StoreRequest& request);
@@ -61,6 +68,7 @@ class Store {
   bool put(const std::string& key, std::string value, TimePoint until);
   void erase(const std::string& key);
 
+  const std::shared_ptr<const std::string> no_value_ = std::make_shared<const std::string>();
   std::map<std::string, Entry> entries_;
   std::vector<Wait> waits_;
   std::vector<Reply> replies_;

@@ -19,7 +19,7 @@ class StoreTest : public testing::Test {
     store_.ask(1, std::move(request), at(ms));
     auto replies = store_.take_replies();
     EXPECT_FALSE(replies.empty());
-    return replies.empty() ? StoreReply{} : replies.front().reply;
+    return replies.empty() ? StoreReply{} : replies.front().message();
   }
   StoreReply set(const std::string& key, const std::string& value, int64_t lifetime_ms = 0,
                  int64_t now_ms = 0) {
@@ -70,16 +70,34 @@ TEST_F(StoreTest, AWaitEndsWhenSomebodySetsOrItsTimeIsOver) {
   auto late = store_.take_replies();
   ASSERT_EQ(late.size(), 1u);
   EXPECT_EQ(late[0].asker, 2u);
-  EXPECT_EQ(late[0].reply.id, 8u);
-  EXPECT_EQ(late[0].reply.code, code(ErrorCode::timed_out));
+  EXPECT_EQ(late[0].message().id, 8u);
+  EXPECT_EQ(late[0].message().code, code(ErrorCode::timed_out));
 
   store_.ask(3, {.id = 9, .op = StoreOp::add, .key = "a", .number = 4}, at(60));
   const auto replies = store_.take_replies();
   ASSERT_EQ(replies.size(), 2u);
-  EXPECT_EQ(replies[0].reply.number, 4);
+  EXPECT_EQ(replies[0].message().number, 4);
   EXPECT_EQ(replies[1].asker, 1u);
-  EXPECT_EQ(replies[1].reply.value, "4");
+  EXPECT_EQ(replies[1].message().value, "4");
   EXPECT_EQ(store_.next_deadline(), TimePoint::max());
+}
+
+TEST_F(StoreTest, AWaitWithoutTimeEndsAtOnce) {
+  EXPECT_EQ(ask({.op = StoreOp::wait, .key = "a"}).code, code(ErrorCode::timed_out));
+  set("a", "1");
+  EXPECT_EQ(ask({.op = StoreOp::wait, .key = "a"}).value, "1");
+}
+
+// So a value that many ranks wait for, or ask for at once, is in memory once.
+TEST_F(StoreTest, RepliesShareTheirValue) {
+  for (uint64_t rank = 1; rank <= 3; ++rank)
+    store_.ask(rank, {.op = StoreOp::wait, .key = "a", .number = 100}, at(0));
+  store_.ask(4, {.op = StoreOp::set, .key = "a", .value = "1"}, at(0));
+  store_.ask(5, {.op = StoreOp::get, .key = "a"}, at(0));
+  const auto replies = store_.take_replies();
+  ASSERT_EQ(replies.size(), 5u);
+  EXPECT_EQ(replies[1].message().value, "1");
+  for (size_t i = 2; i < 5; ++i) EXPECT_EQ(replies[i].value, replies[1].value);
 }
 
 TEST_F(StoreTest, WhoIsGoneIsForgotten) {

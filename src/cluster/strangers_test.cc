@@ -1,10 +1,12 @@
 // Tests that strangers on the port of rank 0 are closed and can do nothing else.
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
 
+#include "base/log.h"
 #include "cluster/auth.h"
 #include "cluster/stranger_testing.h"
 #include "cluster/test_ranks.h"
@@ -172,6 +174,19 @@ TEST_F(StrangersTest, AProofCannotBeSaidAgain) {
   EXPECT_TRUE(std::holds_alternative<RefusedMessage>(second.hear().value()));
 }
 
+// Someone between two services that send each other pages could pass an asker's proof on.
+TEST_F(StrangersTest, AProofForPagesIsNoneForRanks) {
+  Stranger stranger(port_);
+  const auto hello = stranger.hear();
+  ASSERT_TRUE(hello);
+  const Nonce theirs = std::get<HelloMessage>(*hello).nonce, own = make_nonce();
+  const std::string token = token_for_pages(options(0).token);
+  stranger.say(ProofMessage{own, prove(token, Side::other, theirs, own)});
+  const auto refused = stranger.hear();
+  ASSERT_TRUE(refused);
+  EXPECT_TRUE(std::holds_alternative<RefusedMessage>(*refused));
+}
+
 TEST_F(StrangersTest, AFloodDoesNotKeepRanksOut) {
   std::vector<Stranger> flood;
   for (int i = 0; i < 200; ++i) flood.emplace_back(port_);
@@ -214,6 +229,23 @@ TEST_F(StrangersTest, WhoIsProvenButNoRankIsClosed) {
   EXPECT_TRUE(chatty.is_closed(milliseconds(300)));
 }
 
+TEST_F(StrangersTest, AHostCannotForgeALineOfTheLog) {
+  Stranger forger(port_);
+  prove_oneself(forger);
+  testing::internal::CaptureStderr();
+  Identity id = identity(1);
+  id.host = "h1\ncluster: all is well";
+  forger.say(JoinMessage{.identity = id});
+  const auto refused = forger.hear();
+  ASSERT_TRUE(refused);
+  EXPECT_THAT(std::get<RefusedMessage>(*refused).text,
+              HasSubstr("host of rank 1 has control characters"));
+  log::flush();
+  const std::string logged = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(logged, HasSubstr("refused rank 1 from"));
+  EXPECT_THAT(logged, testing::Not(HasSubstr("all is well")));
+}
+
 TEST_F(StrangersTest, AnotherVersionIsNamedByTheRank) {
   std::string bytes;
   append_frame(bytes, HelloMessage{true, {}});
@@ -237,6 +269,29 @@ TEST_F(StrangersTest, AMemberThatSpeaksNonsenseIsLost) {
   EXPECT_TRUE(eventually([&] { return plane(0).view().lost == 1; }));
 }
 
+int64_t peak_memory_kib() {
+  rusage use{};
+  getrusage(RUSAGE_SELF, &use);
+  return use.ru_maxrss;
+}
+
+TEST_F(StrangersTest, AMemberThatAsksAndDoesNotReadIsClosedBeforeItCostsMemory) {
+  Stranger member(port_);
+  prove_oneself(member);
+  Identity id = identity(1);
+  id.boot_id = "b";
+  member.say(JoinMessage{.identity = id});
+  EXPECT_TRUE(eventually([&] { return plane(0).view().whole(); }));
+  ASSERT_TRUE(plane(0).set("large", std::string(kMaxStoreValueBytes, 'x')));
+  std::string asks;
+  for (uint64_t i = 1; i <= 3000; ++i) append_frame(asks, StoreRequest{.id = i, .key = "large"});
+  const int64_t before = peak_memory_kib();
+  member.say(asks);  // for answers of 1.5 GB
+  EXPECT_TRUE(eventually([&] { return plane(0).view().lost == 1; }));
+  EXPECT_LT(peak_memory_kib() - before, 256 << 10);
+  EXPECT_TRUE(member.is_closed());
+}
+
 TEST(ClusterToken, IsReadWithoutItsEnds) {
   const std::string path = testing::TempDir() + "cluster_token_test";
   std::ofstream(path) << "  0123456789abcdef\n";
@@ -246,6 +301,17 @@ TEST(ClusterToken, IsReadWithoutItsEnds) {
   std::ofstream(path) << std::string(5000, 'x');
   EXPECT_EQ(read_cluster_token(path).error().code, ErrorCode::bad_value);
   EXPECT_EQ(read_cluster_token(path + ".none").error().code, ErrorCode::io);
+}
+
+TEST(ClusterToken, PagesHaveOneOfTheirOwn) {
+  const std::string path = testing::TempDir() + fmt::format("page_token_test_{}", getpid());
+  std::ofstream(path) << "0123456789abcdef\n";
+  const std::string token = read_page_token(path).value();
+  EXPECT_EQ(token, token_for_pages("0123456789abcdef"));
+  EXPECT_NE(token, "0123456789abcdef");
+  EXPECT_EQ(read_page_token("").value(), "");
+  EXPECT_EQ(read_page_token(path + ".none").error().code, ErrorCode::io);
+  unlink(path.c_str());
 }
 
 TEST(ClusterToken, WhomOthersCanReadIsWarnedOf) {

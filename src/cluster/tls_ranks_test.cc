@@ -105,6 +105,20 @@ TEST_F(TlsRanksTest, NobodyOnTheWayTurnsTlsOff) {
   EXPECT_EQ(recv(fd.get(), received, sizeof received, 0), 0) << "it said something in the clear";
 }
 
+TEST_F(TlsRanksTest, ARefusalInTheClearIsNotBelieved) {
+  const auto listener = listen_on(TestProxy::loopback(0));
+  ClusterOptions impatient = options(local_address(*listener).port());
+  impatient.rank_wait = milliseconds(300);
+  auto joined = std::async(std::launch::async, [&] { return refusal_of(impatient); });
+  pollfd what{listener->get(), POLLIN, 0};
+  ASSERT_EQ(poll(&what, 1, 5000), 1);
+  const Fd fd(accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
+  std::string refusal;
+  append_frame(refusal, RefusedMessage{.may_retry = false, .text = "go away"});
+  ASSERT_EQ(send(fd.get(), refusal.data(), refusal.size(), MSG_NOSIGNAL), std::ssize(refusal));
+  EXPECT_THAT(joined.get().message, testing::Not(HasSubstr("go away")));
+}
+
 TEST_F(TlsRanksTest, StrangersAreClosedInTime) {
   start_rank_0();
   TlsStream true_client(options(0).tls, TlsEnd::client);

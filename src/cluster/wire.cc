@@ -130,9 +130,15 @@ template <class Io, class T>
 void name(Io& io, T& value) {
   io.template text<uint16_t>(value, kMaxNameBytes);
 }
+// Reads or writes a sentence for people; the other side prints it.
 template <class Io, class T>
 void why(Io& io, T& value) {
-  io.template text<uint16_t>(value, kMaxWhyBytes);
+  if constexpr (Io::kReads) {
+    io.template text<uint16_t>(value, kMaxWhyBytes);
+    io.expect(is_printable(value), "a sentence has control characters");
+  } else {
+    io.template text<uint16_t>(in_one_line(value), kMaxWhyBytes);
+  }
 }
 template <class Io>
 void magic(Io& io) {

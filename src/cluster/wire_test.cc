@@ -138,6 +138,29 @@ TEST(ClusterWire, ValuesThatDoNotExistAreRefused) {
   EXPECT_THAT(parse_frame(report).error().message, HasSubstr("rank is out of range"));
 }
 
+// Sentences of others are printed, so one with a line end could forge lines of a log.
+TEST(ClusterWire, SentencesAreOneLine) {
+  const std::string forged = "gone\n\x1b[2Jcluster: all is well\x7f";
+  const std::string one_line = "gone  [2Jcluster: all is well ";
+  const auto again = [](const Message& message) {
+    return *parse_frame(std::string_view(frame_of(message)).substr(4));
+  };
+  EXPECT_EQ(std::get<LeaveMessage>(again(LeaveMessage{forged})).why, one_line);
+  EXPECT_EQ(std::get<ReportMessage>(again(ReportMessage{1, 1, forged})).why, one_line);
+  const auto refused =
+      std::get<RefusedMessage>(again(RefusedMessage{.text = forged, .fix = forged}));
+  EXPECT_EQ(refused.text, one_line);
+  EXPECT_EQ(refused.fix, one_line);
+  EXPECT_EQ(std::get<ViewMessage>(again(ViewMessage{{.why = forged}})).view.why, one_line);
+
+  std::string damaged = frame_of(LeaveMessage{"gone, all is well"}).substr(4);
+  for (const char control : {'\n', '\0', '\x1f', '\x7f'}) {
+    damaged[damaged.find("gone") + 4] = control;
+    EXPECT_THAT(parse_frame(damaged).error().message, HasSubstr("control characters"));
+    damaged[damaged.find("gone") + 4] = ',';
+  }
+}
+
 TEST(ClusterWire, AnotherVersionIsNamedWithOurs) {
   std::string frame = frame_of(BeatMessage{}).substr(4);
   frame[0] = 9;

@@ -316,7 +316,7 @@ Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings
   if (!asked.list.empty()) {
     const bool prefill = !settings.peers.disaggregation_prefill_url.empty();
     HOCKET_TRY(std::vector<HostPort> peers, parse_peers(asked.list, asked.flag));
-    HOCKET_TRY(std::string token, token_of(settings.parallel));
+    HOCKET_TRY(std::string token, read_page_token(settings.parallel.cluster_token_file));
     HOCKET_TRY(PageTls tls, read_page_tls(settings.parallel.cluster_tls, token));
     log::info("peers: {} {}", prefill ? "prompts can be computed by" : "pages are asked of",
               asked.list);
@@ -350,7 +350,7 @@ Result<std::unique_ptr<PageServer>> offer_pages(const ServerSettings& settings, 
     return fail(unfit("kv-cache-listen",
                       fmt::format("--kv-cache-listen: {}", found.error().message),
                       "--kv-cache-listen names an address of this host"));
-  HOCKET_TRY(std::string token, token_of(settings.parallel));
+  HOCKET_TRY(std::string token, read_page_token(settings.parallel.cluster_token_file));
   if (token.empty() && !found->front().is_loopback() && !settings.parallel.insecure_cluster)
     return fail(unfit("kv-cache-listen",
                       fmt::format("{} can be reached from other hosts, and pages are for services "

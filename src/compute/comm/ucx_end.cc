@@ -18,7 +18,7 @@ namespace hocket {
 
 namespace {
 
-constexpr int kMaxTurns = 1000;                              // turns of one progress()
+constexpr int kMaxTurns = 1000;                              // turns between two looks
 constexpr Duration kSpin = std::chrono::microseconds(20);    // polling time before a sleep
 constexpr Duration kSleep = std::chrono::milliseconds(100);  // longest sleep while an end is closed
 
@@ -276,7 +276,8 @@ template <class Done>
 bool UcxEnd::until(Duration max_wait, Done done) {
   const TimePoint deadline = now() + max_wait;
   for (;;) {
-    while (ucx_.ucp_worker_progress(worker_) != 0) {
+    // A bounded number, because strangers may send messages faster than they are thrown away.
+    for (int i = 0; i < kMaxTurns && ucx_.ucp_worker_progress(worker_) != 0; ++i) {
     }
     if (done()) return true;
     const Duration remaining = deadline - now();

@@ -1,7 +1,13 @@
 // Files of packed weights as they are written and mapped.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 
 #include "base/mix.h"
@@ -75,6 +81,52 @@ TEST(PackedDraft, LeavesNothingUnlessItIsFinished) {
   const auto opened = PackedFile::open(path, key);
   ASSERT_TRUE(opened.has_value()) << opened.error().message;
   EXPECT_EQ(std::memcmp(opened->data(), bytes.data(), bytes.size()), 0);
+}
+
+TEST(PackedDraft, AWriterThatIsStoppedLeavesNothing) {
+  const TestFolder folder;
+  const PackedKey key{.packing = 1, .source = 2, .bytes = 777};
+  const std::filesystem::path path = PackedFile::path_in(folder.path(), "m", key);
+  const std::vector<std::byte> bytes = mixed_bytes(key.bytes);
+  std::atomic<bool> stopping = true;
+  {
+    auto draft = PackedDraft::begin(path, key);
+    ASSERT_TRUE(draft.has_value() && draft->has_value());
+    const auto written = (*draft)->finish(bytes, &stopping);
+    ASSERT_FALSE(written.has_value());
+    EXPECT_EQ(written.error().code, ErrorCode::shutting_down);
+  }
+  EXPECT_EQ(names_in(folder.path()).size(), 0u);
+  stopping = false;
+  auto draft = PackedDraft::begin(path, key);
+  ASSERT_TRUE(draft.has_value() && draft->has_value());
+  EXPECT_TRUE((*draft)->finish(bytes, &stopping).has_value());
+  EXPECT_EQ(names_in(folder.path()).size(), 1u);
+}
+
+// Drafts of other models, too, which no start writes anew.
+TEST(PackedDraft, RemovesWhatKilledProcessesLeft) {
+  const TestFolder folder;
+  const auto leave = [&](const std::string& name, int age_s) {
+    const int fd = open((folder.path() / name).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    const timespec then{.tv_sec = time(nullptr) - age_s};
+    const timespec times[] = {then, then};
+    EXPECT_EQ(futimens(fd, times), 0);
+    return fd;
+  };
+  close(leave("old.weights.new", 4000));
+  close(leave("young.weights.new", 3000));
+  close(leave("old.weights", 4000));
+  close(leave("other.new", 4000));
+  const int held = leave("held.weights.new", 4000);
+  ASSERT_EQ(flock(held, LOCK_EX), 0);
+  const PackedKey key{.packing = 1, .source = 2, .bytes = 777};
+  ASSERT_TRUE(PackedDraft::begin(folder.path() / "mine.weights", key).has_value());
+  auto names = names_in(folder.path());
+  std::ranges::sort(names);
+  EXPECT_EQ(names, (std::vector<std::string>{"held.weights.new", "old.weights", "other.new",
+                                             "young.weights.new"}));
+  close(held);
 }
 
 }  // namespace

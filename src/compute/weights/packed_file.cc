@@ -11,10 +11,12 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <system_error>
 #include <utility>
 
 #include "base/file_owner.h"
+#include "base/log.h"
 #include "compute/tensor/view.h"
 #include "compute/weights/fingerprint.h"
 
@@ -29,6 +31,9 @@ constexpr int64_t kDataBegin = int64_t{2} << 20;
 constexpr int64_t kReadBytes = int64_t{16} << 20;  // bytes that one worker maps at once
 // Bytes of one write. File systems with large pages make them as large as a write.
 constexpr int64_t kWriteBytes = int64_t{8} << 20;
+// Bytes that may wait for the disk, so that nobody who stops the writer waits for gigabytes.
+constexpr int64_t kSyncBytes = int64_t{256} << 20;
+constexpr time_t kLeftoverSeconds = 3600;
 
 struct Header {
   uint64_t magic = kMagic;
@@ -107,16 +112,29 @@ Result<void> check_header(int fd, const PackedKey& key, const std::filesystem::p
   return {};
 }
 
-Result<void> write_all(int fd, const void* from, int64_t bytes, int64_t offset,
-                       const std::filesystem::path& path) {
+struct FreshFile {
+  int fd;
+  const std::filesystem::path& path;
+  const std::atomic<bool>* stopping;  // null: nobody stops the writer
+};
+
+Result<void> write_all(const FreshFile& to, const void* from, int64_t bytes, int64_t offset) {
   const auto* data = static_cast<const std::byte*>(from);
+  int64_t unsynced = 0;
   while (bytes > 0) {
-    const ssize_t written = pwrite(fd, data, std::min(bytes, kWriteBytes), offset);
+    if (to.stopping != nullptr && *to.stopping)
+      return fail(ErrorCode::shutting_down, "the server ends before {} is written",
+                  to.path.string());
+    const ssize_t written = pwrite(to.fd, data, std::min(bytes, kWriteBytes), offset);
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return cannot("write", path);
+    if (written <= 0) return cannot("write", to.path);
     data += written;
     bytes -= written;
     offset += written;
+    unsynced += written;
+    if (unsynced < kSyncBytes) continue;
+    if (fdatasync(to.fd) != 0) return cannot("write", to.path);
+    unsynced = 0;
   }
   return {};
 }
@@ -130,12 +148,12 @@ Result<void> make_room(int fd, const PackedKey& key, const std::filesystem::path
   return {};
 }
 
-Result<void> fill_file(int fd, const PackedKey& key, std::span<const std::byte> packed,
-                       const std::filesystem::path& path) {
-  HOCKET_TRY_VOID(write_all(fd, packed.data(), std::ssize(packed), kDataBegin, path));
+Result<void> fill_file(const FreshFile& to, const PackedKey& key,
+                       std::span<const std::byte> packed) {
+  HOCKET_TRY_VOID(write_all(to, packed.data(), std::ssize(packed), kDataBegin));
   const Header header = header_of(key);
-  HOCKET_TRY_VOID(write_all(fd, &header, sizeof header, 0, path));
-  if (fsync(fd) != 0) return cannot("write", path);
+  HOCKET_TRY_VOID(write_all(to, &header, sizeof header, 0));
+  if (fsync(to.fd) != 0) return cannot("write", to.path);
   return {};
 }
 
@@ -174,6 +192,24 @@ bool is_still(int fd, const std::filesystem::path& path) {
   struct stat opened{}, named{};
   return fstat(fd, &opened) == 0 && stat(path.c_str(), &named) == 0 &&
          opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
+// Removes what killed processes left in the folder. A fault is no error: the files cost room only.
+void remove_leftovers(const std::filesystem::path& folder) {
+  std::error_code problem;
+  std::filesystem::directory_iterator it(folder, problem);
+  for (const std::filesystem::directory_iterator end; !problem && it != end;
+       it.increment(problem)) {
+    const std::filesystem::path& path = it->path();
+    if (!path.native().ends_with(".weights.new")) continue;
+    const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    struct stat info{};
+    if (file.get() < 0 || fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
+    if (time(nullptr) - info.st_mtime < kLeftoverSeconds) continue;
+    if (flock(file.get(), LOCK_EX | LOCK_NB) == 0 && is_still(file.get(), path) &&
+        unlink(path.c_str()) == 0)
+      log::info("weights: removed {}, which a process that was killed had left", path.string());
+  }
 }
 
 }  // namespace
@@ -226,6 +262,7 @@ Result<std::optional<PackedDraft>> PackedDraft::begin(const std::filesystem::pat
     errno = problem.value();
     return cannot("make the folder", path.parent_path());
   }
+  remove_leftovers(path.parent_path());
   const std::filesystem::path fresh = path.string() + ".new";
   Descriptor file(
       ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644));
@@ -241,10 +278,12 @@ Result<std::optional<PackedDraft>> PackedDraft::begin(const std::filesystem::pat
   return draft;
 }
 
-Result<void> PackedDraft::finish(std::span<const std::byte> packed) {
+Result<void> PackedDraft::finish(std::span<const std::byte> packed,
+                                 const std::atomic<bool>* stopping) {
   HOCKET_CHECK(std::ssize(packed) == key_.bytes);
-  HOCKET_TRY_VOID(fill_file(fd_, key_, packed, fresh()));
-  if (rename(fresh().c_str(), path_.c_str()) != 0) return cannot("write", path_);
+  const std::filesystem::path written = fresh();
+  HOCKET_TRY_VOID(fill_file({.fd = fd_, .path = written, .stopping = stopping}, key_, packed));
+  if (rename(written.c_str(), path_.c_str()) != 0) return cannot("write", path_);
   close(std::exchange(fd_, -1));
   return {};
 }

@@ -9,6 +9,7 @@
 // Thread: the one that loads; the mapped weights may be read by any thread.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -60,13 +61,15 @@ class PackedFile {
 // a time.
 class PackedDraft {
  public:
-  // Creates the folder if it is missing. Returns nullopt if another process is writing the same
-  // file. Errors: io, with what to change, also if another user may write to the file.
+  // Creates the folder if it is missing, and removes the drafts that killed processes left in it an
+  // hour ago or earlier. Returns nullopt if another process is writing the same file. Errors: io,
+  // with what to change, also if another user may write to the file.
   static Result<std::optional<PackedDraft>> begin(const std::filesystem::path& path,
                                                   const PackedKey& key);
   // Writes the weights and gives the file its name. Without this, or after an error, nothing stays.
-  // Errors: io.
-  Result<void> finish(std::span<const std::byte> packed);
+  // `stopping` is looked at before each 8 MiB. Errors: io; shutting_down if it was true.
+  Result<void> finish(std::span<const std::byte> packed,
+                      const std::atomic<bool>* stopping = nullptr);
 
   PackedDraft(PackedDraft&& other) noexcept;
   PackedDraft& operator=(PackedDraft&&) = delete;

@@ -143,7 +143,7 @@ class PeerPromptPages final : public PromptPages {
     }
     if (answer.type != PageFrame::no) return stray();
     is_refused_ = is_asked_;
-    return fail(error(ErrorCode::io, "{} refused: {}", link_.name(), answer.payload)
+    return fail(error(ErrorCode::io, "{} refused: {}", link_.name(), in_one_line(answer.payload))
                     .with_fix(is_asked_ ? "nothing: the prompt is computed here"
                                         : "start both services with the same model and form"));
   }

@@ -16,9 +16,12 @@ namespace {
 constexpr int kLowestPriority = 19;
 
 void finish_file(PackedDraft& draft, const std::filesystem::path& path,
-                 std::span<const std::byte> packed) {
+                 std::span<const std::byte> packed, const std::atomic<bool>* stopping) {
   const auto started = std::chrono::steady_clock::now();
-  const auto written = draft.finish(packed);
+  const auto written = draft.finish(packed, stopping);
+  if (!written && written.error().code == ErrorCode::shutting_down)
+    return log::info("weights are not kept: {}; the next start packs them again",
+                     written.error().message);
   if (!written)
     return log::warning("weights are not kept: {} ({})", written.error().message,
                         written.error().fix);
@@ -51,13 +54,12 @@ std::optional<SettingChange> KeptWeights::write(std::span<const std::byte> packe
   if (!*draft) {
     log::info("weights: another process is writing {}", path_.string());
   } else if (later == Packed::may_change) {
-    finish_file(**draft, path_, packed);
+    finish_file(**draft, path_, packed, nullptr);
   } else {
-    writer_ =
-        Thread({.name = "weights"}, [packed, path = path_, file = *std::move(*draft)]() mutable {
-          setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kLowestPriority);
-          finish_file(file, path, packed);
-        });
+    writer_ = Thread({.name = "weights"}, [this, packed, file = *std::move(*draft)]() mutable {
+      setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kLowestPriority);
+      finish_file(file, path_, packed, &stopping_);
+    });
   }
   return std::nullopt;
 }

@@ -3,6 +3,7 @@
 // thread of its own writes.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <filesystem>
 #include <optional>
@@ -20,15 +21,19 @@ class KeptWeights {
  public:
   KeptWeights(std::string folder, std::filesystem::path path, const PackedKey& key)
       : folder_(std::move(folder)), path_(std::move(path)), key_(key) {}
+  ~KeptWeights() { stopping_ = true; }
+  KeptWeights(const KeptWeights&) = delete;
+  KeptWeights& operator=(const KeptWeights&) = delete;
 
   // Maps the file by all workers. Returns its weights, which stay as long as this object lives;
   // null, with the reason in the log, if it cannot be used.
   const std::byte* map(WorkerPool& workers);
   bool is_mapped() const { return mapped_.has_value(); }
 
-  // Writes the file. If the weights stay as they are, it returns at once, a thread writes while the
-  // model serves, and destroying this object awaits it: `packed` must outlive it. Returns the
-  // change of the setting if nothing can be written.
+  // Writes the file. If the weights stay as they are, it returns at once, and a thread writes while
+  // the model serves. Destroying this object stops that thread within a moment, and then no file
+  // stays: `packed` must outlive this object. Returns the change of the setting if nothing can be
+  // written.
   enum class Packed : uint8_t { stay, may_change };
   std::optional<SettingChange> write(std::span<const std::byte> packed, Packed later);
 
@@ -37,7 +42,8 @@ class KeptWeights {
   std::filesystem::path path_;
   PackedKey key_;
   std::optional<PackedFile> mapped_;
-  Thread writer_;
+  std::atomic<bool> stopping_ = false;
+  Thread writer_;  // destroyed first
 };
 
 }  // namespace hocket

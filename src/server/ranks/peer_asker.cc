@@ -77,8 +77,11 @@ class PollSink final : public HttpSink {
 std::string complaint_of(const PeerAnswer& peer) {
   const Json body = parse_bounded_json(peer.body);
   std::string why = peer.status == 0 ? peer.why : fmt::format("it answered {}", peer.status);
-  if (peer.status != 0 && body.is_object() && body.contains("error") && body["error"].is_object())
-    why = body["error"].value("message", why);
+  if (peer.status != 0 && body.is_object() && body.contains("error")) {
+    const Json& failure = body["error"];
+    if (failure.is_object() && failure.contains("message") && failure["message"].is_string())
+      why = failure["message"].get<std::string>();
+  }
   return fmt::format("{}: {}", peer.name, why);
 }
 

@@ -1,5 +1,7 @@
 #include "server/ranks/peer_book.h"
 
+#include <utility>
+
 #include "base/log.h"
 
 namespace hocket {
@@ -120,8 +122,9 @@ bool PeerBook::look_up(int rank, const Identity& identity) {
     return true;
   }
   entry.not_before = RealClock().now() + kAddressRetry;
-  log::warning("peers: the address of {} cannot be used here: {}", name_of(identity),
-               endpoint.error().message);
+  if (!std::exchange(entry.is_reported, true))
+    log::warning("peers: the address of {} cannot be used here: {}; it is tried again each second",
+                 name_of(identity), endpoint.error().message);
   return true;
 }
 

@@ -44,7 +44,8 @@ class PeerBook {
   struct Entry {
     std::string boot_id;
     std::optional<PeerEndpoint> endpoint;
-    TimePoint not_before{};  // the address in the entry could not be used; not read again before
+    TimePoint not_before{};    // the address in the entry could not be used; not read again before
+    bool is_reported = false;  // the log has said that
   };
   void run();
   void publish();

@@ -20,8 +20,10 @@ bool goes_on(std::string_view name) {
 
 bool says_shutting_down(std::string_view body) {
   const Json json = parse_bounded_json(body);
-  return json.is_object() && json.contains("error") && json["error"].is_object() &&
-         json["error"].value("code", "") == error_slug(ErrorCode::shutting_down);
+  if (!json.is_object() || !json.contains("error")) return false;
+  const Json& failure = json["error"];
+  return failure.is_object() && failure.contains("code") && failure["code"].is_string() &&
+         failure["code"].get_ref<const std::string&>() == error_slug(ErrorCode::shutting_down);
 }
 
 }  // namespace
@@ -111,8 +113,15 @@ bool Relay::pass_on_events() {
   return events.empty() || exchange_->write(events);
 }
 
+// The router counts the request until ended_ is called, so no exception may keep it from that.
 void Relay::end(HttpEnd how, const std::string& why) {
-  const RelayEnd ended = exchange_->is_closed() ? RelayEnd::left : finish(how, why);
+  RelayEnd ended = RelayEnd::left;
+  try {
+    if (!exchange_->is_closed()) ended = finish(how, why);
+  } catch (...) {
+    fail_by_exception(*exchange_, "the relay of another rank's answer");
+    ended = RelayEnd::failed;
+  }
   std::exchange(ended_, nullptr)(ended, why);
 }
 

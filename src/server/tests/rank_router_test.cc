@@ -3,6 +3,7 @@
 
 #include <future>
 
+#include "base/log.h"
 #include "server/access/client_key.h"
 #include "server/http/error_map.h"
 
@@ -91,6 +92,21 @@ TEST_F(RankRouterTest, ErrorsOfTheRankAreTheClients) {
   EXPECT_EQ(answer.status, 429);
   EXPECT_NE(answer.head.find("Retry-After: 1"), std::string::npos) << answer.head;
   EXPECT_EQ(error_of(answer)["code"], "queue_full");
+}
+
+// A rank whose error has a code that is no text is broken, but each request ends all the same.
+TEST_F(RankRouterTest, AnErrorWithoutAWordAsItsCodeIsPassedOn) {
+  for (const char* const code : {"503", "null", "{}", R"(["shutting_down"])"}) {
+    TestClient client = ask(body_);
+    const ForwardedRequest asked = take();
+    const std::string error = fmt::format(R"({{"error":{{"code":{}}}}})", code);
+    ASSERT_TRUE(asked.exchange->respond(503, "application/json", error));
+    const TestAnswer answer = client.receive();
+    EXPECT_EQ(answer.status, 503) << code;
+    EXPECT_EQ(answer.body, error);
+    EXPECT_TRUE(eventually([&] { return metric("forwarded_requests") == 0; })) << code;
+  }
+  EXPECT_TRUE(rank_0_->server->drain(seconds(10)));
 }
 
 TEST_F(RankRouterTest, ConnectionsAreUsedAgain) {
@@ -268,6 +284,21 @@ TEST_F(PeerBookTest, AnAddressIsPublishedBeforeAnyoneMeetsTheRank) {
   EXPECT_TRUE(eventually([&] { return first.endpoint(plane(1).self()).has_value(); }));
   first.forget(2);
   EXPECT_TRUE(eventually([&] { return first.endpoint(plane(2).self()).has_value(); }));
+}
+
+TEST_F(PeerBookTest, AnAddressThatCannotBeUsedIsReportedOnce) {
+  start_all(2);
+  ASSERT_TRUE(plane(1).set("http/1", plane(1).self().boot_id + " no-port key-1"));
+  testing::internal::CaptureStderr();
+  {
+    const PeerBook book(plane(0), {.host = "127.0.0.1", .port = 7000}, "key-0");
+    std::this_thread::sleep_for(milliseconds(1300));  // it is tried again after 1 s
+  }
+  log::flush();
+  const std::string logged = testing::internal::GetCapturedStderr();
+  const std::string line = "the address of rank 1 (h1) cannot be used here";
+  EXPECT_NE(logged.find(line), std::string::npos);
+  EXPECT_EQ(logged.find(line), logged.rfind(line)) << logged;
 }
 
 }  // namespace

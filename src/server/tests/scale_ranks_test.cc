@@ -33,6 +33,16 @@ TEST(ScaleRanks, ARankThatCouldNotBeToldIsNamedWithTheReason) {
       "why": "rank 2 (h2): connection refused; rank 3 (h3): it answered 500"})"));
 }
 
+TEST(ScaleRanks, AComplaintThatIsNoTextIsNamedByItsStatus) {
+  const auto complaint = [](std::string body) {
+    return complaint_of({.name = "rank 1", .status = 503, .body = std::move(body)});
+  };
+  EXPECT_EQ(complaint(R"({"error": {"message": "no room"}})"), "rank 1: no room");
+  for (const char* const message : {"503", "null", "{}", R"(["no room"])"})
+    EXPECT_EQ(complaint(fmt::format(R"({{"error": {{"message": {}}}}})", message)),
+              "rank 1: it answered 503");
+}
+
 TEST(ScaleRanks, ARankThatDrainsLeavesThoughItsAnswerIsLate) {
   const PeerAnswer there[] = {{.rank = 2, .name = "rank 2 (h2)", .why = "no answer within 5 s"}};
   const auto answer = leaving_answer(set_of({2}), there, set_of({2}));

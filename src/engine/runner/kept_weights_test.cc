@@ -1,0 +1,33 @@
+// Tests that writing packed weights holds up no server that ends.
+#include "engine/runner/kept_weights.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <vector>
+
+namespace hocket {
+namespace {
+
+TEST(KeptWeights, AServerThatEndsStopsTheWriterAndLeavesNoFile) {
+  const std::filesystem::path folder =
+      testing::TempDir() + fmt::format("kept_weights_{}", getpid());
+  const std::vector<std::byte> packed(size_t{256} << 20);
+  const PackedKey key{.packing = 1, .source = 2, .bytes = std::ssize(packed)};
+  {
+    KeptWeights kept(folder.string(), folder / "m.weights", key);
+    EXPECT_FALSE(kept.write(packed, KeptWeights::Packed::stay));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  {
+    KeptWeights kept(folder.string(), folder / "m.weights", key);
+    EXPECT_FALSE(kept.write(packed, KeptWeights::Packed::may_change));
+  }
+  EXPECT_TRUE(std::filesystem::exists(folder / "m.weights"));
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace hocket
