@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "client/http_client.h"
+#include "cluster/member.h"
 #include "core/bounded_json.h"
 #include "core/version.h"
 
@@ -131,7 +132,7 @@ Result<Arguments> arguments_to_join(const std::string& where, const HttpSettings
     all.push_back(text == "true" ? flag : fmt::format("{}={}", flag, text));
   }
   log::info("join: rank {} of the service at {}, with its flags: {}", all[1], where,
-            fmt::join(all, " "));
+            in_one_line(fmt::format("{}", fmt::join(all, " "))));
   all.insert(all.end(), arguments.begin(), arguments.end());
   return all;
 }

@@ -37,8 +37,9 @@ Result<Json> merge_aborts(Json here, const std::vector<PeerAnswer>& there) {
   auto total = here["aborted"].get<size_t>();
   for (const PeerAnswer& peer : there) {
     const Json theirs = parse_bounded_json(peer.body);
-    if (peer.status == 200 && theirs.is_object())
-      total += theirs.value("aborted", size_t{0});
+    if (peer.status == 200 && theirs.is_object() && theirs.contains("aborted") &&
+        theirs["aborted"].is_number_unsigned())
+      total += theirs["aborted"].get<size_t>();
     else
       here["failed"].push_back(complaint_of(peer));
   }

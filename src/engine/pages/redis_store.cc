@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "cluster/member.h"
 #include "engine/pages/dial.h"
 
 namespace hocket {
@@ -42,7 +43,7 @@ std::string_view info_of(std::string_view info, std::string_view name) {
 }
 
 Error refusal(std::string_view name, const RedisReply& reply) {
-  const std::string_view text = std::string_view(reply.text).substr(0, 200);
+  const std::string text = in_one_line(std::string_view(reply.text).substr(0, 200));
   const bool is_login = text.starts_with("NOAUTH") || text.starts_with("WRONGPASS") ||
                         text.starts_with("ERR AUTH") || text.starts_with("ERR invalid password");
   const bool is_cluster = text.starts_with("MOVED") || text.starts_with("CROSSSLOT");

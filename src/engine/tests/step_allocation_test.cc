@@ -103,8 +103,8 @@ INSTANTIATE_TEST_SUITE_P(
                        {.algorithm = "NEXTN", .num_steps = 3}}),
     [](const auto& param) { return std::string(param.param.name); });
 
-// By this clock every step takes equally long, whatever a busy machine does. So drafts cost nothing,
-// and begin when it is known what overlap saves.
+// By this clock every step takes equally long, whatever a busy machine does. So drafts cost
+// nothing, and begin when it is known what overlap saves.
 class StepClock final : public Clock {
  public:
   TimePoint now() const override { return TimePoint(Duration(ns_.load())); }
