@@ -64,7 +64,7 @@ std::string error_field(const nlohmann::json& answer, const char* name) {
   const nlohmann::json failure =
       answer.is_object() ? answer.value("error", nlohmann::json()) : answer;
   if (!failure.is_object() || !failure.contains(name) || !failure[name].is_string()) return "";
-  return failure[name].get<std::string>().substr(0, kMaxErrorText);
+  return in_one_line(failure[name].get<std::string>().substr(0, kMaxErrorText));
 }
 
 Result<nlohmann::json> ask_terms(const std::string& where, const HttpSettings& keys) {

@@ -9,11 +9,20 @@ bool is_trusted(uid_t owner) {
   return owner == 0 || owner == geteuid();
 }
 
-std::unexpected<Error> belongs_to_other(const std::filesystem::path& path, uid_t owner) {
-  return fail(
-      error(ErrorCode::io, "{} belongs to the user {}, who could change what is read there",
-            path.string(), owner)
-          .with_fix(fmt::format("chown {} {}, or name another folder", geteuid(), path.string())));
+// `command` is chown, with the flag that a link needs.
+std::unexpected<Error> belongs_to_other(const std::filesystem::path& path, uid_t owner,
+                                        std::string_view command = "chown") {
+  return fail(error(ErrorCode::io, "{} belongs to the user {}, who could change what is read there",
+                    path.string(), owner)
+                  .with_fix(fmt::format("{} {} {}, or name a folder below it, which hocket makes",
+                                        command, geteuid(), path.string())));
+}
+
+// A group that has the number of the user is the user's own, as useradd makes it. Kubernetes lets
+// it write to volumes (fsGroup), and a umask of 002 to what the user makes.
+mode_t write_bits_of_others(const struct stat& info) {
+  const bool is_own_group = info.st_gid == geteuid() && info.st_gid == getegid();
+  return is_own_group ? S_IWOTH : S_IWGRP | S_IWOTH;
 }
 
 }  // namespace
@@ -22,19 +31,21 @@ Result<void> check_owner(const std::filesystem::path& path, const struct stat& i
                          OthersWrite others) {
   if (!is_trusted(info.st_uid)) return belongs_to_other(path, info.st_uid);
   const bool is_protected = others == OthersWrite::if_sticky && (info.st_mode & S_ISVTX) != 0;
-  if ((info.st_mode & (S_IWGRP | S_IWOTH)) == 0 || is_protected) return {};
-  return fail(error(ErrorCode::io,
-                    "{} can be written by other users (mode {:04o}), who could change what is "
-                    "read there",
-                    path.string(), info.st_mode & 07777U)
-                  .with_fix(fmt::format("chmod go-w {}, or name another folder", path.string())));
+  if ((info.st_mode & write_bits_of_others(info)) == 0 || is_protected) return {};
+  return fail(
+      error(ErrorCode::io,
+            "{} can be written by other users (mode {:04o}), who could change what is "
+            "read there",
+            path.string(), info.st_mode & 07777U)
+          .with_fix(fmt::format("chmod go-w {}, or name a folder below it, which hocket makes",
+                                path.string())));
 }
 
 Result<void> check_folder_owner(const std::filesystem::path& path, OthersWrite others) {
   struct stat info{};
   if (lstat(path.c_str(), &info) != 0) return {};
   if (S_ISLNK(info.st_mode)) {
-    if (!is_trusted(info.st_uid)) return belongs_to_other(path, info.st_uid);
+    if (!is_trusted(info.st_uid)) return belongs_to_other(path, info.st_uid, "chown -h");
     if (stat(path.c_str(), &info) != 0) return {};
   }
   return check_owner(path, info, others);

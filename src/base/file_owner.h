@@ -1,5 +1,6 @@
 // Says whether another user could change a file or a folder whose content is believed. Root and the
-// user of this process may: they can do anything in any case.   Thread: any.
+// user of this process may: they can do anything in any case. So may the user's own group, if its
+// number is the user's.   Thread: any.
 #pragma once
 
 #include <sys/stat.h>

@@ -9,7 +9,8 @@
 // proposal for one of them.
 //
 // While trials may be frequent, the next one begins kGap notes after the last; otherwise they are
-// so rare that kShare of all steps belong to them. Owner and thread: the planner or the gate.
+// so rare that kShare of all steps belong to them. Owner: the planner or the gate. Thread: its
+// owner's.
 #pragma once
 
 namespace hocket {

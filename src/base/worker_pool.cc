@@ -58,7 +58,7 @@ void WorkerPool::run_erased(int num_tasks, Call call, void* context) {
   if (num_workers_ == 1 || num_tasks == 1) {
     for (int task = 0; task < num_tasks; ++task) {
       call(context, task, 0);
-      play_interlude();
+      call_loop_callback();
     }
     return;
   }
@@ -82,11 +82,11 @@ void WorkerPool::run_erased(int num_tasks, Call call, void* context) {
 void WorkerPool::work(int worker) {
   for (int task; (task = next_task_.fetch_add(1, std::memory_order_relaxed)) < num_tasks_;) {
     call_(context_, task, worker);
-    if (worker == 0) play_interlude();
+    if (worker == 0) call_loop_callback();
   }
 }
 
-void WorkerPool::play_interlude() {
+void WorkerPool::call_loop_callback() {
   if (callback_ == nullptr || real_now_ns() < callback_->next_ns_) return;
   callback_->call_(callback_->context_);
   callback_->next_ns_ = real_now_ns() + kMinCallbackPauseNs;

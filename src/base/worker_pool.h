@@ -75,7 +75,7 @@ class WorkerPool {
   using Call = void (*)(void* context, int task, int worker);
   void run_erased(int num_tasks, Call call, void* context);
   void work(int worker);
-  void play_interlude();
+  void call_loop_callback();
   void serve(int worker, int cpu);
 
   const int num_workers_;

@@ -36,9 +36,8 @@ void respond_json(HttpExchange& exchange, const Result<Json>& answer) {
 Result<Json> merge_aborts(Json here, const std::vector<PeerAnswer>& there) {
   auto total = here["aborted"].get<size_t>();
   for (const PeerAnswer& peer : there) {
-    const Json theirs = parse_bounded_json(peer.body);
-    if (peer.status == 200 && theirs.is_object() && theirs.contains("aborted") &&
-        theirs["aborted"].is_number_unsigned())
+    Json theirs = parse_bounded_json(peer.body);
+    if (peer.status == 200 && theirs.is_object() && theirs["aborted"].is_number_unsigned())
       total += theirs["aborted"].get<size_t>();
     else
       here["failed"].push_back(complaint_of(peer));

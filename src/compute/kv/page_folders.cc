@@ -130,7 +130,7 @@ std::vector<fs::path> find_idle_folders(const fs::path& own) {
     std::error_code gone;
     if (entries->path() != own && is_form_name(entries->path().filename().string()) &&
         entries->symlink_status(gone).type() == fs::file_type::directory &&
-        FolderUse::alone(entries->path()))
+        check_folder_owner(entries->path()) && FolderUse::alone(entries->path()))
       idle.push_back(entries->path());
   }
   return idle;

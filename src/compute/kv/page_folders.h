@@ -24,7 +24,8 @@ int make_private_folder(const std::filesystem::path& folder);
 // Makes `below`, and `folder` around it if it was deleted while the server runs. Returns the
 // error's number, or 0.
 int make_folders(const std::filesystem::path& folder, const std::filesystem::path& below);
-// Errors: io, if another user could put pages into a form's folder, or another folder in its place.
+// Errors: io, if another user could put pages into a form's folder, or another folder in its place
+// below the one around it.
 Result<void> check_form_owner(const std::filesystem::path& folder);
 
 // Returns the path of a page's file below that folder.
@@ -40,9 +41,10 @@ struct FoundPage {
 std::vector<FoundPage> find_pages(const std::filesystem::path& folder, size_t max_files,
                                   std::error_code& problem);
 // Finds the folders beside that of a form which have pages of other forms, and which nobody uses.
+// Those that another user could change are left alone, since a link in one leads anywhere.
 std::vector<std::filesystem::path> find_idle_folders(const std::filesystem::path& own);
-// Deletes what a form leaves when its last page is deleted: its saved sessions, which nothing can
-// restore any more, the speed of its prompts, and the folder, unless it has files of others. Stops
+// Deletes what a form leaves when its last page is deleted: its saved sessions, the speed of its
+// prompts, and the folder, unless it has files of others. Stops
 // if a page is there all the same, and as soon as a process wants the folder. Precondition: `alone`
 // holds it.
 void remove_form(const std::filesystem::path& folder, const FolderUse& alone);

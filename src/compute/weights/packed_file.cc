@@ -264,10 +264,16 @@ Result<std::optional<PackedDraft>> PackedDraft::begin(const std::filesystem::pat
   }
   remove_leftovers(path.parent_path());
   const std::filesystem::path fresh = path.string() + ".new";
-  Descriptor file(
-      ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644));
+  constexpr int kFlags = O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  Descriptor file(::open(fresh.c_str(), kFlags | O_CREAT | O_EXCL, 0644));
+  const bool is_new = file.get() >= 0;
+  if (!is_new && errno == EEXIST) file = Descriptor(::open(fresh.c_str(), kFlags));
   if (file.get() < 0) return cannot("write", fresh);
-  HOCKET_TRY_VOID(check_writer(file.get(), fresh));
+  // Some file systems give each file to another user, or let all write to it.
+  if (const auto checked = check_writer(file.get(), fresh); !checked) {
+    if (is_new) unlink(fresh.c_str());
+    return fail(checked.error());
+  }
   if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK) return std::nullopt;
     return cannot("lock", fresh);

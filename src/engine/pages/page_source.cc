@@ -36,9 +36,12 @@ Duration PageSource::time_to_read(int64_t num_bytes) const {
 void PageSource::report(const Error& why, std::string_view consequence) {
   has_fault_ = true;
   const MutexLock lock(mutex_);
-  if (reported_ == why.message || !reports_.admit(RealClock().now())) return;
+  if (reported_ == why.message) return;
+  const auto num_kept_out = reports_.admit(RealClock().now());
+  if (!num_kept_out) return;
   reported_ = why.message;
-  log::warning("stored prefixes: {}; {}. To mend it: {}", why.message, consequence, why.fix);
+  log::warning("stored prefixes: {}; {} ({} other faults since the last such line). To mend it: {}",
+               why.message, consequence, *num_kept_out, why.fix);
 }
 
 void PageSource::note_success() {

@@ -372,10 +372,11 @@ Result<std::string> RedisStore::describe() {
     return value.empty() ? info_of(info, second) : value;
   };
   const std::string_view limit = info_of(info, "maxmemory_human");
-  return fmt::format("{} {}, {} used of {}, {}", options_.address.text(),
-                     one_of("valkey_version", "redis_version"), info_of(info, "used_memory_human"),
-                     limit.empty() || limit == "0B" ? "all memory there is" : limit,
-                     info_of(info, "maxmemory_policy"));
+  return in_one_line(fmt::format("{} {}, {} used of {}, {}", options_.address.text(),
+                                 one_of("valkey_version", "redis_version"),
+                                 info_of(info, "used_memory_human"),
+                                 limit.empty() || limit == "0B" ? "all memory there is" : limit,
+                                 info_of(info, "maxmemory_policy")));
 }
 
 }  // namespace hocket

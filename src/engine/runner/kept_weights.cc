@@ -32,6 +32,10 @@ void finish_file(PackedDraft& draft, const std::filesystem::path& path,
 
 }  // namespace
 
+KeptWeights::~KeptWeights() {
+  if (writer_.joinable() && !written_.try_acquire_for(patience_)) stopping_ = true;
+}
+
 const std::byte* KeptWeights::map(WorkerPool& workers) {
   auto opened = PackedFile::open(path_, key_, &workers);
   if (!opened) {
@@ -59,6 +63,7 @@ std::optional<SettingChange> KeptWeights::write(std::span<const std::byte> packe
     writer_ = Thread({.name = "weights"}, [this, packed, file = *std::move(*draft)]() mutable {
       setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kLowestPriority);
       finish_file(file, path_, packed, &stopping_);
+      written_.release();
     });
   }
   return std::nullopt;

@@ -7,9 +7,11 @@
 #include <cstddef>
 #include <filesystem>
 #include <optional>
+#include <semaphore>
 #include <span>
 #include <string>
 
+#include "base/clock.h"
 #include "base/thread.h"
 #include "base/worker_pool.h"
 #include "compute/weights/packed_file.h"
@@ -19,9 +21,11 @@ namespace hocket {
 
 class KeptWeights {
  public:
-  KeptWeights(std::string folder, std::filesystem::path path, const PackedKey& key)
-      : folder_(std::move(folder)), path_(std::move(path)), key_(key) {}
-  ~KeptWeights() { stopping_ = true; }
+  // `patience`: for so long the end of this object waits for a file that is being written.
+  KeptWeights(std::string folder, std::filesystem::path path, const PackedKey& key,
+              Duration patience = std::chrono::seconds(2))
+      : folder_(std::move(folder)), path_(std::move(path)), key_(key), patience_(patience) {}
+  ~KeptWeights();
   KeptWeights(const KeptWeights&) = delete;
   KeptWeights& operator=(const KeptWeights&) = delete;
 
@@ -31,9 +35,9 @@ class KeptWeights {
   bool is_mapped() const { return mapped_.has_value(); }
 
   // Writes the file. If the weights stay as they are, it returns at once, and a thread writes while
-  // the model serves. Destroying this object stops that thread within a moment, and then no file
-  // stays: `packed` must outlive this object. Returns the change of the setting if nothing can be
-  // written.
+  // the model serves. If that takes beyond the patience of this object's end, it is stopped, and no
+  // file stays. `packed` must outlive this object. Returns the change of the setting if nothing can
+  // be written.
   enum class Packed : uint8_t { stay, may_change };
   std::optional<SettingChange> write(std::span<const std::byte> packed, Packed later);
 
@@ -41,9 +45,11 @@ class KeptWeights {
   std::string folder_;
   std::filesystem::path path_;
   PackedKey key_;
+  Duration patience_;
   std::optional<PackedFile> mapped_;
   std::atomic<bool> stopping_ = false;
-  Thread writer_;  // destroyed first
+  std::binary_semaphore written_{0};  // released by the writer at its end
+  Thread writer_;                     // destroyed first
 };
 
 }  // namespace hocket

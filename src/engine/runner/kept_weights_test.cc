@@ -1,4 +1,4 @@
-// Tests that writing packed weights holds up no server that ends.
+// Tests that writing packed weights holds up a server that ends only as long as it has patience.
 #include "engine/runner/kept_weights.h"
 
 #include <fmt/format.h>
@@ -11,16 +11,22 @@
 namespace hocket {
 namespace {
 
-TEST(KeptWeights, AServerThatEndsStopsTheWriterAndLeavesNoFile) {
+TEST(KeptWeights, AServerThatEndsGetsTheFileWholeInItsPatienceOrNone) {
   const std::filesystem::path folder =
       testing::TempDir() + fmt::format("kept_weights_{}", getpid());
   const std::vector<std::byte> packed(size_t{256} << 20);
   const PackedKey key{.packing = 1, .source = 2, .bytes = std::ssize(packed)};
   {
-    KeptWeights kept(folder.string(), folder / "m.weights", key);
+    KeptWeights kept(folder.string(), folder / "m.weights", key, Duration(0));
     EXPECT_FALSE(kept.write(packed, KeptWeights::Packed::stay));
   }
   EXPECT_TRUE(std::filesystem::is_empty(folder));
+  {
+    KeptWeights kept(folder.string(), folder / "m.weights", key, std::chrono::minutes(5));
+    EXPECT_FALSE(kept.write(packed, KeptWeights::Packed::stay));
+  }
+  EXPECT_TRUE(std::filesystem::exists(folder / "m.weights"));
+  std::filesystem::remove(folder / "m.weights");
   {
     KeptWeights kept(folder.string(), folder / "m.weights", key);
     EXPECT_FALSE(kept.write(packed, KeptWeights::Packed::may_change));

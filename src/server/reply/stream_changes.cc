@@ -168,7 +168,7 @@ bool StreamRecords::take_line(std::string_view line, std::string_view sender,
     return true;
   }
   // Ignore changes of a stream that this rank continues itself, or that another rank sent since:
-  // the sender's news is outdated.
+  // what the sender says is outdated.
   if (found->second->state != StreamState::copy || found->second->sender != sender) return true;
   const StreamRecordPtr stream = found->second;
   if (state == "gone") return remove(*stream), true;
