@@ -2,6 +2,7 @@
 // only.
 #pragma once
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <chrono>
@@ -45,6 +46,8 @@ class FalseServer {
     return send(to.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == std::ssize(bytes);
   }
   void serve() {
+    pollfd asked_for{.fd = listener_.get(), .events = POLLIN, .revents = 0};
+    poll(&asked_for, 1, -1);  // the listener does not block
     const Fd client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     std::string asked;
     char byte = 0;

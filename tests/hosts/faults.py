@@ -33,8 +33,7 @@ REPEATS = 5
 # The module's eight passes between two steps take longer than the pass of the bundled model, so a fault mostly comes
 # within them.
 DRAFTS = {"NGRAM": {"--speculative-algorithm": "NGRAM", "--speculative-num-steps": 4},
-          "NEXTN": {"--speculative-algorithm": "NEXTN", "--speculative-num-steps": 8},
-          "NEXTN at times": {"--speculative-algorithm": "NEXTN"}}  # only steps without drafts overlap
+          "NEXTN": {"--speculative-algorithm": "NEXTN", "--speculative-num-steps": 8}}
 OVERLAPPED = {"--overlap-schedule": "on"}
 # The bundled model's layers change every few steps, so most faults come between two of them.
 MOVING = {"--enable-eplb": True, "--eplb-rebalance-num-iterations": 8, "--overlap-schedule": "on"}
@@ -103,7 +102,6 @@ FAULTS = (
     Fault("kill -9 and a start at once", restart, lasts_s=0, links=False, quick=True),
     Fault("kill -9 amid drafts", kill(1), start(1), links=False, drafts="NGRAM", quick=True),
     Fault("kill -9 amid a module's passes", kill(1), start(1), links=False, drafts="NEXTN", quick=True),
-    Fault("kill -9 amid a module's passes beside overlapped steps", kill(1), start(1), links=False, drafts="NEXTN at times", overlapped=True, quick=True),
     Fault("kill -9 of rank 0 amid a module's passes", kill(0), start(0), lost=0, links=False, drafts="NEXTN"),
     Fault("stopped 1 s amid a module's passes", send(1, signal.SIGSTOP), send(1, signal.SIGCONT), 1, None, links=False, drafts="NEXTN", pause_s=0.9),
     Fault("kill -9 amid grammars", kill(1), start(1), links=False, grammar=True, quick=True),

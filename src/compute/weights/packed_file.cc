@@ -265,9 +265,9 @@ Result<std::optional<PackedDraft>> PackedDraft::begin(const std::filesystem::pat
   remove_leftovers(path.parent_path());
   const std::filesystem::path fresh = path.string() + ".new";
   constexpr int kFlags = O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-  Descriptor file(::open(fresh.c_str(), kFlags | O_CREAT | O_EXCL, 0644));
-  const bool is_new = file.get() >= 0;
-  if (!is_new && errno == EEXIST) file = Descriptor(::open(fresh.c_str(), kFlags));
+  const int made = ::open(fresh.c_str(), kFlags | O_CREAT | O_EXCL, 0644);
+  const bool is_new = made >= 0;
+  Descriptor file(!is_new && errno == EEXIST ? ::open(fresh.c_str(), kFlags) : made);
   if (file.get() < 0) return cannot("write", fresh);
   // Some file systems give each file to another user, or let all write to it.
   if (const auto checked = check_writer(file.get(), fresh); !checked) {

@@ -147,7 +147,7 @@ void SpeculationGate::note_step(const Step& step) {
 
   Bucket& bucket = bucket_for(step.num_answers, step.total_keys);
   ++bucket.num_steps;
-  if (drafts_.fixed())
+  if (drafts_.fixed() && step.num_drafts > 0)
     bucket.way(timing_).usual = {.num_drafts = step.num_drafts, .tokens = tokens_an_answer(step)};
   bucket.num_draft_steps += step.num_drafts > 0 ? 1 : 0;
   if (is_trial) ++bucket.num_trial_steps, --bucket.way(trial_timing_).num_remaining_trials;
