@@ -72,6 +72,7 @@ class GroupMeasurement {
   BlockLength block() const;
   Result<void> measure_off();
   Result<std::vector<FixedSteps>> measure_fixed(const ImposedChoice& choice);
+  Result<void> show_steps();
   Result<GateFigures> measure_gate(const ImposedChoice& choice, int num_learning);
   Result<void> play_gate(const ImposedChoice& choice, uint64_t begin, GateFigures& figures);
   Result<void> count_experts(FixedSteps& steps);
@@ -118,8 +119,6 @@ Result<void> GroupMeasurement::measure_off() {
   return {};
 }
 
-// Without acceptance every step brings one token, so that the rate shows the time of a step; and
-// the texts last longest. That time does not depend on which drafts hold, so it is measured once.
 Result<std::vector<FixedSteps>> GroupMeasurement::measure_fixed(const ImposedChoice& choice) {
   std::vector<FixedSteps> out;
   for (const int drafts : options_.drafts) out.push_back({.drafts = drafts});
@@ -138,12 +137,17 @@ Result<std::vector<FixedSteps>> GroupMeasurement::measure_fixed(const ImposedCho
   if (round <= options_.rounds)
     fmt::print(stderr, "{} answers at {}: fixed numbers are cut behind {} rounds\n", group_.answers,
                group_.context, round - 1);
-  if (quotes()) return out;
+  return out;
+}
+
+// Without acceptance every step brings one token, so that the rate shows the time of a step.
+Result<void> GroupMeasurement::show_steps() {
+  HOCKET_TRY(std::vector<FixedSteps> fixed, measure_fixed({}));
   FixedSteps plain;
   HOCKET_TRY_VOID(count_experts(plain));
-  for (FixedSteps& steps : out) HOCKET_TRY_VOID(count_experts(steps));
-  table_.print_steps(plain, out);
-  return out;
+  for (FixedSteps& steps : fixed) HOCKET_TRY_VOID(count_experts(steps));
+  table_.print_steps(plain, fixed);
+  return {};
 }
 
 Result<void> GroupMeasurement::count_experts(FixedSteps& steps) {
@@ -214,24 +218,18 @@ void GroupMeasurement::set_quotes(int percent) {
   for (const PlayedRig* played : {&fixed_, &gated_}) played->player->set_texts(texts_, quotes_);
 }
 
-// With `edits` the fixed numbers are played for each point, so both engines live through all.
+// The fixed numbers are played for each point, so both engines live through all.
 Result<bool> GroupMeasurement::measure() {
   HOCKET_TRY(texts_, off_.learn_texts());
   HOCKET_TRY_VOID(begin(fixed_, SpeculationRig::Drafts::fixed));
-  std::vector<FixedSteps> fixed;
-  if (!quotes()) {
-    HOCKET_TRY(fixed, measure_fixed({}));
-    end(fixed_);
-  }
+  if (!quotes()) HOCKET_TRY_VOID(show_steps());
   HOCKET_TRY_VOID(begin(gated_, SpeculationRig::Drafts::gate));
   table_.print_head();
   int num_learning = options_.gate_steps;
   for (const int percent : quotes() ? options_.edits : options_.acceptances) {
     const ImposedChoice choice{.percent = percent, .counts_expected = !quotes()};
-    if (quotes()) {
-      set_quotes(percent);
-      HOCKET_TRY(fixed, measure_fixed(choice));
-    }
+    if (quotes()) set_quotes(percent);
+    HOCKET_TRY(const std::vector<FixedSteps> fixed, measure_fixed(choice));
     HOCKET_TRY(const GateFigures gate, measure_gate(choice, num_learning));
     num_learning = static_cast<int>(std::ceil(kLaterShare * options_.gate_steps));
     table_.print_point(percent, fixed, gate);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 
 #include "base/quantile.h"
@@ -31,26 +30,16 @@ MeanRatio mean_of(const std::vector<double>& ratios) {
   return {std::exp(sum / num), std::sqrt(squares / std::max(num - 1, 1.0) / num)};
 }
 
-// Returns the tokens of an answer in a step with `drafts` drafts.
-double tokens_of(int drafts, int percent) {
-  double tokens = 0;
-  for (int i = 0; i <= drafts; ++i) tokens += std::pow(percent / 100.0, i);
-  return tokens;
-}
-
 // Says whether a ratio reaches a goal; `error` is its relative standard error.
 const char* verdict(const MeanRatio& mean, double goal) {
   if (mean.ratio >= goal) return "met";
   return mean.ratio * (1 + 2 * mean.error) >= goal ? "in noise" : "missed";
 }
 
-// Returns the ratios of fixed numbers. percent: the acceptance; null: it is that of the blocks.
-std::vector<MeanRatio> ratios_of(const std::vector<FixedSteps>& fixed, std::optional<int> percent) {
+std::vector<MeanRatio> ratios_of(const std::vector<FixedSteps>& fixed) {
   std::vector<MeanRatio> ratios;
-  for (const FixedSteps& steps : fixed) {
-    const double tokens = percent ? tokens_of(steps.drafts, *percent) : 1;
-    ratios.push_back({quantile(steps.rates, 0.5) * tokens, mean_of(steps.rates).error});
-  }
+  for (const FixedSteps& steps : fixed)
+    ratios.push_back({quantile(steps.rates, 0.5), mean_of(steps.rates).error});
   return ratios;
 }
 
@@ -93,8 +82,7 @@ void SpeculationTable::print_head() const {
 void SpeculationTable::print_point(int percent, const std::vector<FixedSteps>& fixed,
                                    const GateFigures& gate) const {
   const MeanRatio chosen = mean_of(gate.later), first = mean_of(gate.first);
-  const std::vector<MeanRatio> ratios =
-      ratios_of(fixed, quotes() ? std::nullopt : std::optional(percent));
+  const std::vector<MeanRatio> ratios = ratios_of(fixed);
   MeanRatio best = *std::ranges::max_element(ratios, {}, &MeanRatio::ratio);
   if (best.ratio < 1) best = {.ratio = 1};  // none is a number, too
   const MeanRatio of_best{chosen.ratio / best.ratio, std::hypot(chosen.error, best.error)};

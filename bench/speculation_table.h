@@ -11,7 +11,7 @@ namespace hocket {
 struct FixedSteps {
   int drafts = 0;
   double experts = 0, bytes = 0;  // experts of a layer; bytes of all ranks
-  std::vector<double> rates;      // ratios of tokens/s to none, by round; no draft held
+  std::vector<double> rates;      // ratios of tokens/s to none, by round
 };
 
 // The choices of the gate.
