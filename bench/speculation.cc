@@ -187,6 +187,8 @@ Result<GateFigures> GroupMeasurement::measure_gate(const ImposedChoice& choice, 
   out.num_learning = static_cast<int>(gate_totals().num_steps - begin);
   while (out.later.empty() || (std::ssize(out.later) < 2 * options_.rounds && !time.is_over()))
     HOCKET_TRY_VOID(play_gate(choice, begin, out));
+  for (const SpeculationView::OfRank& rank : gated_.rig->engine().speculation().ranks)
+    for (const GateState::Bucket& bucket : rank.gate.buckets) out.choices.push_back(bucket.text);
   out.is_cut = out.num_learning < num_learning || std::ssize(out.later) < 2 * options_.rounds;
   return out;
 }

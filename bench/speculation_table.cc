@@ -112,7 +112,8 @@ void SpeculationTable::print_point(int percent, const std::vector<FixedSteps>& f
                     {"of_best", of_best.ratio},
                     {"of_best_error", of_best.error},
                     {"found_after", gate.found_after},
-                    {"goals", goals}};
+                    {"goals", goals},
+                    {"choices", gate.choices}};
     return fmt::print("{}\n", line.dump());
   }
   fmt::print("| {} | {} | {:.2f} | {:.1f} |", group_.context, group_.answers, percent / 100.0,

@@ -1,6 +1,7 @@
 // The tables of `hocket bench speculation`.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "bench/speculation_rig.h"
@@ -20,6 +21,7 @@ struct GateFigures {
   int found_after = -1;              // its steps until most of a block had drafts; -1: never
   int num_learning = 0;              // its steps until `later` began
   bool is_cut = false;               // --point-seconds ended it
+  std::vector<std::string> choices;  // its last choices and their reasons, by size of step and rank
 };
 
 // Prints the rows of one group. Thread: one.

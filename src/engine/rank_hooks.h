@@ -49,6 +49,7 @@ class RankHooks final : public SchedulerHooks {
     DraftedStep shared = step;
     if (others_ != nullptr) {
       shared.num_other_answers = others_->num_other_answers();
+      shared.num_other_drafts = others_->num_other_drafts();
       shared.has_prompts |= others_->pass().phase == Phase::prefill;
     }
     speculation_->offer(answers, shared);

@@ -57,6 +57,7 @@ void Speculation::offer(std::span<AnswerDrafts> answers, const DraftedStep& draf
   // note() finds the step pure under the same conditions.
   SpeculationGate::Offer step{.max_rows = drafted.max_rows,
                               .num_other_answers = drafted.num_other_answers,
+                              .num_other_drafts = drafted.num_other_drafts,
                               .is_pure = !drafted.has_prompts && last_end_.has_value() &&
                                          followed_ != FollowedRows::prompts};
   for (const AnswerDrafts& answer : answers) {

@@ -150,7 +150,7 @@ Result<void> Lockstep::exchange_votes(const StepProposal& now) {
   HOCKET_TRY_VOID(carrier_.collect());
   const Phase phase_before = agreed_.pass.phase;
   RankSet leaving;
-  int module_passes = 0, num_other_answers = 0;
+  int module_passes = 0, num_other_answers = 0, num_other_drafts = 0;
   int stopping_peer = -1;
   bool is_vetoed = false;
   StepVote of_lead;
@@ -162,7 +162,10 @@ Result<void> Lockstep::exchange_votes(const StepProposal& now) {
     if (vote.ends != 0 && rank != exchange_->rank()) stopping_peer = rank;
     if (rank == lead()) of_lead = vote;
     is_vetoed |= vote.vetoes_overlap != 0;
-    if (rank != exchange_->rank()) num_other_answers += vote.answers;
+    if (rank != exchange_->rank()) {
+      num_other_answers += vote.answers;
+      num_other_drafts += vote.drafts;
+    }
     module_passes = std::max(module_passes, int{vote.module_passes});
     record_vote(rank, vote);
   }
@@ -170,6 +173,7 @@ Result<void> Lockstep::exchange_votes(const StepProposal& now) {
   adopt_plan(of_lead);
   adopt_module_passes(module_passes, phase_before);
   agreed_.num_other_answers = num_other_answers;
+  agreed_.num_other_drafts = num_other_drafts;
   if (agreed_.computes) agreed_.steps_overlap = of_lead.overlaps != 0 && !is_vetoed;
   agreed_.all_end = leaving == present_;
   if (options_.balance_voter != nullptr)

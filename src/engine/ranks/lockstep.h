@@ -149,6 +149,8 @@ class Lockstep final : public SchedulerHooks {
   int expected_rows(Phase phase, const StepProposal& mine) const;
   // Returns the answers of the other ranks that share the step that was agreed on, by their votes.
   int num_other_answers() const { return agreed_.num_other_answers; }
+  // Returns the drafts that these answers had in the last step.
+  int num_other_drafts() const { return agreed_.num_other_drafts; }
 
   // Returns another rank that asks to stop, so that no request should begin; -1: none. Thread: any.
   int stopping_peer() const { return stopping_peer_.load(std::memory_order_relaxed); }
@@ -224,7 +226,7 @@ class Lockstep final : public SchedulerHooks {
     int rows = 0;
     std::array<PassSpec, kMaxDrafts> module_passes;
     int num_module_passes = 0;
-    int num_other_answers = 0;
+    int num_other_answers = 0, num_other_drafts = 0;
     bool computes = false;   // some rank has rows
     bool extends = false;    // some rank computes rows of prompts
     bool may_begin = false;  // this rank may begin prompts

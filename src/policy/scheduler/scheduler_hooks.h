@@ -30,7 +30,8 @@ struct DraftedStep {
   int max_rows = 0;  // rows of all drafts together
   // Rows of prompts are computed beside the answers, of this rank or another.
   bool has_prompts = false;
-  int num_other_answers = 0;  // those of other ranks, whose step lasts as long
+  // Those of other ranks, whose step lasts as long, and the drafts that they had in the last step.
+  int num_other_answers = 0, num_other_drafts = 0;
 };
 
 class SchedulerHooks {

@@ -19,8 +19,29 @@ void Acceptance::note(int seat, int kind, int num_drafts, int num_held) {
       tally.held = static_cast<float>(tally.held * decay) + held;
     };
     add(group_[row][i], kGate.group_decay);
+    add(recent_[row][i], kGate.recent_decay);
     add(own_[static_cast<size_t>(seat)][row][i], kGate.request_decay);
+    if (has_changed(row, i)) forget_before(row, i);
   }
+}
+
+// Returns true if the last drafts held so much more often, or less, that it is no chance.
+bool Acceptance::has_changed(size_t row, size_t position) const {
+  const Tally &known = group_[row][position], &recent = recent_[row][position];
+  if (recent.tried < kGate.min_recent) return false;
+  // One more of each kind, since a share of 0 or 1 has no deviation.
+  const double share = (known.held + 1.0) / (known.tried + 2.0);
+  const double deviation = std::sqrt(share * (1 - share) / recent.tried);
+  return std::abs(recent.held / recent.tried - share) > kGate.change_errors * deviation;
+}
+
+// Text of another kind has come. What the positions behind showed was seen in the text before, and
+// so were the drafts of each request.
+void Acceptance::forget_before(size_t row, size_t position) {
+  group_[row][position] = recent_[row][position];
+  for (size_t i = position + 1; i < kMaxDrafts; ++i) group_[row][i] = recent_[row][i] = {};
+  for (Tallies& own : own_)
+    for (size_t i = position; i < kMaxDrafts; ++i) own[row][i] = {};
 }
 
 // A position of which little is known is expected to be like the one before it.

@@ -1,6 +1,7 @@
 // Counts how often drafts hold. The acceptance of a position is the share of drafts there that
 // held, among those whose drafts before it held. A request is judged by its own drafts and, while
-// they are few, by those of all requests (the group). Pure arithmetic; nothing allocates after
+// they are few, by those of all requests (the group). If the group's last drafts held much more
+// often or less than those before, these are forgotten. Pure arithmetic; nothing allocates after
 // construction.
 #pragma once
 
@@ -39,7 +40,10 @@ class Acceptance {
     return group_[static_cast<size_t>(kind)][static_cast<size_t>(position)];
   }
 
-  Tallies group_{};
+  bool has_changed(size_t row, size_t position) const;
+  void forget_before(size_t row, size_t position);
+
+  Tallies group_{}, recent_{};  // of all requests; recent_ forgets sooner
   std::vector<Tallies> own_;
 };
 

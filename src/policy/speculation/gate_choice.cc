@@ -20,11 +20,12 @@ SpeculationGate::Estimate SpeculationGate::judge(const Bucket& bucket, DraftTimi
   const double error = way.costs.error_between(candidate.num_drafts, way.usual.num_drafts);
   const double worth = worth_of(bucket), ratio = out.cost.time_ratio;
   const double best_ratio = std::max(1.0, ratio * std::exp(-kGate.trial_errors * error));
-  out.tokens = 1 + candidate.held / num_answers;
+  out.tokens = 1 + held_of_all(candidate.held, candidate.num_drafts) / num_answers;
   const double prompts =
       timing == DraftTiming::ahead ? prompts_cost_ / (prompts_steps_ + kGate.prompts_steps) : 0;
   out.gain = out.tokens - 1 - worth * (ratio - 1 + prompts);
-  out.best_case = candidate.best_case / num_answers - worth * (best_ratio - 1 + prompts);
+  out.best_case = held_of_all(candidate.best_case, candidate.num_drafts) / num_answers -
+                  worth * (best_ratio - 1 + prompts);
   out.worst_case = out.gain - kGate.errors * worth * ratio * error;
   return out;
 }
@@ -59,7 +60,9 @@ SpeculationGate::Estimate SpeculationGate::choose(Bucket& bucket, DraftTiming ti
     if (!is_other_noted) note_choice({});
     return {};
   }
-  if (bucket.num_plain() < kGate.few_plain) return {};
+  // While others have drafts no step shows the time without, but that of other sizes tells it.
+  const bool is_plain_known = num_other_drafts_ > 0 && last_plain_us_ > 0;
+  if (bucket.num_plain() < kGate.few_plain && !is_plain_known) return {};
   auto [usual, best] = judge_all(bucket, timing, num_answers, other_gain);
   const auto as_choice = [](const Estimate& judged) {
     return GateChoice{judged.num_drafts, judged.tokens, judged.cost.time_ratio,
@@ -79,6 +82,7 @@ SpeculationGate::Estimate SpeculationGate::choose(Bucket& bucket, DraftTiming ti
 // step shows it, and if the machine became faster drafts seem to gain what it gained.
 bool SpeculationGate::is_plain_old(const Bucket& bucket, DraftTiming timing,
                                    const Estimate& usual) const {
+  if (num_other_drafts_ > 0) return false;
   if (bucket.num_plain() < kGate.few_plain) return true;
   if (usual.num_drafts == 0 && timing == DraftTiming::now) return false;
   const auto since = static_cast<double>(bucket.num_steps - bucket.last_plain);

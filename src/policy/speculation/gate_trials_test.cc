@@ -69,9 +69,12 @@ class TwoRanks {
     double tokens = 0, sum_us = 0;
     for (int i = 0; i < num; ++i) {
       int rows = 0;
+      const std::array<int, 2> before = num_drafts_;  // as the ranks' votes tell them
       for (size_t rank = 0; rank < 2; ++rank) {
-        const DraftServer::Taken taken = ranks_[rank].begin_step(ranks_[1 - rank].num_answers());
+        const DraftServer::Taken taken =
+            ranks_[rank].begin_step(ranks_[1 - rank].num_answers(), before[1 - rank]);
         tokens += taken.tokens;
+        num_drafts_[rank] = taken.num_drafts;
         rows += ranks_[rank].num_answers() + taken.num_drafts;
       }
       const double us = machine_.step_us(rows, 1024);
@@ -79,6 +82,9 @@ class TwoRanks {
       for (DraftServer& rank : ranks_) rank.end_step(us);
     }
     return tokens / sum_us;
+  }
+  void set_chance(double chance) {
+    for (DraftServer& rank : ranks_) rank.set_chance(chance);
   }
   double off_rate() const {
     const int num = ranks_[0].num_answers() + ranks_[1].num_answers();
@@ -88,6 +94,7 @@ class TwoRanks {
  private:
   const DraftMachine machine_;
   std::array<DraftServer, 2> ranks_;
+  std::array<int, 2> num_drafts_{};  // in the last step
 };
 
 // A draft brings one rank 0.3 tokens, for which both wait longer.
@@ -107,6 +114,30 @@ TEST(GatesOfRanks, DraftWhereAllRanksGain) {
   TwoRanks ranks(run, run);
   ranks.rate_of(300);
   EXPECT_GE(ranks.rate_of(1000) / ranks.off_rate(), 1.5);
+}
+
+// If the drafts of both cease to hold, each rank's steps without drafts still take the time of the
+// other's, so that drafts would seem to cost nothing.
+TEST(GatesOfRanks, CeaseTogetherWhereDraftsCeaseToHold) {
+  for (const double chance : {0.1, 0.3}) {
+    SCOPED_TRACE(chance);
+    TwoRanks ranks({.chances = {0.9, 0.9}, .making = DrafterKind::free, .seed = 1},
+                   {.chances = {0.9, 0.9}, .making = DrafterKind::free, .seed = 5});
+    ranks.rate_of(300);
+    ranks.set_chance(chance);
+    ranks.rate_of(200);
+    EXPECT_GE(ranks.rate_of(500) / ranks.off_rate(), 0.98);
+  }
+}
+
+// Text of another kind is known after some drafts, also with one answer.
+TEST(GateTrials, AcceptanceThatFallsIsKnownSoon) {
+  DraftServer server(
+      {.machine = {.fixed_us = 5000}, .chances = {0.9}, .making = DrafterKind::free});
+  server.rate_of(400);
+  server.set_chance(0.1);
+  server.rate_of(40);
+  EXPECT_GE(server.rate_of(200) / server.fixed_rate(0), 0.97);
 }
 
 }  // namespace

@@ -169,8 +169,8 @@ class DraftServer {
     return end_step(run_.machine.step_us(num_answers() + taken.num_drafts, total_keys()));
   }
   // The halves of a step: its drafts are chosen, and it has taken `us` without what was made ahead.
-  // num_other_answers: those of other servers, whose steps last as long.
-  Taken begin_step(int num_other_answers = 0) {
+  // num_other_answers, num_other_drafts: those of other servers, whose steps last as long.
+  Taken begin_step(int num_other_answers = 0, int num_other_drafts = 0) {
     if (num_steps_++ % kStepsOfARequest == 0 && run_.making == DrafterKind::ahead)
       replace_requests();
     const bool follows = run_.making == DrafterKind::ahead && drafter_->prepare(gate_->ahead());
@@ -184,6 +184,7 @@ class DraftServer {
     gate_->offer({.total_keys = total_keys(),
                   .max_rows = num_answers() * kMaxDrafts,
                   .num_other_answers = num_other_answers,
+                  .num_other_drafts = num_other_drafts,
                   .is_pure = is_pure},
                  answers);
     step_ = {.num_answers = num_answers(),

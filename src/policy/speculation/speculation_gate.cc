@@ -51,6 +51,7 @@ void SpeculationGate::offer(const Offer& step, std::span<GateAnswer> answers) {
   drafts_.make(answers);
   const auto num_answers = static_cast<int>(answers.size());
   num_sharing_ = std::max(1, num_answers + step.num_other_answers);
+  num_other_drafts_ = step.num_other_drafts;
   const int max_rows = step.max_rows;
   if (drafts_.fixed()) {
     drafts_.list(DraftSet::made, answers, max_rows);
@@ -133,17 +134,19 @@ void SpeculationGate::note_step(const Step& step) {
   // If pages were short, drafts may have been cut, and the step is no trial. In a trial of 0 drafts
   // the step has none and nothing is followed.
   const bool is_plain = step.num_drafts == 0 && !step.follows;
+  // Where only others have drafts, the time shows neither theirs nor that without any.
+  const bool is_shown = step.is_pure && (step.num_drafts > 0 || num_other_drafts_ == 0);
   const bool was_for_trial = std::exchange(is_trial_, false);
   const bool is_trial =
-      was_for_trial && step.is_pure && (trial_drafts_ > 0 ? step.num_drafts > 0 : is_plain);
+      was_for_trial && is_shown && (trial_drafts_ > 0 ? step.num_drafts > 0 : is_plain);
   // The first step of a trial, and the first one behind it. Steps that show nothing may lie between
   // those of a trial.
-  const bool is_cold = step.is_pure && std::exchange(was_trial_, is_trial) != is_trial;
+  const bool is_cold = is_shown && std::exchange(was_trial_, is_trial) != is_trial;
   // A step that shows nothing is not counted, unless it was played for a trial nevertheless.
-  if (step.is_pure || was_for_trial) pace_.note(is_trial || !step.is_pure);
+  if (is_shown || was_for_trial) pace_.note(is_trial || !is_shown);
   totals_.num_trial_steps += is_trial ? 1 : 0;
   note_prompts(step);
-  if (!step.is_pure || step.num_answers <= 0 || !(step.us > 0)) return;
+  if (!is_shown || step.num_answers <= 0 || !(step.us > 0)) return;
 
   Bucket& bucket = bucket_for(step.num_answers, step.total_keys);
   ++bucket.num_steps;
@@ -188,6 +191,12 @@ double SpeculationGate::tokens_an_answer(const Step& step) const {
   return 1 + static_cast<double>(step.num_tokens - step.num_answers) / num_sharing_;
 }
 
+// Adds the drafts of other ranks that will hold. They are expected to hold as this rank's do: if
+// each rank counted its own alone, all would find drafts too dear that pay for all together.
+double SpeculationGate::held_of_all(double held, int num_drafts) const {
+  return num_drafts > 0 ? held * (1 + static_cast<double>(num_other_drafts_) / num_drafts) : held;
+}
+
 // Books the time that a step has gained or lost. Trials, and rows that were computed for later
 // drafts, pay out of the credit. Drafts that were made ahead for the usual steps pay into it, so
 // that those who gain may go on a while where they do not. The credit counts the drafts that were
@@ -195,8 +204,10 @@ double SpeculationGate::tokens_an_answer(const Step& step) const {
 // counts the time that such steps are known to take, because drafts are not to blame for a slow
 // machine.
 void SpeculationGate::note_gain(const Bucket& bucket, const Step& step, bool is_trial) {
-  const double tokens = step.num_drafts > 0 ? tokens_an_answer(step) : 1;
-  const double gained_us = bucket.plain_us * tokens - step.us;
+  // The ranks share the time that the step took longer, and each has its own tokens.
+  const double part = static_cast<double>(step.num_answers) / num_sharing_;
+  const double more_tokens = step.num_drafts > 0 ? tokens_an_answer(step) - 1 : 0;
+  const double gained_us = bucket.plain_us * more_tokens - part * (step.us - bucket.plain_us);
   totals_.gained_us += gained_us;
   const bool is_usual = !is_trial && step.num_drafts > 0;
   if (!is_usual) totals_.trial_us += gained_us;
@@ -205,8 +216,9 @@ void SpeculationGate::note_gain(const Bucket& bucket, const Step& step, bool is_
   double gain = -making;
   // Grammars and short pages may have cut the drafts since they were offered.
   const double share = std::min(1.0, step.num_drafts / std::max<double>(1, num_offered_));
+  const double held = held_of_all(share * expected_, step.num_drafts);
   if (step.num_drafts > 0 && (is_trial || timing_ == DraftTiming::ahead))
-    gain = 1 + share * expected_ / num_sharing_ - (is_trial ? worth_of(bucket) : 1) * known;
+    gain = 1 + held / num_sharing_ - (is_trial ? worth_of(bucket) : 1) * known;
   credit_ = std::clamp(credit_ + gain, kGate.min_credit, kGate.first_credit);
 }
 

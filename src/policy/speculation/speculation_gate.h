@@ -52,10 +52,11 @@ class SpeculationGate {
 
   // The next step.
   struct Offer {
-    int64_t total_keys = 0;     // the lengths of all answers together
-    int max_rows = 0;           // rows of all drafts together
-    int num_other_answers = 0;  // those of other ranks, which wait for this one
-    bool is_pure = true;        // as Step::is_pure will be
+    int64_t total_keys = 0;  // the lengths of all answers together
+    int max_rows = 0;        // rows of all drafts together
+    // Those of other ranks, which wait for this one, and the drafts that they had in the last step.
+    int num_other_answers = 0, num_other_drafts = 0;
+    bool is_pure = true;  // as Step::is_pure will be
   };
   // Sets the drafts of the next step. `answers` has at most num_seats elements.
   void offer(const Offer& step, std::span<GateAnswer> answers);
@@ -158,6 +159,7 @@ class SpeculationGate {
   void note_prompts(const Step& step);
   void share_out(int num_drafts, std::span<GateAnswer> answers);
   double tokens_an_answer(const Step& step) const;
+  double held_of_all(double held, int num_drafts) const;
   void note_gain(const Bucket& bucket, const Step& step, bool is_trial);
   void note_plain(Bucket& bucket, const StepShape& shape, double us);
   Bucket& bucket_for(int num_answers, int64_t total_keys);
@@ -182,7 +184,8 @@ class SpeculationGate {
   // Drafts of the step that was offered, and how many of them are expected to hold.
   int num_offered_ = 0;
   double expected_ = 0;
-  int num_sharing_ = 1;  // answers of all ranks in the step that was offered
+  // Answers of all ranks in the step that was offered, and drafts of the other ranks.
+  int num_sharing_ = 1, num_other_drafts_ = 0;
   Next next_;
   DraftTiming timing_ = DraftTiming::now;  // for the step that was offered
   bool rests_ = false;                     // the credit was used up, and has not grown enough since
