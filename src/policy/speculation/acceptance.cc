@@ -35,8 +35,8 @@ bool Acceptance::has_changed(size_t row, size_t position) const {
   return std::abs(recent.held / recent.tried - share) > kGate.change_errors * deviation;
 }
 
-// Text of another kind has come. What the positions behind showed was seen in the text before, and
-// so were the drafts of each request.
+// Text of another kind has come. The positions behind, and the drafts of each request, were seen in
+// the text before.
 void Acceptance::forget_before(size_t row, size_t position) {
   group_[row][position] = recent_[row][position];
   for (size_t i = position + 1; i < kMaxDrafts; ++i) group_[row][i] = recent_[row][i] = {};

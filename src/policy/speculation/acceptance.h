@@ -43,7 +43,7 @@ class Acceptance {
   bool has_changed(size_t row, size_t position) const;
   void forget_before(size_t row, size_t position);
 
-  Tallies group_{}, recent_{};  // of all requests; recent_ forgets sooner
+  Tallies group_{}, recent_{};  // all requests'; recent_ forgets sooner
   std::vector<Tallies> own_;
 };
 

@@ -64,8 +64,8 @@ struct GateTuning {
 
   // Acceptance.
   double request_decay = 0.98, group_decay = 0.996;  // weight of what was known, each time
-  // The last drafts, as many as this decay leaves, show a change if their share is off by so many
-  // standard errors.
+  // The weights of the last drafts fall by recent_decay, and min_recent of them have to count. They
+  // show a change if their share is change_errors standard errors off.
   double recent_decay = 0.9, min_recent = 5, change_errors = 3.5;
   double group_weight = 20;  // drafts that the group counts as, beside a request's own
   double before_weight = 4;  // drafts that the position before counts as
