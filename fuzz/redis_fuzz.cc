@@ -47,8 +47,8 @@ std::string spoken(std::string_view input) {
   return text;
 }
 
-// Sends the text to the first that connects, then reads until the other side leaves. Whoever else
-// connects is refused.
+// Sends the text to the first that connects, then reads until the other side leaves. Later
+// connections are refused.
 void answer(Fd listener, const std::string& text) {
   pollfd one{.fd = listener.get(), .events = POLLIN, .revents = 0};
   if (poll(&one, 1, 1000) != 1) return;

@@ -57,7 +57,7 @@ class FalseServer {
       std::this_thread::sleep_for(answer_.pause);
       is_there = say(client, answer_.piece);
     }
-    // Whoever waits for more is told that there is none.
+    // The end of the stream tells a client that waits for more that there is none.
     shutdown(client.get(), SHUT_WR);
     while (is_there && recv(client.get(), &byte, 1, 0) == 1) {
     }

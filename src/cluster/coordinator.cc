@@ -15,7 +15,6 @@ namespace {
 constexpr size_t kMaxStrangerBytes = 4096;
 constexpr Duration kClosingTime = std::chrono::milliseconds(500);
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
-constexpr Duration kWarnPause = std::chrono::seconds(5);
 constexpr int kMaxAccepts = 16;  // per event, so that other sockets get their turn
 
 // Resolves an address of this rank, and retries: a pod starts a moment before its name is known.
@@ -267,13 +266,9 @@ void Coordinator::refuse(Session& session, const Error& why, bool may_retry, Tim
 }
 
 void Coordinator::warn_of_stranger(const Session& session, const std::string& why, TimePoint now) {
-  if (now < quiet_until_) {
-    ++num_unlogged_;
-    return;
-  }
-  quiet_until_ = now + kWarnPause;
-  log::warning("cluster: closed a connection from {}: {} ({} more since the last such line)",
-               session.peer, why, std::exchange(num_unlogged_, 0));
+  if (const auto num_more = stranger_warnings_.admit(now))
+    log::warning("cluster: closed a connection from {}: {} ({} more since the last such line)",
+                 session.peer, why, *num_more);
 }
 
 void Coordinator::drop(uint64_t token, TimePoint now) {

@@ -13,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/log_limit.h"
 #include "cluster/control_role.h"
 #include "cluster/store.h"
 
@@ -91,8 +92,7 @@ class Coordinator final : public ControlRole {
   std::vector<uint64_t> session_of_rank_;  // token of the rank's session; 0 if none
   uint64_t next_token_ = kFirstSessionToken;
   TimePoint next_beat_{};
-  TimePoint quiet_until_{};  // no warnings of strangers until then
-  int64_t num_unlogged_ = 0;
+  LogLimit stranger_warnings_{std::chrono::seconds(5)};
 };
 
 }  // namespace hocket

@@ -96,21 +96,24 @@ void small(Io& io, T& value, uint8_t last) {
   }
 }
 
+// Reads or writes a number from -1 to `most`. error: of one beyond.
+template <class Io, class T>
+void small_number(Io& io, T& value, int most, const char* error) {
+  auto word = static_cast<int32_t>(value);
+  io.number(word);
+  io.expect(word >= -1 && word <= most, error);
+  if constexpr (Io::kReads) value = word;
+}
+
 // Reads or writes a rank or a count of ranks, -1 included.
 template <class Io, class T>
 void rank(Io& io, T& value) {
-  auto word = static_cast<int32_t>(value);
-  io.number(word);
-  io.expect(word >= -1 && word <= kMaxRanks, "a rank is out of range");
-  if constexpr (Io::kReads) value = word;
+  small_number(io, value, kMaxRanks, "a rank is out of range");
 }
 
 template <class Io, class T>
 void replicas(Io& io, T& value) {
-  auto word = static_cast<int32_t>(value);
-  io.number(word);
-  io.expect(word >= -1 && word <= kMaxReplicas, "a count of replicas is out of range");
-  if constexpr (Io::kReads) value = word;
+  small_number(io, value, kMaxReplicas, "a count of replicas is out of range");
 }
 
 // Reads or writes a bit for every rank that there may be.

@@ -240,7 +240,7 @@ TEST_F(PageFilesTest, ManyFilesGoAtOnce) {
   for (int i = 0; i < kFiles; ++i) EXPECT_EQ(files->exists(numbered(i)), i >= kFiles - kKept) << i;
 }
 
-// Whoever may write to them could put pages there, or another folder in the place of this one.
+// Users who may write to them could put pages there, or another folder in the place of this one.
 TEST_F(PageFilesTest, AFolderThatOthersCanWriteIsRefused) {
   const fs::path form = folder_ / "form";
   fs::create_directories(form);

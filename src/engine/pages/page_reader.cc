@@ -232,7 +232,7 @@ void PageReader::run() {
   }
 }
 
-// Whoever waits for the task hears of its end in any case.
+// The caller hands the task over also after an exception, since a rank waits for its end.
 void PageReader::read(const std::shared_ptr<ReadTask>& task) {
   try {
     TaskProgress(*this, task).read_all();

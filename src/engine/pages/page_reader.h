@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/log_limit.h"
 #include "base/mailbox.h"
 #include "base/thread.h"
-#include "engine/pages/log_limit.h"
 #include "engine/pages/page_buffers.h"
 #include "engine/pages/page_source.h"
 #include "engine/pages/read_figures.h"

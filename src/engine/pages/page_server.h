@@ -19,10 +19,10 @@
 #include <string>
 #include <unordered_set>
 
+#include "base/log_limit.h"
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "engine/pages/file_store.h"
-#include "engine/pages/log_limit.h"
 #include "engine/pages/page_buffers.h"
 #include "engine/pages/page_link.h"
 #include "engine/pages/page_source.h"

@@ -16,10 +16,10 @@
 
 #include "base/clock.h"
 #include "base/ids.h"
+#include "base/log_limit.h"
 #include "base/mutex.h"
 #include "base/result.h"
 #include "compute/kv/page_seal.h"
-#include "engine/pages/log_limit.h"
 #include "engine/watch/page_tier.h"
 #include "policy/cache/cache_namespace.h"
 

@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "base/log_limit.h"
 #include "base/mutex.h"
 #include "base/timed_calls.h"
-#include "engine/pages/log_limit.h"
 #include "engine/pages/page_link.h"
 #include "engine/pages/page_source.h"
 

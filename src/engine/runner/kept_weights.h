@@ -21,7 +21,7 @@ namespace hocket {
 
 class KeptWeights {
  public:
-  // `patience`: for so long the end of this object waits for a file that is being written.
+  // The destructor waits for a file that is being written, for `patience` at most.
   KeptWeights(std::string folder, std::filesystem::path path, const PackedKey& key,
               Duration patience = std::chrono::seconds(2))
       : folder_(std::move(folder)), path_(std::move(path)), key_(key), patience_(patience) {}
@@ -35,9 +35,8 @@ class KeptWeights {
   bool is_mapped() const { return mapped_.has_value(); }
 
   // Writes the file. If the weights stay as they are, it returns at once, and a thread writes while
-  // the model serves. If that takes beyond the patience of this object's end, it is stopped, and no
-  // file stays. `packed` must outlive this object. Returns the change of the setting if nothing can
-  // be written.
+  // the model serves. If the destructor stops that thread, no file stays. `packed` must outlive
+  // this object. Returns the change of the setting if nothing can be written.
   enum class Packed : uint8_t { stay, may_change };
   std::optional<SettingChange> write(std::span<const std::byte> packed, Packed later);
 
