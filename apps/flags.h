@@ -25,7 +25,7 @@ struct Flag {
   std::string help;
   std::string short_name;  // "p" is -p; empty: none
   // True if the ranks of a service must have one value, because they compare what follows from it
-  // (engine/ranks/identity.cc, Runner::terms()): a rank that joins takes it from the service.
+  // (engine/lockstep/identity.cc, Runner::terms()): a rank that joins takes it from the service.
   bool shared_by_ranks = false;
 };
 

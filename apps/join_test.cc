@@ -11,7 +11,7 @@
 #include "apps/flags.h"
 #include "base/source_dir_testing.h"
 #include "client/false_server_testing.h"
-#include "engine/ranks/identity.h"
+#include "engine/lockstep/identity.h"
 
 namespace hocket {
 namespace {

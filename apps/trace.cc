@@ -6,7 +6,7 @@
 
 #include "apps/commands.h"
 #include "apps/flags.h"
-#include "engine/watch/trace_view.h"
+#include "engine/stats/trace_view.h"
 
 namespace hocket {
 namespace {

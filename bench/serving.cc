@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/quantile.h"
 #include "bench/ending.h"
-#include "server/views/info_json.h"
+#include "server/reports/info_json.h"
 
 namespace hocket {
 namespace {

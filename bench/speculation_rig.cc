@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/mix.h"
-#include "engine/watch/expert_stats.h"
+#include "engine/stats/expert_stats.h"
 #include "policy/speculation/drafter.h"
 #include "policy/speculation/ngram_drafter.h"
 

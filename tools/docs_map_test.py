@@ -23,7 +23,7 @@ class DocsMapTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root = Path(folder.name)
         self.write("tools/floors.txt", FLOORS)
-        self.write("src/engine/watch/stats.h", "")
+        self.write("src/engine/stats/stats.h", "")
         self.write(docs_map.PAGE, PAGE)
         self.write(docs_map.PAGE, docs_map.rewritten(self.root, PAGE))
 

@@ -166,7 +166,7 @@ struct Counts {
             ],
         )
         self.assertEqual(self.word_faults("src/compute/comm/a.h", text), [])
-        self.assertEqual(len(self.word_faults("src/engine/ranks/a.h", text)), 1)
+        self.assertEqual(len(self.word_faults("src/engine/lockstep/a.h", text)), 1)
 
     def test_a_term_may_name_what_is_no_type_of_src(self):
         sound = "struct Lane;\nvoid lane();\nstruct Planet {};\nstruct RowLanes;\nclass DeltaOfNets {};\nstruct Row {};\n"

@@ -74,7 +74,7 @@ inline constexpr Plain kPageReads{"too many prompts wait for their pages",
                                   "ask again when they are read"};
 inline constexpr WithNumber kPrefills{"{} prompts are computed for others already",
                                       "ask another service"};
-// server/views/kv_event_feed.h
+// server/reports/kv_event_feed.h
 inline constexpr WithNumber kListeners{"{} listen already", "one listener can serve many"};
 
 }  // namespace queue_limits

@@ -169,7 +169,7 @@ struct ParallelSettings {
   bool enable_prefill_delayer = false;            // ranks begin prompts together
   int prefill_delayer_max_passes = 30;
 
-  // Hides exchanges behind compute (engine/ranks/overlap_settings.h): auto, none, single-batch,
+  // Hides exchanges behind compute (engine/lockstep/overlap_settings.h): auto, none, single-batch,
   // two-batch, or an order. Empty: the first order of overlap_plan, or auto if there is no plan.
   std::string overlap;
   // The same for steps with prompts and for steps of answers alone; empty: as `overlap`.

@@ -24,7 +24,7 @@
 #include "engine/page_prefetch.h"
 #include "engine/pages/page_reader.h"
 #include "engine/pages/page_writer.h"
-#include "engine/watch/cache_tier_stats.h"
+#include "engine/stats/cache_tier_stats.h"
 #include "engine/write_behind.h"
 
 namespace hocket {

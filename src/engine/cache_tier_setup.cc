@@ -13,10 +13,10 @@
 #include "base/log.h"
 #include "cluster/auth.h"
 #include "core/queue_limits.h"
+#include "engine/lockstep/identity.h"
 #include "engine/pages/redis_store.h"
 #include "engine/pages/saved_speed.h"
 #include "engine/plan/tier_buffers.h"
-#include "engine/ranks/identity.h"
 
 namespace hocket {
 namespace {

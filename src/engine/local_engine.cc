@@ -8,10 +8,10 @@
 #include "core/queue_limits.h"
 #include "engine/cache_tier_setup.h"
 #include "engine/input_check.h"
+#include "engine/lockstep/cluster_network.h"
+#include "engine/lockstep/identity.h"
 #include "engine/plan/scheduler_settings.h"
 #include "engine/rank_setup.h"
-#include "engine/ranks/cluster_network.h"
-#include "engine/ranks/identity.h"
 
 namespace hocket {
 namespace {

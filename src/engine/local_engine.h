@@ -9,10 +9,10 @@
 #include "base/mutex.h"
 #include "compute/comm/loopback.h"
 #include "engine/engine.h"
+#include "engine/lockstep/loopback_network.h"
 #include "engine/rank_loop.h"
-#include "engine/ranks/loopback_network.h"
 #include "engine/session_calls.h"
-#include "engine/watch/expert_stats.h"
+#include "engine/stats/expert_stats.h"
 #include "policy/routing/request_router.h"
 
 namespace hocket {

@@ -11,7 +11,7 @@
 #include "base/ids.h"
 #include "base/mailbox.h"
 #include "base/result.h"
-#include "engine/watch/page_tier.h"
+#include "engine/stats/page_tier.h"
 #include "policy/scheduler/request.h"
 
 namespace hocket {

@@ -20,10 +20,10 @@
 
 #include "engine/flight.h"
 #include "engine/forward_thread.h"
+#include "engine/lockstep/rank_overlap.h"
 #include "engine/overlap_timing.h"
 #include "engine/rank_epochs.h"
 #include "engine/rank_report.h"
-#include "engine/ranks/rank_overlap.h"
 
 namespace hocket {
 

@@ -10,7 +10,7 @@
 #include "compute/forward/forward_batch.h"
 #include "engine/flight.h"
 #include "engine/grammar/rank_grammars.h"
-#include "engine/ranks/half_packing.h"
+#include "engine/lockstep/half_packing.h"
 #include "policy/scheduler/batch.h"
 
 namespace hocket {

@@ -10,10 +10,10 @@
 
 #include "base/result.h"
 #include "engine/flight.h"
+#include "engine/lockstep/lockstep.h"
+#include "engine/lockstep/network.h"
 #include "engine/rank_experts.h"
 #include "engine/rank_parts.h"
-#include "engine/ranks/lockstep.h"
-#include "engine/ranks/network.h"
 
 namespace hocket {
 

@@ -7,7 +7,7 @@
 #include "engine/balance/expert_mover.h"
 #include "engine/balance/rebalance.h"
 #include "engine/flight.h"
-#include "engine/watch/expert_stats.h"
+#include "engine/stats/expert_stats.h"
 
 namespace hocket {
 

@@ -6,8 +6,8 @@
 
 #include "engine/cache_tier.h"
 #include "engine/grammar/rank_grammars.h"
+#include "engine/lockstep/lockstep.h"
 #include "engine/module_drafter.h"
-#include "engine/ranks/lockstep.h"
 #include "engine/speculation.h"
 #include "policy/scheduler/scheduler_hooks.h"
 

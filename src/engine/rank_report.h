@@ -13,9 +13,9 @@
 #include "base/mutex.h"
 #include "cluster/pulse.h"
 #include "engine/flight.h"
-#include "engine/watch/engine_stats.h"
-#include "engine/watch/request_board.h"
-#include "engine/watch/step_log.h"
+#include "engine/stats/engine_stats.h"
+#include "engine/stats/request_board.h"
+#include "engine/stats/step_log.h"
 #include "policy/routing/request_router.h"
 #include "policy/scheduler/scheduler.h"
 

@@ -15,6 +15,7 @@
 
 #include "base/mailbox.h"
 #include "engine/flight.h"
+#include "engine/lockstep/rank_overlap.h"
 #include "engine/overlapped_steps.h"
 #include "engine/prepare.h"
 #include "engine/rank_epochs.h"
@@ -22,7 +23,6 @@
 #include "engine/rank_parts.h"
 #include "engine/rank_report.h"
 #include "engine/rank_requests.h"
-#include "engine/ranks/rank_overlap.h"
 #include "engine/runner/runner.h"
 #include "engine/sampler.h"
 

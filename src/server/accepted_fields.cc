@@ -15,8 +15,8 @@
 #include "server/http/field_recorder.h"
 #include "server/observe/observer.h"
 #include "server/ranks/scale_ranks.h"
-#include "server/views/expert_distribution.h"
-#include "server/views/profile.h"
+#include "server/reports/expert_distribution.h"
+#include "server/reports/profile.h"
 
 namespace hocket {
 namespace {

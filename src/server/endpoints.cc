@@ -12,14 +12,14 @@
 #include "server/disaggregation_fields.h"
 #include "server/http/error_map.h"
 #include "server/ranks/keeper_paths.h"
+#include "server/reports/expert_distribution.h"
+#include "server/reports/info_json.h"
+#include "server/reports/overlap_view.h"
+#include "server/reports/profile.h"
+#include "server/reports/speculation_view.h"
 #include "server/session_routes.h"
 #include "server/text_routes.h"
 #include "server/usage/request_meter.h"
-#include "server/views/expert_distribution.h"
-#include "server/views/info_json.h"
-#include "server/views/overlap_view.h"
-#include "server/views/profile.h"
-#include "server/views/speculation_view.h"
 
 namespace hocket {
 namespace {

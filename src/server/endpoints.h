@@ -9,16 +9,16 @@
 #include "engine/engine.h"
 #include "server/generation/answer.h"
 #include "server/generation/prepared_request.h"
+#include "server/health.h"
 #include "server/join_flags.h"
 #include "server/observe/observer.h"
 #include "server/ranks/rank_router.h"
 #include "server/reply/reply.h"
+#include "server/reports/kv_event_feed.h"
+#include "server/reports/metrics.h"
 #include "server/responses_endpoints.h"
 #include "server/routes.h"
 #include "server/stream_endpoints.h"
-#include "server/views/health.h"
-#include "server/views/kv_event_feed.h"
-#include "server/views/metrics.h"
 
 namespace hocket {
 

@@ -15,8 +15,8 @@
 #include "server/endpoints.h"
 #include "server/generation/task_pool.h"
 #include "server/http/error_map.h"
+#include "server/reports/info_json.h"
 #include "server/usage/request_memory.h"
-#include "server/views/info_json.h"
 
 namespace hocket {
 namespace {

@@ -35,8 +35,8 @@
 #include "engine/balance/expert_memory.h"
 #include "engine/balance/retries.h"
 #include "engine/runner/runner.h"
-#include "engine/watch/expert_move_stats.h"
-#include "engine/watch/expert_stats.h"
+#include "engine/stats/expert_move_stats.h"
+#include "engine/stats/expert_stats.h"
 
 namespace hocket {
 

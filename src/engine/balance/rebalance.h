@@ -26,8 +26,8 @@
 
 #include "base/clock.h"
 #include "engine/balance/expert_mover.h"
-#include "engine/ranks/lockstep.h"
-#include "engine/watch/expert_stats.h"
+#include "engine/lockstep/lockstep.h"
+#include "engine/stats/expert_stats.h"
 
 namespace hocket {
 

@@ -18,7 +18,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/watch/grammar_stats.h"
+#include "engine/stats/grammar_stats.h"
 #include "policy/scheduler/batch.h"
 #include "text/grammar/grammar.h"
 

@@ -28,7 +28,7 @@
 #include "engine/grammar/answer_grammar.h"
 #include "engine/grammar/grammar_cache.h"
 #include "engine/grammar/grammar_trials.h"
-#include "engine/watch/grammar_stats.h"
+#include "engine/stats/grammar_stats.h"
 #include "text/grammar/grammar.h"
 
 namespace hocket {

@@ -5,7 +5,7 @@
 #include <atomic>
 
 #include "base/clock.h"
-#include "engine/watch/left_out.h"
+#include "engine/stats/left_out.h"
 
 namespace hocket {
 

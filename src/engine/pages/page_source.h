@@ -20,7 +20,7 @@
 #include "base/mutex.h"
 #include "base/result.h"
 #include "compute/kv/page_seal.h"
-#include "engine/watch/page_tier.h"
+#include "engine/stats/page_tier.h"
 #include "policy/cache/cache_namespace.h"
 
 namespace hocket {

@@ -22,7 +22,7 @@
 #include "engine/pages/left_out_pages.h"
 #include "engine/pages/page_buffers.h"
 #include "engine/pages/page_server.h"
-#include "engine/watch/cache_tier_stats.h"
+#include "engine/stats/cache_tier_stats.h"
 
 namespace hocket {
 

@@ -5,7 +5,7 @@
 #include <atomic>
 
 #include "base/clock.h"
-#include "engine/watch/cache_tier_stats.h"
+#include "engine/stats/cache_tier_stats.h"
 
 namespace hocket {
 

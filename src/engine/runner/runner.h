@@ -18,11 +18,11 @@
 #include "compute/moe/expert_parallel.h"
 #include "compute/moe/placement.h"
 #include "core/server_settings.h"
+#include "engine/lockstep/overlap_settings.h"
 #include "engine/plan/engine_info.h"
 #include "engine/plan/expert_places.h"
 #include "engine/plan/memory_plan.h"
 #include "engine/plan/model_choice.h"
-#include "engine/ranks/overlap_settings.h"
 #include "engine/runner/kept_weights.h"
 
 namespace hocket {

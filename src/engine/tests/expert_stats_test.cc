@@ -1,5 +1,5 @@
 // Tests the record of chosen experts: by hand, and on whole engines, where it must count every row.
-#include "engine/watch/expert_stats.h"
+#include "engine/stats/expert_stats.h"
 
 #include <gmock/gmock.h>
 

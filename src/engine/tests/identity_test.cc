@@ -1,4 +1,4 @@
-#include "engine/ranks/identity.h"
+#include "engine/lockstep/identity.h"
 #include "compute/overlap/order_yaml.h"
 
 #include <gmock/gmock.h>

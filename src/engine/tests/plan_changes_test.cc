@@ -10,8 +10,8 @@
 
 #include "compute/comm/testing.h"
 #include "compute/comm/transport_clock.h"
+#include "engine/lockstep/rank_overlap.h"
 #include "engine/rank_setup.h"
-#include "engine/ranks/rank_overlap.h"
 #include "engine/tests/service.h"
 
 namespace hocket {

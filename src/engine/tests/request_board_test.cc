@@ -1,4 +1,4 @@
-#include "engine/watch/request_board.h"
+#include "engine/stats/request_board.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

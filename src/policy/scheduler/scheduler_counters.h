@@ -1,5 +1,5 @@
 // The counts of a scheduler since its start. SchedulerStats holds a copy of all, so a new counter
-// needs a line here and the code that counts; server/views/metrics.cc shows it. Every member is
+// needs a line here and the code that counts; server/reports/metrics.cc shows it. Every member is
 // made of uint64_t, which add() relies on. Thread: engine.
 #pragma once
 

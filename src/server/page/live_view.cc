@@ -4,7 +4,7 @@
 #include <cmath>
 #include <unordered_map>
 
-#include "server/views/info_json.h"
+#include "server/reports/info_json.h"
 
 namespace hocket {
 namespace {

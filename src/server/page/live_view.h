@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/watch/engine_stats.h"
-#include "engine/watch/recent_steps.h"
+#include "engine/stats/engine_stats.h"
+#include "engine/stats/recent_steps.h"
 #include "server/http/json_body.h"
 #include "server/reply/live_texts.h"
 

@@ -6,7 +6,7 @@
 #include "server/http/error_map.h"
 #include "server/page/live_view.h"
 #include "server/page/page.h"
-#include "server/views/expert_distribution.h"
+#include "server/reports/expert_distribution.h"
 
 namespace hocket {
 namespace {

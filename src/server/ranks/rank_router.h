@@ -34,7 +34,7 @@
 #include "server/ranks/stream_keeper.h"
 #include "server/reply/reply.h"
 #include "server/reply/stream_records.h"
-#include "server/views/metrics.h"
+#include "server/reports/metrics.h"
 
 namespace hocket {
 

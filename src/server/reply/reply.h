@@ -29,7 +29,7 @@
 #include "server/reply/live_texts.h"
 #include "server/reply/stream_position.h"
 #include "server/reply/stream_records.h"
-#include "server/views/metrics.h"
+#include "server/reports/metrics.h"
 
 namespace hocket {
 

@@ -1,5 +1,5 @@
 // The reports of overlap: JSON for people, series for Prometheus.
-#include "server/views/overlap_view.h"
+#include "server/reports/overlap_view.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include <sstream>
 #include <string>
 
+#include "server/reports/metrics.h"
 #include "server/tests/test_server.h"
-#include "server/views/metrics.h"
 
 namespace hocket {
 namespace {

@@ -1,13 +1,13 @@
 // The reports of drafts: JSON for people, series for Prometheus.
-#include "server/views/speculation_view.h"
+#include "server/reports/speculation_view.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
+#include "server/reports/metrics.h"
 #include "server/tests/test_server.h"
-#include "server/views/metrics.h"
 
 namespace hocket {
 namespace {

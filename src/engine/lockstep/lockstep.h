@@ -1,0 +1,294 @@
+// Keeps ranks that share the experts in step. Before each step every rank sends a vote: its
+// proposal for that step. From all votes each rank concludes which ranks compute and how rows
+// travel. While the ranks sample, the votes of the next step are already on their way:
+//
+//   rank 0   forward 6 | begin: 3 answers | sample 6, commit, reply | finish -.- schedule 7
+//   rank 1   forward 6 | begin: nothing   |                         | finish -+- 7, no rows
+//   rank 2   forward 6 | begin: nothing   |                         | finish -'- 7, no rows
+//
+// In its vote each rank also reports on the step that it has just played, and the lead proposes how
+// to play the next one: one plan if prompts are computed, another if not. All ranks play what the
+// lead proposed, so a plan changes between two steps, on all ranks together. In an epoch without
+// some ranks only those that are present vote. The lead is the lowest of them.
+// The agreement binds. A request that comes after begin_agreement() waits for the step after,
+// unless a rank begins prompts anyway; if all requests of a rank end after it, the rank runs a step
+// without rows. If no rank has rows, no rank runs, and each sleeps until it has work or another
+// rank begins an agreement. So no rank waits for a message that another decided not to send.
+// Source: docs/contracts/expert_parallel.md, "Lockstep".
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "cluster/pulse.h"
+#include "compute/comm/all_to_all.h"
+#include "compute/moe/dispatcher.h"
+#include "compute/overlap/order_table.h"
+#include "compute/overlap/plan.h"
+#include "compute/overlap/step_report.h"
+#include "engine/lockstep/vote_carrier.h"
+#include "policy/routing/request_router.h"
+#include "policy/scheduler/prefill_delayer.h"
+#include "policy/scheduler/scheduler.h"
+#include "policy/scheduler/scheduler_hooks.h"
+
+namespace hocket {
+
+// A plan for the next step. Only the lead's proposal counts.
+struct PlanProposal {
+  PlanId id = PlanId::none;
+  bool is_trial = false;  // played only to measure it (planner.h)
+
+  bool operator==(const PlanProposal&) const = default;
+};
+
+// A rank's proposal for the next step, and its report on the last one.
+struct StepProposal {
+  NextStepForecast work;
+  int num_drafts = 0;  // rows beside those of `work`, as far as drafts are expected
+  RankLoad load;
+  int prompt_step_rows = 0;  // rows of prompts and answers, if prompts are computed
+  int module_passes = 0;  // passes of the module that guesses, before the step (module_drafter.h)
+  bool overlaps = false;  // steps should overlap; only the lead's counts
+  bool vetoes_overlap = false;                 // no step should overlap; any rank's counts
+  std::array<PlanProposal, kNumPhases> plans;  // indexed by Phase
+  StepReport report;
+};
+
+// A rank's vote on moving experts, beside its proposal (engine/balance/rebalance.h). In host byte
+// order.
+struct BalanceVote {
+  uint32_t check = 0;    // number of the balance check
+  uint32_t changes = 0;  // fingerprint of what this rank would change
+  uint8_t phase = 0, flags = 0;
+  uint16_t num_loaded = 0;            // layers whose experts are loaded, of those that change
+  std::array<uint16_t, 58> counts{};  // some of the rows that chose each expert
+};
+static_assert(sizeof(BalanceVote) == 128);
+
+// The agreements beside steps. A rank may exchange votes several times before a step, so these
+// functions are called for each exchange, on all ranks in the same sequence. Thread: engine.
+class BalanceVoter {
+ public:
+  virtual ~BalanceVoter() = default;
+  virtual BalanceVote vote() = 0;
+  struct Agreement {
+    bool computes = false;  // a step follows in which some rank has rows
+    RankSet leaving;        // ranks that ask to stop while others go on
+  };
+  // votes and reports [ranks].
+  virtual void agreed(std::span<const BalanceVote> votes, std::span<const StepReport> reports,
+                      const Agreement& agreement) = 0;
+  // Returns true if this rank asks to stop and the others have taken over its experts.
+  virtual bool may_leave() const = 0;
+};
+
+// One rank's side of the agreement. Thread: engine, except stopping_peer() and load_of(). Allocates
+// only in construction.
+class Lockstep final : public SchedulerHooks {
+ public:
+  struct Options {
+    Pulse* pulse = nullptr;      // gets begin and end of steps; outlives it; may be null
+    int max_delayed_passes = 0;  // limit of PrefillDelayer; equal on all ranks
+    // The orders that plans name; equal on all ranks; outlives it.
+    const OrderTable* orders = &OrderTable::builtin();
+    bool others_can_serve = true;  // RankNetwork::others_can_serve()
+    bool pauses_others = false;    // RankNetwork::pauses_others(): it leaves when no rank has rows
+    BalanceVoter* balance_voter = nullptr;  // outlives it; null on all ranks or on none
+  };
+  Lockstep(int num_ranks, const Options& options);
+  // Starts a new epoch: steps count from 0 over this transport and exchange. Both must outlive all
+  // calls until the next rebind().
+  void rebind(Transport& transport, AllToAll& exchange);
+
+  int rank() const { return exchange_->rank(); }
+  // Returns the lead of this epoch, the lowest rank that is in it: its plans count. Thread: any.
+  int lead() const { return lead_.load(std::memory_order_relaxed); }
+
+  // Called between forward and sample: sends this rank's vote for the next step without waiting.
+  // Does nothing after an error, or if this step is the last.
+  void begin_agreement(const StepProposal& mine);
+  // Called before schedule(): waits for the votes of all ranks. The proposal given to
+  // begin_agreement() counts. If no agreement is under way, or it found no rows and this rank has
+  // got some since, another agreement is made with `now`. Returns false if a rank was lost, see
+  // lost().
+  bool finish_agreement(const StepProposal& now);
+
+  // Answer the scheduler by the finished agreement.
+  bool may_begin() override { return agreed_.may_begin; }
+  bool any_rank_computes(const Batch& mine) override;
+  // Return how to play the step that was agreed on. ends() is true if this rank stops after it,
+  // because all ranks asked to stop, or because it may leave alone. For that, all of these hold:
+  //   - it may leave alone by its options, and asked to one agreement before;
+  //   - no rank has rows, or: this rank has none, the others have its experts, and its leaving does
+  //     not pause them.
+  const PassSpec& pass() const { return agreed_.pass; }
+  const Plan& plan() const { return agreed_.plan; }  // its parts are those of the pass
+  bool is_trial() const { return agreed_.is_trial; }
+  // Return the passes of the module that guesses, which all ranks play before the step: the
+  // largest number that any rank needs. The first is for rows of the step before, and exchanged
+  // like it; the others are for one row of each answer.
+  std::span<const PassSpec> module_passes() const {
+    return std::span(agreed_.module_passes).first(static_cast<size_t>(agreed_.num_module_passes));
+  }
+  bool ends() const { return agreed_.ends; }
+  // True if all ranks stop.
+  bool all_end() const { return agreed_.all_end; }
+  // Returns how many steps since the start had a plan that this rank does not know.
+  uint64_t num_unknown_plans() const { return num_unknown_plans_; }
+  // Returns the reports of all ranks on the step before the last agreement; some may be invalid.
+  std::span<const StepReport> reports() const { return reports_; }
+  // Returns the rows of the next step, if it is of this phase, on the rank that has most. This
+  // rank's are taken from `mine`, the others' from their last votes. 0 if none are expected.
+  int expected_rows(Phase phase, const StepProposal& mine) const;
+  // Returns the answers of the other ranks that share the step that was agreed on, by their votes.
+  int num_other_answers() const { return agreed_.num_other_answers; }
+  // Returns the drafts that these answers had in the last step.
+  int num_other_drafts() const { return agreed_.num_other_drafts; }
+
+  // Returns another rank that asks to stop, so that no request should begin; -1: none. Thread: any.
+  int stopping_peer() const { return stopping_peer_.load(std::memory_order_relaxed); }
+  // Returns the load in the last vote of `rank`. Thread: any.
+  RankLoad load_of(int rank) const;
+
+  // Returns the first failed exchange; no agreement is made after it.
+  const std::optional<Error>& lost() const { return error_; }
+  // Returns the rank at fault; -1 if no single rank is.
+  int lost_peer() const { return bad_peer_ >= 0 ? bad_peer_ : exchange_->lost_peer(); }
+  void fail_with(Error why);
+
+  // Makes this rank ask to stop, from the next agreement on.
+  void ask_to_end() { asks_to_end_ = true; }
+  // Returns true if steps should overlap from the next one on: the lead says so in its vote, and no
+  // rank says that none should.
+  bool steps_overlap() const { return agreed_.steps_overlap; }
+  // Says whether another thread computes the steps that were agreed on, and opens them in the
+  // pulse; while it does, it has the exchange (carrier()).
+  void set_overlapped(bool overlapped) { is_overlapped_ = overlapped; }
+  // Returns what carries the votes of this rank and lends the exchange to passes.
+  VoteCarrier& carrier() { return carrier_; }
+  // Returns the rows of the step that was agreed on, as its votes foresaw them, on the rank that
+  // has most.
+  int rows() const { return agreed_.rows; }
+  // Returns how long the step that was agreed on may take before the rank counts as hung.
+  Duration hung_after() const { return hang_limit_.hung_after(agreed_.pass.phase, agreed_.rows); }
+  // Notes how long a step of this mode took, if another thread computes. rows: as rows() said.
+  void note_took(Phase phase, int rows, Duration took) { hang_limit_.note(phase, rows, took); }
+
+  // True between begin_agreement() and finish_agreement().
+  bool is_under_way() const { return under_way_; }
+  // True if finish_agreement() should run: an agreement is under way here or another rank began
+  // one, or an error prevents all.
+  bool peer_waiting();
+  // Waits for peer_waiting(), Transport::wake() or until `max_wait` is over.
+  void wait(Duration max_wait);
+
+ private:
+  // A rank's message in an agreement. In host byte order: ranks of other orders are not supported.
+  struct StepVote {
+    uint16_t answers = 0;   // with rows in the step
+    uint16_t drafts = 0;    // expected; further decode rows
+    uint8_t begins = 0;     // a prompt may begin
+    uint8_t continues = 0;  // a chunked prompt goes on
+    uint8_t ends = 0;       // asks to stop after this step
+    uint8_t trials = 0;     // is_trial of plans: bit 0 with prompts, bit 1 decode
+    uint8_t takes_requests = 0;
+    uint8_t module_passes = 0;
+    uint8_t overlaps = 0;  // only the lead's counts
+    uint8_t vetoes_overlap = 0;
+    int32_t load_requests = 0;
+    int64_t load_tokens = 0;
+    uint32_t prompt_step_rows = 0;
+    std::array<uint32_t, kNumPhases> plans{};  // PlanId, by Phase; only the lead's count
+    StepReport report;
+    BalanceVote balance;
+  };
+  struct Size {
+    int rows = 0, prompt_step_rows = 0;
+  };
+  struct Load {
+    std::atomic<bool> takes_requests{true};
+    std::atomic<int> num_requests{0};
+    std::atomic<int64_t> num_tokens{0};
+  };
+
+  // The result of the last agreement.
+  struct Agreed {
+    PassSpec pass;
+    Plan plan;
+    bool is_trial = false, steps_overlap = false;
+    int rows = 0;
+    std::array<PassSpec, kMaxDrafts> module_passes;
+    int num_module_passes = 0;
+    int num_other_answers = 0, num_other_drafts = 0;
+    bool computes = false;   // some rank has rows
+    bool extends = false;    // some rank computes rows of prompts
+    bool may_begin = false;  // this rank may begin prompts
+    bool ends = false, all_end = false;
+  };
+  // Finds from the times of steps how long one may take before the rank counts as hung.
+  class HangLimit {
+   public:
+    void begin(TimePoint now) { begin_ = now; }
+    // Notes the time of the step that began last, if it is not noted yet.
+    void end(Phase phase, int rows, TimePoint now);
+    void note(Phase phase, int rows, Duration took) {
+      last_.at(static_cast<size_t>(phase)) = {.rows = rows, .took = took};
+    }
+    void forget_begin() { begin_.reset(); }
+    Duration hung_after(Phase phase, int rows) const;
+
+   private:
+    struct Step {
+      int rows = 0;
+      Duration took{};
+    };
+    std::optional<TimePoint> begin_;           // begin of the running step, if it has rows
+    std::array<std::optional<Step>, 2> last_;  // by phase
+  };
+
+  void start(const StepProposal& proposal);
+  void open_step();
+  Result<void> exchange_votes(const StepProposal& now);
+  Result<StepVote> vote_of(int rank);
+  void record_vote(int rank, const StepVote& vote);
+  void decide();
+  bool may_go() const;
+  void adopt_plan(const StepVote& of_lead);
+  void adopt_module_passes(int wanted, Phase phase_before);
+  void forget_loads();
+  static bool has_rows(const NextStepForecast& work) {
+    return work.num_decoding > 0 || work.begins || work.continues;
+  }
+
+  const Options options_;
+  Transport* transport_ = nullptr;
+  AllToAll* exchange_ = nullptr;
+  Agreed agreed_;
+  bool is_overlapped_ = false;
+  uint64_t num_unknown_plans_ = 0;
+  bool under_way_ = false;
+  bool asks_to_end_ = false, has_asked_ = false;  // from now on; in the last agreement
+  std::atomic<int> stopping_peer_{-1};
+  std::optional<Error> error_;
+  int bad_peer_ = -1;  // rank whose vote could not be read
+  StepVote mine_;      // vote of the agreement under way
+  PrefillDelayer delayer_;
+  std::atomic<int> lead_{0};
+  RankSet present_;                    // the ranks that vote
+  std::vector<PrefillVote> votes_;     // [ranks that vote]
+  std::vector<Load> loads_;            // [ranks]
+  std::vector<Size> sizes_;            // [ranks]
+  std::vector<StepReport> reports_;    // [ranks]
+  std::vector<BalanceVote> balances_;  // [ranks]
+  VoteCarrier carrier_;
+  HangLimit hang_limit_;
+};
+
+}  // namespace hocket

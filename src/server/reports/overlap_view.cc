@@ -1,0 +1,147 @@
+#include "server/reports/overlap_view.h"
+
+#include <string>
+
+#include "compute/overlap/op.h"
+
+namespace hocket {
+namespace {
+
+// Returns the times of one rank. They add up to the time of its steps, except for hidden time,
+// which passes beside the others. `beside` is the name that `other` had before.
+Json seconds_json(const OverlapStats& s) {
+  Json compute = Json::object();
+  for (int op = 0; op < kNumBooked; ++op)
+    compute[std::string(op_name(Op{static_cast<uint8_t>(op)}))] =
+        s.compute_seconds[static_cast<size_t>(op)];
+  return {{"step", s.step_seconds},       {"compute", std::move(compute)},
+          {"other", s.other_seconds},     {"beside", s.other_seconds},
+          {"exposed", s.exposed_seconds}, {"waiting", s.waiting_seconds},
+          {"idle", s.idle_seconds},       {"hidden", s.hidden_seconds}};
+}
+
+Json steps_json(const OverlapStats& s) {
+  Json steps = Json::object();
+  for (size_t kind = 0; kind < s.steps.size(); ++kind)
+    steps[std::string(plan_kind_name(PlanKind{static_cast<uint8_t>(kind)}))] = s.steps[kind];
+  return steps;
+}
+
+std::string_view phase_name(Phase phase) {
+  return phase == Phase::prefill ? "prefill" : "decode";
+}
+
+Json rank_json(const OverlapView::OfRank& rank) {
+  const OverlapStats& s = rank.stats;
+  return {{"dp_rank", rank.rank},
+          {"plan", {{"prefill", s.plan[0]}, {"decode", s.plan[1]}}},
+          {"hidden_share", s.hidden_share()},
+          {"hidden_is_estimate", !s.exact_arrival},
+          {"seconds", seconds_json(s)},
+          {"steps", steps_json(s)},
+          {"trial_steps", s.trial_steps},
+          {"shadow_steps", s.trial_steps},  // its name before
+          {"unknown_plans", s.unknown_plans},
+          {"half_imbalance", s.half_imbalance}};
+}
+
+Json plan_json(const Plan& plan, const std::string& name) {
+  return {{"name", name},
+          {"order", plan.order},
+          {"parts", plan.parts},
+          {"waves", plan.waves},
+          {"share", plan.share}};
+}
+
+Json decision_json(const OverlapDecision& d) {
+  Json finalists = Json::array();
+  for (const Finalist& f : d.finalists)
+    finalists.push_back({{"plan", plan_json(f.plan, f.name)},
+                         {"predicted_us", f.predicted_us},
+                         {"expected_us", f.expected_us},
+                         {"measured_steps", f.num_measured}});
+  return {{"phase", phase_name(d.bucket.phase)},
+          {"rows", d.bucket.rows},
+          {"kv_tokens", d.bucket.kv_tokens},
+          {"plan", plan_json(d.plan, d.name)},
+          {"finalists", std::move(finalists)},
+          {"text", d.text},
+          {"predicted_us", d.predicted_us},
+          {"measured_us", d.measured_us},
+          {"none_us", d.none_us},
+          {"lower_bound_us", d.lower_bound_us},
+          {"steps", d.num_steps},
+          {"trial_steps", d.num_trial_steps},
+          {"changes", d.num_changes}};
+}
+
+Json planner_json(const PlannerState& planner) {
+  Json decisions = Json::array();
+  for (const OverlapDecision& d : planner.decisions) decisions.push_back(decision_json(d));
+  return {{"steps", planner.num_steps},
+          {"trial_steps", planner.num_trial_steps},
+          {"searches", planner.num_searches},
+          {"search_seconds", planner.search_seconds},
+          {"decisions", std::move(decisions)}};
+}
+
+}  // namespace
+
+Json overlap_json(const OverlapView& view) {
+  Json ranks = Json::array();
+  double hidden = 0, exposed = 0, waiting = 0;
+  for (const OverlapView::OfRank& rank : view.ranks) {
+    ranks.push_back(rank_json(rank));
+    hidden += rank.stats.hidden_seconds;
+    exposed += rank.stats.exposed_seconds;
+    waiting += rank.stats.waiting_seconds;
+  }
+  return {{"overlap", view.choice},
+          {"hidden_share", hidden + exposed > 0 ? hidden / (hidden + exposed) : 0.0},
+          {"hidden_seconds", hidden},
+          {"exposed_seconds", exposed},
+          {"waiting_seconds", waiting},
+          {"ranks", std::move(ranks)},
+          {"planner", view.planner ? planner_json(*view.planner) : Json()}};
+}
+
+void add_overlap(MetricSnapshot& out, const OverlapStats& overlap) {
+  out.gauge("overlap_hidden_share",
+            "Share of all transfer time so far during which this rank computed; an estimate where "
+            "the network does not tell when the last byte came",
+            overlap.hidden_share());
+  out.counter(
+      "exchange_hidden_seconds_total",
+      "Transfer time during which this rank computed; an estimate where the network does not "
+      "tell when the last byte came",
+      overlap.hidden_seconds);
+  out.counter("exchange_exposed_seconds_total",
+              "Transfer time for which this rank waited: rows were under way",
+              overlap.exposed_seconds);
+  out.counter("rank_waiting_seconds_total", "Waited for ranks that had not sent yet",
+              overlap.waiting_seconds);
+  const char* compute_help =
+      "Computed in steps, by operation of a layer; other: embedding, head, sampling, engine";
+  for (int op = 0; op < kNumBooked; ++op)
+    out.counter("step_compute_seconds_total", compute_help,
+                overlap.compute_seconds[static_cast<size_t>(op)],
+                {"op", std::string(op_name(Op{static_cast<uint8_t>(op)}))});
+  out.counter("step_compute_seconds_total", compute_help, overlap.other_seconds, {"op", "other"});
+  out.counter("step_idle_seconds_total",
+              "Time of steps that is neither computing nor waiting nor transfer",
+              overlap.idle_seconds);
+  for (size_t kind = 0; kind < overlap.steps.size(); ++kind)
+    out.counter("overlap_steps_total", "Engine steps by the kind of plan that was played",
+                overlap.steps[kind],
+                {"plan", std::string(plan_kind_name(PlanKind{static_cast<uint8_t>(kind)}))});
+  const char* trials_help = "Engine steps that tried another plan than the usual one";
+  out.counter("overlap_trial_steps_total", trials_help, overlap.trial_steps);
+  out.counter("overlap_shadow_steps_total", trials_help, overlap.trial_steps);  // its name before
+  out.counter("overlap_plan_refused_total", "Plans of rank 0 played as none instead",
+              overlap.unknown_plans, {"reason", "unknown"});
+  out.gauge("overlap_half_imbalance",
+            "Time of the slower half / mean, of the last step in two halves",
+            overlap.half_imbalance);
+}
+
+}  // namespace hocket
