@@ -15,9 +15,10 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "cluster/control_role.h"
+#include "cluster/coordinator_address.h"
+#include "cluster/join_attempt.h"
 
 namespace hocket {
 
@@ -30,7 +31,6 @@ class Follower final : public ControlRole {
   };
   Follower(const ClusterOptions& options, Identity self, Poller& poller, Shared& shared,
            Elected elected);
-  ~Follower() override;
 
   void on_event(uint64_t token, uint32_t events, TimePoint now) override;
   void on_command(ControlCommand command, TimePoint now) override;
@@ -55,32 +55,16 @@ class Follower final : public ControlRole {
   void explain(std::string why) { last_problem_ = std::move(why); }
 
  private:
-  enum class Phase : uint8_t { dialling, hello, welcome, view };
-  struct Candidate {
-    Fd dialled;  // the socket until it is connected
-    std::unique_ptr<Connection> connection;
-    uint64_t token = 0;
-    Phase phase = Phase::dialling;
-    Nonce nonce{}, their_nonce{};
-    TimePoint until{};
-  };
-
   void dial(TimePoint now);
-  Result<void> find_address();
-  void connected(TimePoint now);
-  void read_candidate(TimePoint now);
-  void handle_candidate(const Message& message, TimePoint now);
-  void answer_hello(const HelloMessage& hello, TimePoint now);
-  void check_welcome(const WelcomeMessage& welcome, TimePoint now);
+  void finish_dial(TimePoint now);
+  void read_attempt(TimePoint now);
+  void end_attempt(const JoinAttempt::Failure& failure);
+  void drop_attempt(const std::string& why);
+  void promote(const ClusterView& view, TimePoint now);
+  JoinMessage join_message();
   void send_report() {
     if (current_ && unsent_) current_->send(*std::exchange(unsent_, std::nullopt));
   }
-  void on_refused(const RefusedMessage& refused, TimePoint now);
-  Error reason_of(const RefusedMessage& refused) const;
-  void promote(const ClusterView& view, TimePoint now);
-  void drop_candidate(TimePoint now, const std::string& why);
-  // Drops the candidate for an error before its proof; gives up if this rank was never a member.
-  void reject_candidate(const Error& why, TimePoint now);
   void read_current(TimePoint now);
   // Returns false if the connection must be closed.
   bool handle_current(const Message& message, TimePoint now);
@@ -89,9 +73,6 @@ class Follower final : public ControlRole {
   void lose_coordinator(const std::string& why, TimePoint now);
   void announce(TimePoint now);
   bool may_dial(TimePoint now) const;
-  // Return "rank 0" and "rank 0 at h0:5000"; "a coordinator" if nobody is known.
-  std::string target_name() const;
-  std::string target() const;
   TimePoint dial_at() const;
 
   const ClusterOptions options_;
@@ -100,16 +81,13 @@ class Follower final : public ControlRole {
   Shared& shared_;
   StoreCalls calls_;
   ClusterView view_;
-  std::vector<SocketAddress> addresses_;
-  size_t next_address_ = 0;
+  CoordinatorAddress coordinator_;
   std::unique_ptr<Connection> current_;
   uint64_t current_token_ = 0;
-  std::unique_ptr<Candidate> candidate_;
+  std::optional<JoinAttempt> attempt_;
   uint64_t next_token_ = kFirstSessionToken;
-  int coordinator_ = 0;             // -1: nobody is known
-  std::optional<HostPort> target_;  // where it listens
-  bool lost_ = true;                // true while it is lost or not found yet, since lost_since_
-  bool was_in_ = false;             // true after it joined one that proved itself
+  bool lost_ = true;     // true while it is lost or not found yet, since lost_since_
+  bool was_in_ = false;  // true after it joined one that proved itself
   bool gave_up_ = false;
   bool refused_ = false;
   TimePoint lost_since_, last_heard_{};

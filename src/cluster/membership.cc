@@ -20,31 +20,27 @@ Duration since(TimePoint then, TimePoint now) {
 Membership::Membership(Identity self, const LivenessLimits& limits, TimePoint now,
                        const Start& start)
     : own_(self.rank),
-      tolerate_ranks_(start.tolerate_ranks),
       limits_(limits),
-      started_(now),
-      begin_after_(start.begin_after),
       slots_(static_cast<size_t>(self.num_ranks)),
-      why_lost_(slots_.size()) {
-  HOCKET_CHECK(own_ >= 0 && own_ < num_ranks());
-  HOCKET_CHECK(tolerate_ranks_ >= 0 && (tolerate_ranks_ == 0 || tolerate_ranks_ < num_ranks()));
-  view_.epoch = start.last_epoch;
-  view_.began = start.began;
-  view_.replicas = start.replicas;
-  view_.coordinator = own_;
-  view_.members.resize(slots_.size());
-  for (int rank = 0; rank < num_ranks(); ++rank) member(rank).identity.rank = rank;
-  member(own_).identity = std::move(self);
+      beats_(slots_.size()),
+      links_(limits, self.num_ranks),
+      begin_({.tolerate_ranks = start.tolerate_ranks,
+              .gather = limits.gather,
+              .begin_after = start.begin_after},
+             now),
+      epochs_(std::move(self),
+              {.last_epoch = start.last_epoch, .began = start.began, .replicas = start.replicas}) {
+  const int tolerated = start.tolerate_ranks;
+  HOCKET_CHECK(tolerated >= 0 && (tolerated == 0 || tolerated < num_ranks()));
   slot(own_).connected = true;
   slot(own_).last_heard = slot(own_).last_moved = now;
-  member(own_).presence = Presence::connected;
   let_in(own_, now);
 }
 
 // Epochs count on from the last one that any rank knows, so a wrong number would be everybody's.
 Result<void> Membership::check_epoch(const JoinMessage& join) const {
   constexpr uint32_t kMaxKnown = kMaxEpoch - kMaxEpochLead;
-  const uint32_t known = std::max(view_.epoch, last_epoch_);
+  const uint32_t known = epochs_.last_known();
   const uint32_t max_epoch =
       known == 0 ? kMaxKnown : std::max(known, std::min(known + kMaxEpochLead, kMaxKnown));
   if (join.last_epoch <= max_epoch) return {};
@@ -63,7 +59,7 @@ Result<void> Membership::join(const JoinMessage& join, TimePoint now) {
             .with_fix("give every process a rank of its own"));
   HOCKET_TRY_VOID(check(join.beat));
   HOCKET_TRY_VOID(check_epoch(join));
-  Member& m = member(identity.rank);
+  const Member& m = member(identity.rank);
   Slot& s = slot(identity.rank);
   if (m.presence != Presence::member)
     if (auto e = why_out(identity, join.beat)) return fail(*std::move(e));
@@ -75,27 +71,33 @@ Result<void> Membership::join(const JoinMessage& join, TimePoint now) {
                         name_of(m.identity), m.identity.boot_id)
                       .with_fix("give every process a rank of its own"));
     if (m.presence == Presence::member) lose(identity.rank, "was started anew");
-    m.presence = Presence::absent;
+    epochs_.set_presence(identity.rank, Presence::absent);
   }
-  if (!same_process) {
-    if (!m.identity.boot_id.empty()) forget_unheard(identity.rank);
-    s = {};
-  }
+  if (!same_process) forget_process(identity.rank);
   if (m.presence == Presence::member && !join.resumes)
     lose(identity.rank, fmt::format("had lost rank {}", own_));
-  last_epoch_ = std::max(last_epoch_, join.last_epoch);
-  if (join.began) note_began();
-  if (view_.replicas < 0) view_.replicas = join.replicas;
+  epochs_.note_known(join.last_epoch);
+  if (join.began) begin_.note_began(epochs_, beats_);
+  if (view().replicas < 0) epochs_.set_replicas(join.replicas);
   s.connected = true;
   s.cut_at = TimePoint::max();
   s.last_heard = s.last_moved = now;
-  s.beat = join.beat;
-  if (m.presence == Presence::absent) m.presence = Presence::connected;
-  m.identity = identity;
-  m.leaves = join.beat.leaves;
-  ++version_;
+  last_beat(identity.rank) = join.beat;
+  epochs_.note_joined(identity, join.beat.leaves);
   let_in(identity.rank, now);
   return {};
+}
+
+// Nobody has missed the datagrams of the new process yet.
+void Membership::forget_process(int rank) {
+  if (!member(rank).identity.boot_id.empty()) {
+    RankSet gone;
+    gone.add(rank);
+    for (Beat& beat : beats_) beat.unheard = beat.unheard.without(gone);
+  }
+  slot(rank) = {};
+  last_beat(rank) = {};
+  links_.forget(rank);
 }
 
 Result<void> Membership::beat(int rank, const Beat& beat, TimePoint now) {
@@ -105,54 +107,80 @@ Result<void> Membership::beat(int rank, const Beat& beat, TimePoint now) {
   if (member(rank).presence != Presence::member)
     if (auto e = why_out(member(rank).identity, beat)) return fail(*std::move(e));
   s.last_heard = now;
-  if (!s.beat.same_progress(beat)) s.last_moved = now;
-  s.beat = beat;
-  if (std::exchange(member(rank).leaves, beat.leaves) != beat.leaves) ++version_;
+  if (!last_beat(rank).same_progress(beat)) s.last_moved = now;
+  last_beat(rank) = beat;
+  epochs_.set_leaves(rank, beat.leaves);
   let_in(rank, now);
-  note_begin();
-  settle_replicas(now);
+  begin_.note_ready(epochs_, beats_);
+  begin_.settle_replicas(epochs_, beats_, now);
   return {};
 }
 
 void Membership::cut(int rank, TimePoint now) {
   Slot& s = slot(rank);
   s.connected = false;
-  if (member(rank).presence == Presence::member) {
+  if (member(rank).presence == Presence::member)
     s.cut_at = now;
-  } else if (member(rank).presence == Presence::connected) {
-    member(rank).presence = Presence::absent;
-    ++version_;
-  }
+  else
+    epochs_.set_presence(rank, Presence::absent);
 }
 
 void Membership::leave(int rank, std::string_view why) {
   slot(rank).connected = false;
   if (member(rank).presence == Presence::member) lose(rank, fmt::format("leaves: {}", why));
-  if (member(rank).presence != Presence::absent) ++version_;
-  member(rank).presence = Presence::absent;
+  epochs_.set_presence(rank, Presence::absent);
 }
 
-Duration Membership::silence(const Slot& s, TimePoint now) const {
-  return since(s.last_heard, now);
+void Membership::report(const Report& report, TimePoint now) {
+  if (report.epoch != view().epoch || view().epoch == 0) return;  // all ranks know already
+  if (member(report.by).presence != Presence::member) return;     // it is in no epoch
+  const std::string& by = name_of(member(report.by).identity);
+  if (report.rank < 0) {
+    epochs_.begin_next();
+    epochs_.set_why(epochs_.with_reasons(fmt::format("{} gave up the step: {}", by, report.why)));
+    log::warning("cluster: epoch={} {}", view().epoch, view().why);
+    return;
+  }
+  if (report.rank >= num_ranks() || member(report.rank).presence != Presence::member) return;
+  const std::string& its = name_of(member(report.rank).identity);
+  const Slot& reporter = slot(report.by);
+  const bool is_new = reporter.in_after > slot(report.rank).in_after &&
+                      now - reporter.in_since < limits_.good_after;
+  const int cut_by = CutLinks::of(report.by, view(), beats_).size();
+  const int cut_its = CutLinks::of(report.rank, view(), beats_).size();
+  if (cut_by > cut_its) {
+    pause(report.by, now);
+    lose(report.by, fmt::format("misses {}, and has {} cut links, where that has {}: {}", its,
+                                cut_by, cut_its, report.why));
+  } else if (cut_by == cut_its && is_new) {
+    pause(report.by, now);
+    lose(report.by, fmt::format("misses {}, which was in before it: {}", its, report.why));
+  } else {
+    pause(report.rank, now);
+    lose(report.rank, fmt::format("is missed by {}: {}", by, report.why));
+  }
 }
 
-Duration Membership::stuck(const Slot& s, TimePoint now) const {
-  if (s.beat.state != EngineState::computing) return {};
-  return since(s.last_moved + std::chrono::milliseconds(s.beat.expected_ms), now);
+Duration Membership::silence(int rank, TimePoint now) const {
+  return since(slot(rank).last_heard, now);
+}
+
+Duration Membership::stuck(int rank, TimePoint now) const {
+  const Beat& beat = last_beat(rank);
+  if (beat.state != EngineState::computing) return {};
+  return since(slot(rank).last_moved + std::chrono::milliseconds(beat.expected_ms), now);
 }
 
 void Membership::judge_silence(int rank, TimePoint now) {
   Slot& s = slot(rank);
-  Member& m = member(rank);
-  if (m.presence == Presence::absent) return;
+  if (member(rank).presence == Presence::absent) return;
   if (since(s.cut_at, now) >= limits_.reconnect) {
     lose(rank, "ended its connection");
-  } else if (silence(s, now) >= limits_.lost_after) {
+  } else if (silence(rank, now) >= limits_.lost_after) {
     s.connected = false;
-    if (m.presence == Presence::member)
-      lose(rank, fmt::format("is silent for {:.1f} s", to_seconds(silence(s, now))));
-    m.presence = Presence::absent;
-    ++version_;
+    if (member(rank).presence == Presence::member)
+      lose(rank, fmt::format("is silent for {:.1f} s", to_seconds(silence(rank, now))));
+    epochs_.set_presence(rank, Presence::absent);
   }
 }
 
@@ -161,41 +189,41 @@ void Membership::judge_stuck(TimePoint now) {
   std::vector<int> found;
   Progress furthest_behind{};
   for (int rank = 0; rank < num_ranks(); ++rank) {
-    const Slot& s = slot(rank);
-    if (member(rank).presence != Presence::member || stuck(s, now) < limits_.lost_after) continue;
-    const Progress progress{s.beat.step, s.beat.stage};
+    const bool is_in = member(rank).presence == Presence::member;
+    if (!is_in || stuck(rank, now) < limits_.lost_after) continue;
+    const Progress progress{last_beat(rank).step, last_beat(rank).stage};
     if (!found.empty() && progress > furthest_behind) continue;
     if (!found.empty() && progress < furthest_behind) found.clear();
     furthest_behind = progress;
     found.push_back(rank);
   }
   for (const int rank : found) {
-    const Slot& s = slot(rank);
+    const Beat& beat = last_beat(rank);
     pause(rank, now);
     lose(rank, fmt::format("stands still in step {}, stage {}, {:.1f} s longer than it needs",
-                           s.beat.step, s.beat.stage, to_seconds(stuck(s, now))));
+                           beat.step, beat.stage, to_seconds(stuck(rank, now))));
   }
 }
 
 void Membership::warn(int rank, TimePoint now) {
   Slot& s = slot(rank);
-  const Duration quiet = std::max(silence(s, now), stuck(s, now));
+  const Duration quiet = std::max(silence(rank, now), stuck(rank, now));
   const bool suspect = member(rank).presence == Presence::member && quiet >= limits_.suspect_after;
   if (suspect && !s.suspect)
     log::warning("cluster: {} is {} for {:.1f} s; it is given up after {:.1f} s",
                  name_of(member(rank).identity),
-                 silence(s, now) >= limits_.suspect_after ? "silent" : "stuck", to_seconds(quiet),
-                 to_seconds(limits_.lost_after));
+                 silence(rank, now) >= limits_.suspect_after ? "silent" : "stuck",
+                 to_seconds(quiet), to_seconds(limits_.lost_after));
   s.suspect = suspect;
 }
 
 void Membership::tick(TimePoint now) {
-  end_gathering(now);
+  begin_.end_gathering(epochs_, now);
   for (int rank = 0; rank < num_ranks(); ++rank)
     if (rank != own_) judge_silence(rank, now);
   judge_stuck(now);
-  begin_without_missing(now);
-  settle_replicas(now);
+  begin_.begin_without_missing(epochs_, beats_, now);
+  begin_.settle_replicas(epochs_, beats_, now);
   for (int rank = 0; rank < num_ranks(); ++rank) {
     warn(rank, now);
     let_in(rank, now);
@@ -203,26 +231,26 @@ void Membership::tick(TimePoint now) {
 }
 
 TimePoint Membership::next_deadline() const {
-  TimePoint next = TimePoint::max();
+  TimePoint next = begin_.next_deadline(epochs_);
   const auto consider = [&](TimePoint then, Duration patience) {
     if (then != TimePoint::max()) next = std::min(next, then + patience);
   };
-  if (view_.tolerate_ranks != tolerate_ranks_) next = started_ + limits_.gather;
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    const Slot& s = slots_[i];
-    const Presence presence = view_.members[i].presence;
+  for (int rank = 0; rank < num_ranks(); ++rank) {
+    const Slot& s = slot(rank);
+    const Beat& beat = last_beat(rank);
+    const Presence presence = member(rank).presence;
     if (presence == Presence::absent) continue;
     consider(s.cut_at, limits_.reconnect);
-    const bool is_own = static_cast<int>(i) == own_;
+    const bool is_own = rank == own_;
     if (!is_own) consider(s.last_heard, limits_.lost_after);
     if (!is_own && presence == Presence::member && !s.suspect)
       consider(s.last_heard, limits_.suspect_after);
-    if (presence == Presence::member && s.beat.state == EngineState::computing) {
-      const TimePoint late = s.last_moved + std::chrono::milliseconds(s.beat.expected_ms);
+    if (presence == Presence::member && beat.state == EngineState::computing) {
+      const TimePoint late = s.last_moved + std::chrono::milliseconds(beat.expected_ms);
       consider(late, limits_.lost_after);
       if (!s.suspect) consider(late, limits_.suspect_after);
     }
-    if (presence == Presence::connected && s.connected && s.beat.state == EngineState::closed)
+    if (presence == Presence::connected && s.connected && beat.state == EngineState::closed)
       consider(s.pause_until, Duration::zero());
   }
   return next;
@@ -230,55 +258,23 @@ TimePoint Membership::next_deadline() const {
 
 std::vector<RankStatus> Membership::status(TimePoint now) const {
   std::vector<RankStatus> all;
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    const Member& m = view_.members[i];
-    const bool absent = m.presence == Presence::absent;
+  for (int rank = 0; rank < num_ranks(); ++rank) {
+    const Member& m = member(rank);
+    const bool is_heard = m.presence != Presence::absent && rank != own_;
     all.push_back({.presence = m.presence,
-                   .suspect = slots_[i].suspect,
+                   .suspect = slot(rank).suspect,
                    .host = m.identity.host,
-                   .beat = slots_[i].beat,
-                   .silence = absent || static_cast<int>(i) == own_ ? Duration::zero()
-                                                                    : silence(slots_[i], now)});
+                   .beat = last_beat(rank),
+                   .silence = is_heard ? silence(rank, now) : Duration::zero()});
   }
   return all;
 }
 
-int Membership::first_missing() const {
-  const auto found = std::ranges::find_if(
-      view_.members, [](const Member& m) { return m.presence != Presence::member; });
-  return found == view_.members.end() ? -1 : found->identity.rank;
-}
-
-std::string Membership::with_reasons(const std::string& why) const {
-  std::string text = why;
-  for (size_t rank = 0; rank < why_lost_.size(); ++rank) {
-    const std::string& other = why_lost_[rank];
-    const bool is_missing = view_.members[rank].presence != Presence::member;
-    if (is_missing && !other.empty() && other != why) text += (text.empty() ? "" : "; ") + other;
-  }
-  return cut_why(text);
-}
-
-void Membership::next_epoch() {
-  last_epoch_ = view_.epoch = std::max(view_.epoch, last_epoch_) + 1;
-  ++version_;
-}
-
 void Membership::lose(int rank, const std::string& why) {
-  Member& m = member(rank);
   Slot& s = slot(rank);
-  m.presence = s.connected ? Presence::connected : Presence::absent;
   s.suspect = false;
   s.cut_at = TimePoint::max();
-  ++version_;
-  if (view_.epoch == 0) return;  // not all ranks were there yet, so no step is open
-  next_epoch();
-  view_.lost = rank;
-  std::string& reason = why_lost_[static_cast<size_t>(rank)];
-  reason = cut_why(fmt::format("{} {}", name_of(m.identity), why));
-  log::error("cluster: lost epoch={} {}", view_.epoch, reason);
-  view_.why = with_reasons(reason);
-  if (view_.serves()) log_members();
+  epochs_.lose(rank, s.connected ? Presence::connected : Presence::absent, why);
 }
 
 void Membership::pause(int rank, TimePoint now) {
@@ -295,42 +291,27 @@ void Membership::pause(int rank, TimePoint now) {
 // members while they load, so there they find out when they meet.
 std::optional<Error> Membership::why_out(const Identity& identity, const Beat& beat) const {
   if (!beat.ready()) return std::nullopt;
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    const Beat& theirs = slots_[i].beat;
-    if (view_.members[i].presence != Presence::member || !theirs.ready()) continue;
+  for (int rank = 0; rank < num_ranks(); ++rank) {
+    const Beat& theirs = last_beat(rank);
+    if (member(rank).presence != Presence::member || !theirs.ready()) continue;
     if (theirs.terms == beat.terms) return std::nullopt;
-    return other_terms(view_.members[i].identity, theirs.terms, identity, beat.terms);
+    return other_terms(member(rank).identity, theirs.terms, identity, beat.terms);
   }
   return std::nullopt;
 }
 
 void Membership::let_in(int rank, TimePoint now) {
-  Member& m = member(rank);
+  const Member& m = member(rank);
+  const Beat& beat = last_beat(rank);
   Slot& s = slot(rank);
-  const bool loads = tolerate_ranks_ > 0 && view_.began && !s.beat.ready();
+  const bool loads = begin_.keeps_loading_out(view()) && !beat.ready();
   const bool ready = m.presence == Presence::connected && s.connected && now >= s.pause_until &&
-                     s.beat.state == EngineState::closed && !loads;
-  if (!ready || why_out(m.identity, s.beat)) return;
-  if (stays_apart(rank, now)) return;
-  m.presence = Presence::member;
-  why_lost_[static_cast<size_t>(rank)].clear();
+                     beat.state == EngineState::closed && !loads;
+  if (!ready || why_out(m.identity, beat)) return;
+  if (links_.keeps_out(rank, view(), beats_, now)) return;
   s.in_since = now;
-  s.in_after = view_.epoch;
-  ++version_;
-  const bool all = std::ranges::all_of(
-      view_.members, [](const Member& other) { return other.presence == Presence::member; });
-  // The service may have begun though no epoch is known: a coordinator began without some ranks
-  // and lost the seat before etcd took its epoch.
-  if (view_.epoch == 0 && last_epoch_ == 0 && !all && !view_.began) return;
-  next_epoch();
-  if (view_.lost == rank) view_.lost = first_missing();
-  if (std::string others = with_reasons(""); !others.empty()) view_.why = std::move(others);
-  if (all) {
-    log::info("cluster: all {} ranks are in epoch {}", num_ranks(), view_.epoch);
-  } else {
-    log::info("cluster: back epoch={} {}", view_.epoch, name_of(m.identity));
-    if (view_.serves()) log_members();
-  }
+  s.in_after = view().epoch;
+  epochs_.take_in(rank);
 }
 
 }  // namespace hocket

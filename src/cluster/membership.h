@@ -42,24 +42,13 @@
 #include <string_view>
 #include <vector>
 
+#include "cluster/cut_links.h"
+#include "cluster/epochs.h"
+#include "cluster/liveness_limits.h"
+#include "cluster/service_begin.h"
 #include "cluster/wire.h"
 
 namespace hocket {
-
-struct LivenessLimits {
-  Duration heartbeat = std::chrono::milliseconds(250);
-  Duration suspect_after = std::chrono::seconds(1);
-  Duration lost_after = std::chrono::seconds(3);
-  Duration reconnect = std::chrono::milliseconds(300);  // after a connection ended
-  // Before a connected rank that was lost is in again; doubles.
-  Duration pause = std::chrono::seconds(1);
-  Duration max_pause = std::chrono::seconds(32);
-  Duration good_after = std::chrono::seconds(60);  // a member for this long has its pause reset
-  Duration gather = std::chrono::seconds(1);       // for all ranks, before some may be missing
-  // Before a rank that is kept out by a cut link is in again nevertheless; doubles.
-  Duration apart = std::chrono::minutes(10);
-  Duration max_apart = std::chrono::hours(24);
-};
 
 class Membership {
  public:
@@ -100,9 +89,9 @@ class Membership {
   void tick(TimePoint now);
   TimePoint next_deadline() const;
 
-  const ClusterView& view() const { return view_; }
+  const ClusterView& view() const { return epochs_.view(); }
   // Grows with every change of view().
-  uint64_t version() const { return version_; }
+  uint64_t version() const { return epochs_.version(); }
   // Returns true if the rank's connection is to be kept: false once it is silent for too long.
   bool connected(int rank) const { return slots_[static_cast<size_t>(rank)].connected; }
   std::vector<RankStatus> status(TimePoint now) const;
@@ -111,67 +100,41 @@ class Membership {
   struct Slot {
     bool connected = false;
     bool suspect = false;
-    Beat beat;
     TimePoint last_heard{};               // time of the last beat
     TimePoint last_moved{};               // time of the last beat that showed another step
     TimePoint cut_at = TimePoint::max();  // when the connection of a member ended
     TimePoint in_since{}, pause_until{};
     uint32_t in_after = 0;  // the last epoch without it
     Duration pause{};
-    std::optional<TimePoint> apart_since;  // it is kept out by a link; nullopt: it is not
-    Duration apart_limit{};                // the longest time for that, the last time
-    bool is_apart_logged = false;
   };
-  Member& member(int rank) { return view_.members[static_cast<size_t>(rank)]; }
-  const Member& member(int rank) const { return view_.members[static_cast<size_t>(rank)]; }
+  const Member& member(int rank) const { return epochs_.member(rank); }
   Slot& slot(int rank) { return slots_[static_cast<size_t>(rank)]; }
+  const Slot& slot(int rank) const { return slots_[static_cast<size_t>(rank)]; }
+  Beat& last_beat(int rank) { return beats_[static_cast<size_t>(rank)]; }
+  const Beat& last_beat(int rank) const { return beats_[static_cast<size_t>(rank)]; }
   int num_ranks() const { return static_cast<int>(slots_.size()); }
   // Return how long the rank is silent, or makes no progress beyond its expected step time.
-  Duration silence(const Slot& s, TimePoint now) const;
-  Duration stuck(const Slot& s, TimePoint now) const;
+  Duration silence(int rank, TimePoint now) const;
+  Duration stuck(int rank, TimePoint now) const;
   void judge_silence(int rank, TimePoint now);
   void judge_stuck(TimePoint now);
   void warn(int rank, TimePoint now);
   void lose(int rank, const std::string& why);
   void pause(int rank, TimePoint now);
   void let_in(int rank, TimePoint now);
-  // Returns the members that do not hear `rank`, or that `rank` does not hear.
-  RankSet cut_links(int rank) const;
-  // Returns true while a cut link to a member keeps `rank` out.
-  bool stays_apart(int rank, TimePoint now);
-  // The process of `rank` is another, so nobody has missed its datagrams yet.
-  void forget_unheard(int rank);
+  // Another process is this rank from now on.
+  void forget_process(int rank);
   // Returns why the terms of a rank that is no member keep it out; nullopt if they do not.
   std::optional<Error> why_out(const Identity& identity, const Beat& beat) const;
   Result<void> check_epoch(const JoinMessage& join) const;
-  // Notes that the service had begun before this rank coordinated.
-  void note_began();
-  // Notes that the service has begun, and that ranks had time to join a new coordinator.
-  void note_begin();
-  void begin_without_missing(TimePoint now);
-  // Settles on the replicas for which every rank has memory, once all have said it, or enough.
-  void settle_replicas(TimePoint now);
-  void end_gathering(TimePoint now);
-  void log_members() const;
-  // Sets why the service has not begun; empty if there is no such reason any more.
-  void set_begin_why(std::string why);
-  void next_epoch();
-  int first_missing() const;  // -1 if none is missing
-  // Returns `why`, followed by why the other ranks are missing that are.
-  std::string with_reasons(const std::string& why) const;
 
   const int own_;  // the coordinator's rank
-  const int tolerate_ranks_;
-  uint32_t last_epoch_ = 0;  // the last one that any rank knows
-  LivenessLimits limits_;
-  const TimePoint started_;
-  const Duration begin_after_;
-  std::optional<TimePoint> enough_since_;  // enough ranks are ready to begin; nullopt: not enough
-  std::string begin_why_;                  // the last one of set_begin_why()
-  std::vector<Slot> slots_;
-  std::vector<std::string> why_lost_;  // by rank, until it is in again; empty: never lost
-  ClusterView view_;
-  uint64_t version_ = 1;
+  const LivenessLimits limits_;
+  std::vector<Slot> slots_;  // by rank
+  std::vector<Beat> beats_;  // by rank: its last one
+  CutLinks links_;
+  ServiceBegin begin_;
+  Epochs epochs_;
 };
 
 }  // namespace hocket
