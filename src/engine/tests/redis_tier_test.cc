@@ -2,7 +2,7 @@
 // came from Redis after a restart or from another service, and faults of Redis cost nothing but
 // time.
 #include "engine/tests/stored_pages.h"
-#include "engine/tests/test_redis.h"
+#include "engine/pages/test_redis.h"
 
 namespace hocket {
 namespace {
