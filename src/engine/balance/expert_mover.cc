@@ -5,12 +5,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <utility>
 
-#include "base/check.h"
 #include "base/log.h"
-#include "compute/weights/stacked_experts.h"
 
 namespace hocket {
 namespace {
@@ -18,27 +15,13 @@ namespace {
 // First guess of the packing speed of one core (bf16 in memory); the first move replaces it by a
 // measured one.
 constexpr double kGuessedBytesPerSecond = 500e6;
-constexpr int64_t kAlignment = 64;  // the loader's
 constexpr int kLowestPriority = 19;
 
-bool same_format(const PackedWeight& a, const PackedWeight& b) {
-  return a.format == b.format && a.group == b.group && a.n == b.n && a.k == b.k;
-}
-
-int64_t bytes_of(const PackedWeight& weight) {
-  const int64_t bias = weight.bias == nullptr ? 0 : round_up(weight.n, kPanelN) * 4;
-  return weight.data_bytes() + weight.scale_bytes() + weight.zero_bytes() +
-         round_up(weight.column_scale_bytes(), kAlignment) + round_up(bias, kAlignment);
-}
-
-// Returns what the loader takes for an expert.
-int64_t bytes_of(const ExpertWeights& expert) {
-  return bytes_of(expert.gate_up) + bytes_of(expert.down);
-}
-
-// The loader begins an expert with the numbers of gate and up.
-const std::byte* memory_of(const ExpertWeights& expert) {
-  return static_cast<const std::byte*>(expert.gate_up.data);
+std::vector<bool> layers_with_experts(const Runner& runner) {
+  std::vector<bool> found;
+  for (int layer = 0; layer < runner.placement().num_layers(); ++layer)
+    found.push_back(!runner.experts(layer).empty());
+  return found;
 }
 
 }  // namespace
@@ -47,15 +30,13 @@ ExpertMover::ExpertMover(Options options, Runner& runner, ExpertStats& stats)
     : options_(std::move(options)),
       runner_(runner),
       stats_of_rows_(stats),
-      home_(runner.placement()),
-      expert_bytes_(runner.moving().of_layers.bytes),
-      last_(home_),
-      memory_(runner.take_moving_memory(), runner.moving()) {
-  for (int layer = 0; layer < home_.num_layers(); ++layer)
-    has_experts_.push_back(!runner.experts(layer).empty());
-  for (int layer = 0; runner.maps_weights() && layer < home_.num_layers(); ++layer)
-    in_file_.emplace_back(runner.experts(layer).begin(), runner.experts(layer).end());
-  epoch_.ranks = RankSet::all(home_.first().num_ranks());
+      places_(runner.placement(), layers_with_experts(runner)),
+      loader_({.model = options_.model,
+               .rank = options_.rank,
+               .used_time = options_.used_time,
+               .is_over = [this] { return is_over(); }},
+              runner),
+      epoch_(RankSet::all(places_.num_ranks())) {
   thread_ = Thread({.name = "mover"}, [this] { run(); });
 }
 
@@ -79,8 +60,7 @@ void ExpertMover::plan(std::span<const uint64_t> counts, uint64_t num_steps) {
   {
     MutexLock lock(mutex_);
     planned_ = false;
-    counts_ = counts;
-    num_steps_ = num_steps;
+    question_ = {.counts = counts, .num_steps = num_steps};
     task_ = Task::plan;
   }
   changed_.notify_all();
@@ -90,7 +70,7 @@ void ExpertMover::plan_for(const RankSet& stay) {
   {
     MutexLock lock(mutex_);
     planned_ = false;
-    stay_ = stay;
+    question_ = {.stay = stay};
     task_ = Task::plan_for;
   }
   changed_.notify_all();
@@ -135,14 +115,22 @@ void ExpertMover::drop() {
 }
 
 double ExpertMover::seconds_per_byte() const {
-  MutexLock lock(mutex_);
-  if (stats_.bytes_total == 0) return 1 / kGuessedBytesPerSecond;
-  return stats_.load_seconds_total / static_cast<double>(stats_.bytes_total);
+  const ExpertLoader::Loaded loaded = loader_.loaded();
+  if (loaded.num_bytes == 0) return 1 / kGuessedBytesPerSecond;
+  return loaded.seconds / static_cast<double>(loaded.num_bytes);
 }
 
 ExpertMoveStats ExpertMover::stats() const {
-  MutexLock lock(mutex_);
-  return stats_;
+  ExpertMoveStats all;
+  {
+    MutexLock lock(mutex_);
+    all = stats_;
+  }
+  const ExpertLoader::Loaded loaded = loader_.loaded();
+  all.moves_total = loaded.num_experts;
+  all.bytes_total = loaded.num_bytes;
+  all.load_seconds_total = loaded.seconds;
+  return all;
 }
 
 void ExpertMover::note_balance_check(const ExpertChanges& changes, double gain_seconds,
@@ -177,35 +165,39 @@ void ExpertMover::do_task(Task task) {
     work_out(task);
   } else if (task == Task::load) {
     load_layers();
-    source_.reset();
+    loader_.close_files();
   } else {
     load_places();
-    source_.reset();
+    loader_.close_files();
   }
 }
 
 // The changes are dropped if others are asked for meanwhile: the engine does not wait for these.
 void ExpertMover::work_out(Task task) {
-  std::span<const uint64_t> counts;
-  uint64_t num_steps = 0;
-  RankSet stay;
+  Question question;
   {
     MutexLock lock(mutex_);
-    counts = counts_, num_steps = num_steps_, stay = stay_;
+    question = question_;
   }
+  const Placements now = runner_.placement();
   ExpertChanges changes =
-      task == Task::plan ? changes_for(counts, num_steps, runner_.placement(), options_.rebalance)
-                         : changes_without_others(stay);
+      task == Task::plan ? changes_for(question.counts, question.num_steps, now, options_.rebalance)
+                         : places_.changes_without_others(now, question.stay);
   MutexLock lock(mutex_);
   if (task_ != Task::none) return;
   changes_ = std::move(changes);
   planned_.store(true, std::memory_order_release);
 }
 
+bool ExpertMover::is_over() const {
+  MutexLock lock(mutex_);
+  return stops_ || (may_be_dropped_ && is_dropped());
+}
+
 void ExpertMover::load_layers() {
   for (int k = 0; k < std::ssize(changes_.layers); ++k) {
     const LayerChange& change = changes_.layers[static_cast<size_t>(k)];
-    auto loaded = load_layer(change.layer, change.to);
+    auto loaded = loader_.load_layer(change.layer, change.to);
     if (!loaded) {
       if (!is_dropped()) fail_with(loaded.error());
       return;
@@ -223,133 +215,20 @@ void ExpertMover::load_layers() {
       stats_.layers_total += has_moved ? 1 : 0;
       if (has_moved && !is_dropped()) --stats_.num_remaining_layers;
     }
-    reclaim(*move_);
+    loader_.reclaim(*move_);
     if (!has_moved) return;
     stats_of_rows_.place(change.layer, change.to);
   }
 }
 
-Result<std::unique_ptr<LayerMove>> ExpertMover::load_layer(int layer, const Placement& to) {
-  auto move = std::make_unique<LayerMove>(layer, to, options_.rank);
-  const Placements now = runner_.placement();
-  const std::span<const int> held = now.at(layer).experts_of(options_.rank);
-  const std::span<const int> wanted = to.experts_of(options_.rank);
-  const std::span<const ExpertWeights> here = runner_.experts(layer);
-  if (here.empty()) return move;  // a layer without experts
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    const auto found = std::ranges::lower_bound(held, wanted[i]);
-    if (found != held.end() && *found == wanted[i]) {
-      move->experts.push_back(here[static_cast<size_t>(found - held.begin())]);
-    } else if (i > 0 && wanted[i - 1] == wanted[i]) {
-      move->experts.push_back(move->experts.back());
-    } else if (const ExpertWeights* const kept = find_in_file(layer, wanted[i])) {
-      move->experts.push_back(*kept);
-    } else {
-      auto loaded = load_expert(layer, wanted[i]);
-      if (!loaded) {
-        reclaim(*move);
-        return fail(std::move(loaded).error());
-      }
-      move->experts.push_back(*loaded);
-    }
-  }
-  return move;
-}
-
-const ExpertWeights* ExpertMover::find_in_file(int layer, int expert) const {
-  if (in_file_.empty()) return nullptr;
-  const std::span<const int> home = home_.at(layer).experts_of(options_.rank);
-  const auto found = std::ranges::lower_bound(home, expert);
-  if (found == home.end() || *found != expert) return nullptr;
-  return &in_file_.at(static_cast<size_t>(layer))[static_cast<size_t>(found - home.begin())];
-}
-
-Result<ExpertWeights> ExpertMover::load_expert(int layer, int expert) {
-  {
-    MutexLock lock(mutex_);
-    if (stops_ || (may_be_dropped_ && is_dropped()))
-      return fail(ErrorCode::shutting_down, "the move was given up");
-    reading_since_ = RealClock().now();
-  }
-  auto read = read_expert(layer, expert);
-  MutexLock lock(mutex_);
-  reading_since_.reset();
-  return read;
-}
-
-Result<ExpertWeights> ExpertMover::read_expert(int layer, int expert) {
-  HOCKET_TRY_VOID(open_source());
-  const Duration begin = options_.used_time();
-  WeightLoader::Options options = runner_.choice().loader_options();
-  if (source_ != nullptr) options.source = source_.get();
-  options.seed = static_cast<uint64_t>(options_.model.dummy_seed);
-  WeightLoader measuring = WeightLoader::measuring(options);
-  hocket::load_expert(runner_.choice(), layer, expert, measuring);
-  HOCKET_TRY_VOID(measuring.status());
-  options.bytes = measuring.bytes();
-  HOCKET_TRY(const ExpertMemory::Slot slot, memory_.take(options.bytes));
-  const auto give_back = [&](Error why) {
-    memory_.give_back(slot);
-    return fail(std::move(why));
-  };
-  std::memset(slot.data, 0, static_cast<size_t>(options.bytes));
-  options.memory = slot.data;
-  auto loading = WeightLoader::loading(options);
-  if (!loading) return give_back(std::move(loading).error());
-  const ExpertWeights loaded = hocket::load_expert(runner_.choice(), layer, expert, *loading);
-  if (auto status = loading->status(); !status) return give_back(std::move(status).error());
-  const ExpertWeights& first = runner_.experts(layer).front();
-  if (!same_format(loaded.gate_up, first.gate_up) || !same_format(loaded.down, first.down))
-    return give_back(error(ErrorCode::unsupported_model,
-                           "expert {} of layer {} is stored in another format than those of rank "
-                           "{}",
-                           expert, layer, options_.rank));
-  HOCKET_CHECK(memory_of(loaded) == slot.data);
-  HOCKET_CHECK(bytes_of(loaded) == options.bytes);
-  note_progress();
-  MutexLock lock(mutex_);
-  ++stats_.moves_total;
-  stats_.bytes_total += static_cast<uint64_t>(options.bytes);
-  stats_.load_seconds_total += to_seconds(options_.used_time() - begin);
-  return loaded;
-}
-
 bool ExpertMover::check_files() {
-  {
-    MutexLock lock(mutex_);
-    if (!reading_since_ || RealClock().now() - *reading_since_ < options_.max_expert_time)
-      return false;
-  }
+  const auto since = loader_.reading_since();
+  if (!since || RealClock().now() - *since < options_.max_expert_time) return false;
   if (!failed())
     fail_with(error(ErrorCode::io, "the model's files have not answered for {:.0f} s",
                     to_seconds(options_.max_expert_time))
                   .with_fix("mend the storage of the model's files"));
   return true;
-}
-
-void ExpertMover::reclaim(const LayerMove& move) {
-  const std::span<const ExpertWeights> used = runner_.experts(move.layer);
-  const auto owned = [&](const std::byte* at) { return runner_.owns(at) || memory_.owns(at); };
-  const std::byte* last = nullptr;
-  for (const ExpertWeights& expert : move.experts) {
-    const std::byte* const at = memory_of(expert);
-    const bool is_used =
-        std::ranges::any_of(used, [&](const ExpertWeights& one) { return memory_of(one) == at; });
-    if (is_used || at == std::exchange(last, at) || !owned(at)) continue;
-    memory_.give_back({const_cast<std::byte*>(at), bytes_of(expert)});
-  }
-}
-
-Result<void> ExpertMover::open_source() {
-  if (source_ != nullptr || options_.model.load_format == "dummy") return {};
-  HOCKET_TRY(auto source,
-             open_model_weights(options_.model.model_path, runner_.choice().model.moe));
-  if (source->identity() != runner_.source_identity())
-    return fail(error(ErrorCode::io, "the files of {} have changed since the start",
-                      options_.model.model_path)
-                    .with_fix("restart the server, or put the files back"));
-  source_ = std::move(source);
-  return {};
 }
 
 // A reason is logged once, until another comes.
@@ -366,6 +245,131 @@ void ExpertMover::fail_with(const Error& why) {
     log::warning("rank {}: experts stay where they are, since one could not be loaded: {}{}",
                  options_.rank, why.message, why.fix.empty() ? "" : "; " + why.fix);
   failed_.store(true, std::memory_order_release);
+}
+
+void ExpertMover::end_epoch() {
+  moved();
+  drop();
+  places_.note_end(runner_.placement());
+  MutexLock lock(mutex_);
+  epoch_.end();
+}
+
+Duration ExpertMover::load_for_epoch(const RankSet& ranks) {
+  {
+    MutexLock lock(mutex_);
+    if (!epoch_.begin(ranks, RealClock().now())) return {};
+    task_ = Task::load_for_epoch;  // or what is under way for other ranks could count as this
+  }
+  changed_.notify_all();
+  const auto bytes = static_cast<double>(places_.max_lacking(ranks) * expert_bytes());
+  return from_seconds(seconds_per_byte() * bytes);
+}
+
+void ExpertMover::check_progress() {
+  const TimePoint last_came = loader_.loaded().last_at;
+  MutexLock lock(mutex_);
+  const auto since = epoch_.still_since(last_came);
+  if (!since || RealClock().now() - *since < options_.max_expert_time) return;
+  epoch_.give_up(
+      error(ErrorCode::lost_rank,
+            "rank {} has waited {:.0f} s for an expert that it needs before the next step: the "
+            "model's files do not answer",
+            options_.rank, to_seconds(RealClock().now() - *since))
+          .with_fix("mend the storage of the model's files, and restart the rank"));
+}
+
+bool ExpertMover::has_loaded(const RankSet& ranks) const {
+  MutexLock lock(mutex_);
+  return epoch_.has_loaded(ranks);
+}
+
+void ExpertMover::load_places() {
+  const TimePoint since = RealClock().now();
+  const ExpertLoader::Loaded before = loader_.loaded();
+  RankSet ranks;
+  {
+    MutexLock lock(mutex_);
+    ranks = epoch_.ranks();
+    epoch_.clear_error();
+  }
+  const Placements to = places_.of(ranks);
+  Retries retries(options_.max_retry_time);
+  for (int layer = 0; layer < places_.num_layers(); ++layer)
+    if (!load_layer_with_retries(layer, to.at(layer), retries)) return;
+  {
+    MutexLock lock(mutex_);
+    if (task_ != Task::none) return;
+    epoch_.finish();
+  }
+  log_loaded(ranks, before, since);
+  if (options_.wake) options_.wake();
+}
+
+bool ExpertMover::load_layer_with_retries(int layer, const Placement& to, Retries& retries) {
+  while (runner_.placement().at(layer).fingerprint() != to.fingerprint()) {
+    if (is_superseded()) return false;
+    auto back = loader_.load_layer(layer, to);
+    if (back) {
+      runner_.place(**back);
+      loader_.reclaim(**back);
+      stats_of_rows_.place(layer, to);
+      retries.succeeded();
+      MutexLock lock(mutex_);
+      epoch_.clear_error();
+      continue;
+    }
+    loader_.close_files();  // the next try opens the files as they are then
+    const Duration remaining = retries.failed(RealClock().now());
+    note_load_error(back.error(), remaining);
+    MutexLock lock(mutex_);
+    if (remaining <= Duration{}) epoch_.give_up();
+    if (stops_ || remaining <= Duration{}) return false;
+    changed_.wait_for(lock, std::min(remaining, Retries::kPause));
+  }
+  return true;
+}
+
+bool ExpertMover::is_superseded() const {
+  MutexLock lock(mutex_);
+  return stops_ || task_ != Task::none;
+}
+
+void ExpertMover::log_loaded(const RankSet& ranks, const ExpertLoader::Loaded& before,
+                             TimePoint since) const {
+  const ExpertLoader::Loaded now = loader_.loaded();
+  if (now.num_experts == before.num_experts) return;
+  log::info("rank {}: loaded {} experts, {:.3g} GB, in {:.2f} s, for an epoch of the ranks {}",
+            options_.rank, now.num_experts - before.num_experts,
+            static_cast<double>(now.num_bytes - before.num_bytes) / 1e9,
+            to_seconds(RealClock().now() - since), ranks.text());
+}
+
+// A reason is logged once, until another comes.
+void ExpertMover::note_load_error(const Error& why, Duration remaining) {
+  const Error failure =
+      error(ErrorCode::lost_rank,
+            "rank {} cannot load the experts that it needs before the next step: {}", options_.rank,
+            why.message)
+          .with_fix(why.fix.empty() ? "restart the server" : why.fix);
+  {
+    MutexLock lock(mutex_);
+    epoch_.note_progress(RealClock().now());
+    if (stops_ || !epoch_.note_error(failure)) return;
+    stats_.last_error = why.message;
+  }
+  log::warning("{}; {}. It tries again for {:.0f} s", failure.message, failure.fix,
+               to_seconds(remaining));
+}
+
+std::optional<Error> ExpertMover::last_load_error() const {
+  MutexLock lock(mutex_);
+  return epoch_.last_error();
+}
+
+std::optional<Error> ExpertMover::final_load_error() const {
+  MutexLock lock(mutex_);
+  return epoch_.final_error();
 }
 
 }  // namespace hocket

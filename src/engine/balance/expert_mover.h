@@ -4,11 +4,9 @@
 //   engine   plan() .. planned()  load() .. num_loaded() -> next() | step | moved() .. num_loaded()
 //   mover    changes_for()               layer by layer ----'                  '---- next layer
 //
-// An expert is loaded as at the start: from the model's files, by the same code, so its bits are
-// those that any rank has. Where it lands: in memory for one layer's experts of this rank, which is
-// planned at start; what a layer gives up is the memory for the next. So never more than that is in
-// flight. With --weight-cache nothing can be given up, because the file stays as it is: experts
-// that come home are used from there again, and the others take memory, which is planned at start
+// The memory for one layer's experts of this rank is planned at start, and what a layer gives up is
+// the memory for the next. So never more than that is in flight. With --weight-cache nothing can be
+// given up: the experts that do not come home (ExpertLoader) take memory, which is planned at start
 // for --tolerate-ranks.
 //
 // The thread `mover` has the lowest priority, so it computes in the gaps of the steps.
@@ -29,10 +27,11 @@
 #include "base/processor_time.h"
 #include "base/result.h"
 #include "base/thread.h"
-#include "compute/weights/weight_source.h"
 #include "core/server_settings.h"
+#include "engine/balance/epoch_loading.h"
+#include "engine/balance/epoch_places.h"
 #include "engine/balance/expert_changes.h"
-#include "engine/balance/expert_memory.h"
+#include "engine/balance/expert_loader.h"
 #include "engine/balance/retries.h"
 #include "engine/runner/runner.h"
 #include "engine/stats/expert_move_stats.h"
@@ -105,65 +104,42 @@ class ExpertMover {
   // Return the seconds of one core for a byte that is loaded, as far as is known, and the bytes of
   // an expert.
   double seconds_per_byte() const;
-  int64_t expert_bytes() const { return expert_bytes_; }
+  int64_t expert_bytes() const { return runner_.moving().of_layers.bytes; }
   ExpertMoveStats stats() const;  // Thread: any.
   void note_balance_check(const ExpertChanges& changes, double gain_seconds, double cost_seconds,
                           bool moves);
 
  private:
-  // The loading for an epoch.
-  struct Loading {
-    RankSet ranks;  // the ranks of the epoch
-    bool is_done = true, is_under_way = false;
-    TimePoint progress_at{};  // while it is under way: when the last expert came
-    std::optional<Error> last_error, final_error;
-  };
   enum class Task : uint8_t { none, plan, plan_for, load, load_for_epoch };
+  // The arguments of plan() or plan_for().
+  struct Question {
+    std::span<const uint64_t> counts = {};
+    uint64_t num_steps = 0;
+    RankSet stay = {};
+  };
   void begin(Task task);
   void run();
   void do_task(Task task);
   void work_out(Task task);
-  ExpertChanges changes_without_others(const RankSet& stay) const;
   void load_layers();
   void load_places();
   // Loads a layer, trying again as often as `retries` says. Returns false if it was given up.
   bool load_layer_with_retries(int layer, const Placement& to, Retries& retries);
+  bool is_over() const;  // as ExpertLoader::Options::is_over
   bool is_superseded() const;
   void note_load_error(const Error& why, Duration remaining);
-  void log_loaded(const RankSet& ranks, const ExpertMoveStats& before, TimePoint since) const;
-  // Returns other places of a layer with this rank's experts. Errors: of the files, out_of_memory,
-  // shutting_down (it was dropped).
-  Result<std::unique_ptr<LayerMove>> load_layer(int layer, const Placement& to);
-  Result<ExpertWeights> load_expert(int layer, int expert);
-  Result<ExpertWeights> read_expert(int layer, int expert);
-  const ExpertWeights* find_in_file(int layer, int expert) const;
-  // Returns how many experts the rank that lacks most has to load for an epoch of `ranks`.
-  int64_t max_lacking(const RankSet& ranks) const;
-  Placements places_of(const RankSet& ranks) const;
-  void note_progress();
-  // Takes back the memory of experts of `move` that the model does not use.
-  void reclaim(const LayerMove& move);
-  Result<void> open_source();
+  void log_loaded(const RankSet& ranks, const ExpertLoader::Loaded& before, TimePoint since) const;
   void fail_with(const Error& why);
   bool is_dropped() const { return dropped_.load(std::memory_order_acquire); }
 
   const Options options_;
   Runner& runner_;
   ExpertStats& stats_of_rows_;
-  const Placements home_;
-  const int64_t expert_bytes_;
-  // By layer as home_, with the modules' behind the model's.
-  std::vector<std::vector<ExpertWeights>> in_file_;  // empty: no --weight-cache
-  std::vector<bool> has_experts_;
-  Placements last_;  // at the end of the last epoch
+  EpochPlaces places_;
 
   // The thread `mover` alone uses these while it has a task.
-  bool may_be_dropped_ = false;           // by drop(): while layers are loaded for a change
-  std::unique_ptr<WeightSource> source_;  // open while layers are loaded
-  ExpertMemory memory_;
-  std::span<const uint64_t> counts_;
-  uint64_t num_steps_ = 0;
-  RankSet stay_;  // the ranks of plan_for()
+  bool may_be_dropped_ = false;  // by drop(): while layers are loaded for a change
+  ExpertLoader loader_;
   ExpertChanges changes_;
   std::unique_ptr<LayerMove> move_;
 
@@ -173,12 +149,11 @@ class ExpertMover {
   mutable Mutex mutex_;
   std::condition_variable changed_;
   Task task_ HOCKET_GUARDED_BY(mutex_) = Task::none;  // the next
+  Question question_ HOCKET_GUARDED_BY(mutex_);
   bool stops_ HOCKET_GUARDED_BY(mutex_) = false;
   int num_handed_out_ HOCKET_GUARDED_BY(mutex_) = 0, num_moved_ HOCKET_GUARDED_BY(mutex_) = 0;
-  // Since when the expert is read that is under way.
-  std::optional<TimePoint> reading_since_ HOCKET_GUARDED_BY(mutex_);
-  ExpertMoveStats stats_ HOCKET_GUARDED_BY(mutex_);
-  Loading epoch_ HOCKET_GUARDED_BY(mutex_);
+  ExpertMoveStats stats_ HOCKET_GUARDED_BY(mutex_);  // without those of the loader
+  EpochLoading epoch_ HOCKET_GUARDED_BY(mutex_);
   Thread thread_;
 };
 
