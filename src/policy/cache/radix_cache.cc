@@ -123,7 +123,7 @@ Lease RadixCache::insert(const CacheNamespace& name_space, Tokens tokens, std::s
   Lease lease(this, node);
   for (RadixNode* n = node; !n->is_root(); n = n->parent)
     n->priority = std::max(n->priority, priority);
-  if (tree_->options.events != nullptr) tree_->emit_stored(*node);
+  tree_->events.stored(*node);
   return lease;
 }
 
@@ -170,7 +170,7 @@ void RadixCache::append_restored(const CacheNamespace& name_space, Tokens tokens
   ++tree_->tick;
   RadixNode& leaf = tree_->append_leaf(parent, added, pages);
   const Lease registers(this, &leaf);  // its end makes the leaf evictable
-  if (tree_->options.events != nullptr) tree_->emit_stored(leaf);
+  tree_->events.stored(leaf);
 }
 
 void RadixCache::fill_window(const Lease& path, std::span<const PageId> pages) {
@@ -248,13 +248,12 @@ int RadixCache::evict(int num_pages) {
 int RadixCache::flush() {
   Tree& tree = *tree_;
   const bool all = tree.num_evictable == tree.num_cached;
-  if (all && tree.options.events != nullptr && tree.options.events->is_publishing())
-    tree.emit_cleared();
+  if (all && tree.events.is_publishing()) tree.events.cleared(tree.roots);
   return evict(tree_->num_evictable);
 }
 
 void RadixCache::emit_to_listeners() {
-  if (tree_->options.events != nullptr && tree_->options.events->needs_all()) tree_->emit_all();
+  tree_->events.catch_up(tree_->roots);
 }
 
 int RadixCache::num_cached_pages() const {

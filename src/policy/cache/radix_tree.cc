@@ -264,7 +264,7 @@ void RadixCache::Tree::unpin(RadixNode& node) {
 
 // Evicts the last `count` pages of an evictable leaf; removes the leaf if those are all.
 void RadixCache::Tree::trim_leaf(RadixNode& leaf, int count) {
-  if (options.events != nullptr) emit_removed(leaf, count);
+  events.removed(leaf, count);
   if (leaf.state >= 0) states.drop(leaf);  // it stood for the end of the leaf
   pages.give_back(std::span(leaf.pages).last(static_cast<size_t>(count)));
   if (windows.enabled()) {
@@ -291,6 +291,88 @@ void RadixCache::Tree::drop_leaf(RadixNode& leaf) {
   if (!parent.is_root() || !parent.children.empty()) return;
   const CacheNamespace name_space = parent.name_space;
   roots.erase(name_space);
+}
+
+// Recounts every counter from the nodes; a difference is a bug.
+void RadixCache::Tree::check_integrity() const {
+  std::vector<bool> seen(static_cast<size_t>(pages.num_pages()));
+  std::vector<const RadixNode*> todo;
+  int cached = 0, evictable = 0, leases = 0, num_states = 0;
+  size_t num_leaves = 0;
+  for (const auto& [name_space, top] : roots) {
+    HOCKET_CHECK(!top->children.empty());
+    HOCKET_CHECK(top->name_space == name_space);
+    todo.push_back(top.get());
+  }
+  while (!todo.empty()) {
+    const RadixNode& node = *todo.back();
+    todo.pop_back();
+    int leases_below = 0, states_below = 0;
+    for (const auto& child : node.children) {
+      HOCKET_CHECK(child->parent == &node);
+      HOCKET_CHECK(child->num_pages() > 0);
+      HOCKET_CHECK(child->end_pages == node.end_pages + child->num_pages());
+      leases_below += child->num_leases;
+      states_below += child->num_states_below + (child->state >= 0 ? 1 : 0);
+      todo.push_back(child.get());
+    }
+    if (node.is_root()) continue;
+    HOCKET_CHECK(node.tokens.size() == node.pages.size() * page_tokens());
+    HOCKET_CHECK(node.num_leases >= leases_below);
+    HOCKET_CHECK(node.hashes.size() <= node.pages.size());
+    const bool all_told =
+        node.parent->is_root() || node.parent->hashes.size() == node.parent->pages.size();
+    HOCKET_CHECK((node.hashes.empty() || all_told));
+    HOCKET_CHECK(node.is_evictable_leaf() == (node.eviction_slot >= 0));
+    if (node.state >= 0) {
+      ++num_states;
+      HOCKET_CHECK(states.node_of(node.state) == &node);
+    }
+    const bool is_evictable_state = node.state >= 0 && node.num_state_leases == 0;
+    HOCKET_CHECK(node.num_states_below == states_below);
+    HOCKET_CHECK(is_evictable_state == (node.state_eviction_slot >= 0));
+    HOCKET_CHECK(node.num_state_leases == 0 || node.state >= 0);
+    HOCKET_CHECK(node.num_state_leases <= node.num_leases);
+    leases += node.num_leases - leases_below;
+    cached += node.num_pages();
+    if (node.num_leases == 0) evictable += node.num_pages();
+    if (node.is_evictable_leaf()) ++num_leaves;
+    for (PageId page : node.pages) {
+      HOCKET_CHECK(!seen[static_cast<size_t>(value(page))]);
+      seen[static_cast<size_t>(value(page))] = true;
+    }
+    HOCKET_CHECK(node.window_pages.size() == (windows.enabled() ? node.pages.size() : 0));
+  }
+  HOCKET_CHECK(cached == num_cached);
+  HOCKET_CHECK(evictable == num_evictable);
+  HOCKET_CHECK(leases == num_leases);
+  HOCKET_CHECK(num_states == states.num_cached());
+  HOCKET_CHECK(num_leaves == evictable_leaves.size());
+  HOCKET_CHECK(num_cached + pages.num_free() <= pages.num_pages());
+  if (windows.enabled()) check_windows();
+}
+
+// Recounts the pages of window layers. Each is at one place, which the CachedWindows know.
+void RadixCache::Tree::check_windows() const {
+  std::vector<const RadixNode*> todo;
+  for (const auto& [name_space, top] : roots) todo.push_back(top.get());
+  int num_pages = 0, evictable = 0;
+  while (!todo.empty()) {
+    const RadixNode& node = *todo.back();
+    todo.pop_back();
+    for (const auto& child : node.children) todo.push_back(child.get());
+    for (int page_index = node.begin_pages(); page_index < node.end_pages; ++page_index) {
+      const PageId page = node.window_page(page_index);
+      if (page == kNoPage) continue;
+      HOCKET_CHECK(windows.is_at(page, node, page_index));
+      HOCKET_CHECK(windows.num_leases(page) <= node.num_leases);
+      ++num_pages;
+      evictable += windows.num_leases(page) == 0 ? 1 : 0;
+    }
+  }
+  HOCKET_CHECK(num_pages == windows.num_cached());
+  HOCKET_CHECK(evictable == windows.num_evictable());
+  HOCKET_CHECK(num_pages + options.windows->num_free() <= options.windows->num_pages());
 }
 
 }  // namespace hocket

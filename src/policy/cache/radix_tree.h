@@ -1,18 +1,16 @@
-// The inside of a RadixCache: its nodes and counters, and the functions that change them (bodies in
-// radix_tree.cc; recounting and events in radix_audit.cc). Private to policy/cache.   Thread:
-// engine.
+// The inside of a RadixCache: its nodes and counters, and the functions that change them. Private
+// to policy/cache.   Thread: engine.
 #pragma once
 
 #include <memory>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "policy/cache/cached_states.h"
 #include "policy/cache/cached_windows.h"
 #include "policy/cache/eviction.h"
-#include "policy/cache/kv_events.h"
 #include "policy/cache/radix_cache.h"
+#include "policy/cache/radix_events.h"
 #include "policy/cache/radix_node.h"
 
 namespace hocket {
@@ -41,7 +39,8 @@ struct RadixCache::Tree {
         options(tree_options),
         states(tree_options.states, allocator.page_tokens()),
         windows(tree_options.windows),
-        evictable_leaves(tree_options.eviction, allocator.num_pages()) {}
+        evictable_leaves(tree_options.eviction, allocator.num_pages()),
+        events(tree_options.events, allocator.page_tokens()) {}
 
   void limit(RadixPosition& position) const;
   void limit_to_state(RadixPosition& position) const;
@@ -68,22 +67,15 @@ struct RadixCache::Tree {
   void check_integrity() const;
   void check_windows() const;
 
-  // Events for listeners (radix_audit.cc).
-  void emit_stored(RadixNode& node);
-  void emit_removed(const RadixNode& leaf, int num_pages);
-  void emit_cleared();
-  void emit_all();
-
   size_t page_tokens() const { return static_cast<size_t>(pages.page_tokens()); }
 
   PageAllocator& pages;
   Options options;
   CachedStates states;
   CachedWindows windows;
-  std::unordered_map<CacheNamespace, std::unique_ptr<RadixNode>> roots;
+  RadixRoots roots;
   EvictionOrder evictable_leaves;
-  PageHasher hash_page;
-  std::vector<RadixNode*> path;  // scratch of emit_stored and emit_cleared, kept for its memory
+  RadixEvents events;
   uint64_t tick = 0;
   uint64_t num_evicted = 0;
   int num_cached = 0, num_evictable = 0;
