@@ -17,7 +17,7 @@
 #include "engine/forecast/limits.h"
 #include "engine/plan/latent_form.h"
 #include "engine/rank_setup.h"
-#include "engine/runner/runner.h"
+#include "engine/runner/worker_choice.h"
 
 namespace hocket {
 namespace {

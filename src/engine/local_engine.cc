@@ -4,7 +4,6 @@
 #include <thread>
 
 #include "base/log.h"
-#include "compute/weights/hf_config.h"
 #include "core/queue_limits.h"
 #include "engine/cache_tier_setup.h"
 #include "engine/input_check.h"
@@ -40,24 +39,7 @@ Result<std::unique_ptr<Engine>> Engine::create(Options options) {
                 log_interval);
   HOCKET_TRY_VOID(check_parallel(options.settings));
   HOCKET_TRY_VOID(check_cache_flags(options.settings));
-  if (const double wait = options.settings.parallel.lost_rank_wait_s;
-      !options.cluster && wait != ParallelSettings().lost_rank_wait_s)
-    return fail(error(ErrorCode::bad_value,
-                      "--lost-rank-wait {:g} lets requests wait until a lost rank is back, but no "
-                      "rank has a process of its own, so none comes back",
-                      wait)
-                    .with_param("lost-rank-wait")
-                    .with_fix("leave it out, or give the ranks processes (--ranks-per-node, "
-                              "--nnodes)"));
-  if (const int tolerate_ranks = options.settings.parallel.tolerate_ranks;
-      !options.cluster && tolerate_ranks != 0)
-    return fail(error(ErrorCode::bad_value,
-                      "--tolerate-ranks {} lets ranks serve on when others are lost, but no rank "
-                      "has a process of its own, so they are lost together",
-                      tolerate_ranks)
-                    .with_param("tolerate-ranks")
-                    .with_fix("leave it out, or give the ranks processes (--ranks-per-node, "
-                              "--nnodes)"));
+  if (!options.cluster) HOCKET_TRY_VOID(check_one_process(options.settings.parallel));
   auto engine = std::make_unique<LocalEngine>();
   HOCKET_TRY_VOID(engine->load(options));
   return engine;
@@ -66,7 +48,8 @@ Result<std::unique_ptr<Engine>> Engine::create(Options options) {
 Result<void> LocalEngine::load(Options& options) {
   max_queued_requests_ = options.settings.memory.max_queued_requests;
   priorities_ = options.settings.scheduler.enable_priority_scheduling;
-  HOCKET_TRY_VOID(start_grammars(options));
+  // First, so that the vocabulary is made while the weights are loaded.
+  HOCKET_TRY(grammars_, set_up_grammars(options));
   HOCKET_TRY_VOID(options.cluster                         ? load_one_of_cluster(options)
                   : options.settings.parallel.ep_size > 1 ? load_together(options)
                                                           : load_alone(options));
@@ -76,34 +59,8 @@ Result<void> LocalEngine::load(Options& options) {
   if (tier_) sessions.files = tier_->files, sessions.form = tier_->form;
   if (sessions.files) sessions.calls = FileStore::calls_for(sessions.files->folder());
   sessions_.emplace(std::move(sessions), ranks_);
-  info_.grammar_backend = grammars_ ? "llguidance" : "none";
-  info_.why_no_grammar = why_no_grammar_;
-  return {};
-}
-
-// Runs first, so that the vocabulary is made while the weights are loaded.
-Result<void> LocalEngine::start_grammars(const Options& options) {
-  const std::string& backend = options.settings.model.grammar_backend;
-  if (backend != "llguidance" && backend != "none")
-    return fail(
-        error(ErrorCode::bad_value, "--grammar-backend {} is not one of llguidance, none", backend)
-            .with_param("grammar-backend"));
-  if (!options.grammars)
-    why_no_grammar_ = "the model folder has no tokenizer.json";
-  else if (backend == "none")
-    why_no_grammar_ = "it was started with --grammar-backend none";
-  if (!why_no_grammar_.empty()) return {};
-  HOCKET_TRY(const ModelConfig model, read_hf_config(options.settings.model.model_path));
-  why_no_grammar_ = tokenizer_misfit(options.tokenizer_size, model.vocab_size);
-  if (!why_no_grammar_.empty()) return {};
-  std::vector<TokenId> ends = model.eos_ids;
-  if (options.tokenizer_eos && std::ranges::find(ends, *options.tokenizer_eos) == ends.end())
-    ends.push_back(*options.tokenizer_eos);
-  grammars_ =
-      std::make_unique<GrammarCompiler>(GrammarCompiler::Options{.source = *options.grammars,
-                                                                 .num_logits = model.vocab_size,
-                                                                 .end_ids = std::move(ends),
-                                                                 .trials = options.grammar_trials});
+  info_.grammar_backend = grammars_.compiler ? "llguidance" : "none";
+  info_.why_no_grammar = grammars_.why_none;
   return {};
 }
 
@@ -168,11 +125,13 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
   HOCKET_TRY(SchedulerOptions scheduler,
              scheduler_options(options.settings, runner->plan(), runner->info()));
   const ParallelSettings& parallel = options.settings.parallel;
+  const int rank = network ? network->rank() : 0;
+  const int num_ranks = network ? network->num_ranks() : 1;
   std::unique_ptr<KvEventChannel> events;
   if (options.settings.scheduler.kv_events)
     events = std::make_unique<KvEventChannel>(kv_event_capacity(scheduler.num_pages));
   if (const ModelConfig& model = runner->info().model; !experts_ && model.moe.num_experts > 0) {
-    experts_.emplace(model.num_layers, runner->placement(), network ? network->rank() : 0);
+    experts_.emplace(model.num_layers, runner->placement(), rank);
     if (const std::string& mode = parallel.expert_distribution_recorder_mode; !mode.empty())
       HOCKET_TRY_VOID(experts_->start(
           {.mode = mode == "stat" ? ExpertRecordMode::stat : ExpertRecordMode::per_pass}));
@@ -180,7 +139,7 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
   std::optional<ExpertMover::Options> mover;
   if (parallel.moves_experts() && experts_)
     mover = {.model = options.settings.model,
-             .rank = network ? network->rank() : 0,
+             .rank = rank,
              .max_retry_time = from_seconds(parallel.lost_rank_wait_s),
              .max_expert_time = std::max(ExpertMover::Options().max_expert_time,
                                          from_seconds(parallel.lost_rank_wait_s))};
@@ -207,7 +166,10 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
   HOCKET_TRY(SpeculationChoice speculation,
              choose_speculation(options.settings, runner->info().model));
   const LayerCounts layers = forecast_->layers({});
-  if (!profiler_) make_profiler(*runner, network.get());
+  if (!recorders_)
+    recorders_.emplace(
+        StepRecorders::Ranks{.first = rank, .num_here = control_ ? 1 : num_ranks, .num = num_ranks},
+        *runner);
   ranks_.push_back(std::make_unique<RankLoop>(RankParts{
       .runner = std::move(runner),
       .kv_events = std::move(events),
@@ -220,38 +182,19 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
       .clock = options.clock,
       .speculation = std::move(speculation),
       .drafter = options.drafter,
-      .grammars = grammars_.get(),
+      .grammars = grammars_.compiler.get(),
       .network = std::move(network),
       .stall_timeout = options.stall_timeout,
       .max_delayed_passes =
           parallel.enable_prefill_delayer ? parallel.prefill_delayer_max_passes : 0,
       .prior = forecast_,
       .layers = layers,
-      .profiler = &*profiler_,
-      .recent = &*recent_,
+      .profiler = &recorders_->profiler(),
+      .recent = &recorders_->recent(),
       .drain_time = from_seconds(options.settings.http.shutdown_timeout_s),
       .lost_rank_wait = from_seconds(parallel.lost_rank_wait_s),
       .tolerate_ranks = parallel.tolerate_ranks}));
   return {};
-}
-
-// Records all ranks of this process: the whole service, or one rank of it.
-void LocalEngine::make_profiler(const Runner& runner, const RankNetwork* network) {
-  const int num_ranks = network != nullptr ? network->num_ranks() : 1;
-  const Ledger::Limits limits{.num_layers = runner.info().model.num_layers, .num_ranks = num_ranks};
-  orders_ = runner.overlap().orders;
-  profiler_.emplace(Profiler::Options{.first_rank = network != nullptr ? network->rank() : 0,
-                                      .num_here = control_ ? 1 : num_ranks,
-                                      .num_ranks = num_ranks,
-                                      .model = runner.info().served_model_name,
-                                      .orders = orders_.get(),
-                                      .spans_per_step = Ledger::max_spans(limits)});
-  recent_.emplace(RecentSteps::Options{.first_rank = network != nullptr ? network->rank() : 0,
-                                       .num_here = control_ ? 1 : num_ranks,
-                                       .num_ranks = num_ranks,
-                                       .model = runner.info().served_model_name,
-                                       .orders = orders_.get(),
-                                       .spans_per_step = Ledger::max_spans(limits)});
 }
 
 // Returns the loads that ranks in other processes sent last.
@@ -282,11 +225,57 @@ std::optional<Error> LocalEngine::stopping() const {
                name_of(view.members[static_cast<size_t>(stopping_peer)].identity));
 }
 
+EngineStats LocalEngine::stats() const {
+  std::vector<RankStats> ranks;
+  for (const auto& rank : ranks_) ranks.push_back(rank->stats());
+  EngineStats all = add_up(std::move(ranks));
+  if (experts_) all.experts = experts_->balance();
+  if (grammars_.compiler) all.grammars = grammars_.compiler->stats();
+  all.lost = lost();
+  if (control_ && !all.lost) all.missing_ranks = missing_ranks();
+  return all;
+}
+
+std::string LocalEngine::missing_ranks() const {
+  const ClusterView view = control_->view();
+  if (!view.serves() || view.whole()) return {};
+  return fmt::format("{} of {} ranks serve: {}", view.present().size(), view.members.size(),
+                     missing(view));
+}
+
+OverlapView LocalEngine::overlap() const {
+  OverlapView view{.choice = info().overlap};
+  for (const auto& rank : ranks_)
+    view.ranks.push_back({.rank = rank->rank(), .stats = rank->overlap().stats()});
+  view.planner = ranks_.front()->overlap().planner_state();
+  return view;
+}
+
+SpeculationView LocalEngine::speculation() const {
+  const SpeculationInfo& settled = info().speculation;
+  SpeculationView view;
+  if (settled.max_drafts == 0) return view;
+  view = {.algorithm = settled.algorithm, .max_drafts = settled.max_drafts, .ranks = {}};
+  for (const auto& rank : ranks_)
+    if (const Speculation* drafts = rank->speculation(); drafts != nullptr)
+      view.ranks.push_back(
+          {.rank = rank->rank(), .gate = drafts->state(), .counts = rank->stats().scheduler});
+  return view;
+}
+
+std::vector<RequestAt> LocalEngine::request_snapshots() const {
+  std::vector<RequestAt> all;
+  for (const auto& rank : ranks_)
+    for (const RequestSnapshot& seen : rank->requests())
+      all.push_back({.rank = rank->rank(), .seen = seen});
+  return all;
+}
+
 EngineParts LocalEngine::parts() {
   return {.kv_events = ranks_.front()->kv_events(),
           .expert_stats = experts_ ? &*experts_ : nullptr,
-          .profiler = &*profiler_,
-          .recent_steps = &*recent_,
+          .profiler = &recorders_->profiler(),
+          .recent_steps = &recorders_->recent(),
           .cluster = control_.get(),
           .role = tier_ ? tier_->role.get() : nullptr};
 }

@@ -9,10 +9,12 @@
 #include "base/mutex.h"
 #include "compute/comm/loopback.h"
 #include "engine/engine.h"
+#include "engine/grammar_setup.h"
 #include "engine/lockstep/loopback_network.h"
 #include "engine/rank_loop.h"
 #include "engine/session_calls.h"
 #include "engine/stats/expert_stats.h"
+#include "engine/step_recorders.h"
 #include "policy/routing/request_router.h"
 
 namespace hocket {
@@ -52,8 +54,6 @@ class LocalEngine final : public Engine {
   Result<void> load_alone(Options& options);
   Result<void> load_together(Options& options);
   Result<void> load_one_of_cluster(Options& options);
-  Result<void> start_grammars(const Options& options);
-  void make_profiler(const Runner& runner, const RankNetwork* network);
   Result<void> add_rank(std::unique_ptr<Runner> runner, const Options& options,
                         std::unique_ptr<RankNetwork> network = nullptr);
   std::optional<Error> lost() const;
@@ -78,16 +78,12 @@ class LocalEngine final : public Engine {
   std::optional<ExpertStats> experts_;      // nullopt for a dense model
   std::optional<CacheTier::Options> tier_;  // nullopt: the prefix cache is in memory alone
   std::shared_ptr<const StageForecast> forecast_;
-  std::shared_ptr<const OrderTable> orders_;
-  std::optional<Profiler> profiler_;
-  std::optional<RecentSteps> recent_;
+  std::optional<StepRecorders> recorders_;
   std::vector<std::unique_ptr<RankLoop>> ranks_;
-  // Destroyed before the ranks, because it wakes them; null: no request can ask for a grammar.
-  std::unique_ptr<GrammarCompiler> grammars_;
+  GrammarSetup grammars_;              // destroyed before the ranks, because it wakes them
   std::unique_ptr<PageServer> pages_;  // null without --kv-cache-listen
   std::optional<SessionCalls> sessions_;
   EngineInfo info_;
-  std::string why_no_grammar_;   // info_.why_no_grammar, kept while loading replaces info_
   int max_queued_requests_ = 0;  // limit of all ranks together
   bool priorities_ = false;      // true if requests have priorities
   std::atomic<bool> accepting_{true}, threaded_{false};

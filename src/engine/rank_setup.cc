@@ -9,6 +9,7 @@
 #include "cluster/spawn.h"
 #include "engine/plan/expert_places.h"
 #include "engine/plan/scheduler_settings.h"
+#include "engine/runner/worker_choice.h"
 #include "policy/routing/request_router.h"
 
 namespace hocket {
@@ -91,6 +92,26 @@ Result<void> check_parallel(const ServerSettings& settings) {
 }
 
 // With several ranks, the cores that the flags name are divided among them.
+Result<void> check_one_process(const ParallelSettings& parallel) {
+  if (const double wait = parallel.lost_rank_wait_s; wait != ParallelSettings().lost_rank_wait_s)
+    return fail(error(ErrorCode::bad_value,
+                      "--lost-rank-wait {:g} lets requests wait until a lost rank is back, but no "
+                      "rank has a process of its own, so none comes back",
+                      wait)
+                    .with_param("lost-rank-wait")
+                    .with_fix("leave it out, or give the ranks processes (--ranks-per-node, "
+                              "--nnodes)"));
+  if (const int tolerate_ranks = parallel.tolerate_ranks; tolerate_ranks != 0)
+    return fail(error(ErrorCode::bad_value,
+                      "--tolerate-ranks {} lets ranks serve on when others are lost, but no rank "
+                      "has a process of its own, so they are lost together",
+                      tolerate_ranks)
+                    .with_param("tolerate-ranks")
+                    .with_fix("leave it out, or give the ranks processes (--ranks-per-node, "
+                              "--nnodes)"));
+  return {};
+}
+
 Result<Machine> machine_for(const ComputeSettings& settings) {
   Machine machine = inspect_machine();
   if (settings.cpu_bind == "auto" || settings.cpu_bind == "none") return machine;

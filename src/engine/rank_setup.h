@@ -25,6 +25,10 @@ namespace hocket {
 // for features that several ranks do not support yet.
 Result<void> check_parallel(const ServerSettings& settings);
 
+// Checks that no setting asks for ranks with processes of their own, for an engine whose ranks are
+// threads of one process. Errors: bad_value.
+Result<void> check_one_process(const ParallelSettings& parallel);
+
 // Returns the part of the machine that the flags allow. Errors: bad_value (--cpu-bind).
 Result<Machine> machine_for(const ComputeSettings& settings);
 

@@ -1,88 +1,37 @@
 #include "engine/runner/runner.h"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <ranges>
 #include <span>
-#include <string_view>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/show_bytes.h"
 #include "compute/kernels/choose.h"
 #include "compute/moe/local_dispatcher.h"
-#include "compute/weights/gguf_prices.h"
 #include "compute/weights/hf_config.h"
 #include "compute/weights/stacked_experts.h"
 #include "engine/plan/latent_form.h"
 #include "engine/plan/scheduler_settings.h"
 #include "engine/runner/weight_changes.h"
+#include "engine/runner/worker_choice.h"
 
 namespace hocket {
 namespace {
 
-// Parses "0-3,8" into 0 1 2 3 8.
-Result<std::vector<int>> parse_cpus(std::string_view list) {
-  std::vector<int> cpus;
-  const auto bad = [&] {
-    return fail(
-        error(ErrorCode::bad_value, "--cpu-bind {} is not auto, none or a list as 0-3,8", list)
-            .with_param("cpu-bind"));
-  };
-  std::string_view rest = list;
-  while (!rest.empty()) {
-    const std::string_view part = rest.substr(0, rest.find(','));
-    rest.remove_prefix(std::min(rest.size(), part.size() + 1));
-    int first = 0, last = 0;
-    const char* end = part.data() + part.size();
-    auto parsed = std::from_chars(part.data(), end, first);
-    last = first;
-    if (parsed.ec == std::errc() && parsed.ptr != end && *parsed.ptr == '-')
-      parsed = std::from_chars(parsed.ptr + 1, end, last);
-    if (parsed.ec != std::errc() || parsed.ptr != end || first < 0 || last < first || last > 4095)
-      return bad();
-    for (int cpu = first; cpu <= last; ++cpu) cpus.push_back(cpu);
-  }
-  if (cpus.empty()) return bad();
-  return cpus;
-}
-
-// Says what the blocks of a GGUF file are in memory, and what that costs.
-Result<void> announce_blocks(const ModelChoice& choice, const std::string& path,
-                             std::vector<SettingChange>& changes) {
-  if (choice.headers == nullptr || choice.dtype != DType::bf16) return {};
-  HOCKET_TRY(const auto file, GgufFile::open(gguf_file_of(path)));
-  for (const GgufPrice& price : gguf_prices(*file, choice.quantize))
-    changes.push_back({.flag = "weights",
-                       .from = fmt::format("{}, {}", price.type, show_bytes(price.file_bytes)),
-                       .to = fmt::format("{}, {}", price.format, show_bytes(price.memory_bytes)),
-                       .why = price.keeps_values
-                                  ? "kernels read this format; the values are the same"
-                                  : "kernels read this format; the values are rounded once"});
-  return {};
+// Returns this rank's work as the planner counts it. A step of several ranks counts as prefill if
+// one of them has prompts.
+Bucket bucket_of(const ForwardBatch& batch, std::optional<Phase> phase) {
+  const bool answers = phase ? *phase == Phase::decode : batch.mode == ForwardMode::decode;
+  Bucket bucket{.phase = answers ? Phase::decode : Phase::prefill,
+                .rows = batch.num_rows(),
+                .kv_tokens = batch.num_rows()};
+  for (const int32_t position : batch.positions) bucket.kv_tokens += position;
+  return bucket;
 }
 
 }  // namespace
-
-Result<WorkerPool::Options> choose_workers(const ComputeSettings& settings,
-                                           const Machine& machine) {
-  WorkerPool::Options options;
-  options.num_workers = machine.num_cores;
-  if (settings.cpu_bind == "auto") {
-    options.cpus = machine.cpus;
-  } else if (settings.cpu_bind != "none") {
-    HOCKET_TRY(options.cpus, parse_cpus(settings.cpu_bind));
-    options.num_workers = static_cast<int>(options.cpus.size());
-  }
-  if (settings.num_threads < 0 || settings.num_threads > 1024)
-    return fail(ErrorCode::bad_value, "--num-threads {} is not in 1 to 1024", settings.num_threads);
-  if (settings.num_threads > 0) options.num_workers = settings.num_threads;
-  // Pinning more workers than processors would make some share one; leave that to the kernel.
-  if (options.num_workers > std::ssize(options.cpus)) options.cpus.clear();
-  return options;
-}
 
 Result<std::unique_ptr<Runner>> Runner::create(const Options& options) {
   std::unique_ptr<Runner> runner(new Runner());
@@ -198,7 +147,8 @@ Result<void> Runner::load_weights(const Options& options) {
   if (plan_.moving_bytes > 0 && weights_.source)
     weights_.source_identity = weights_.source->identity();
   weights_.source.reset();
-  HOCKET_TRY_VOID(announce_blocks(choice_, options.settings.model.model_path, info_.changes));
+  HOCKET_TRY(auto blocks, block_changes(choice_, options.settings.model.model_path));
+  std::ranges::move(blocks, std::back_inserter(info_.changes));
   if (weights_.kept && !weights_.kept->is_mapped()) keep_weights();
   return {};
 }
@@ -364,6 +314,67 @@ void Runner::describe(const ServerSettings& settings) {
                   .window_bytes = info_.window_bytes,
                   .state_bytes = info_.state_bytes,
                   .work_bytes = info_.work_bytes}};
+}
+
+void Runner::forward(const ForwardBatch& batch, const Plan& plan, ForwardProbe* probe) {
+  HOCKET_CHECK(!placement_);
+  const Result<void> done = forward_together(batch, {.plan = plan, .probe = probe});
+  HOCKET_CHECK(done.has_value());  // a single rank can lose no other
+}
+
+Placements Runner::placement() const {
+  return placement_ ? *placement_
+                    : Placements(*Placement::contiguous(choice_.model.moe.num_experts, 1));
+}
+
+Result<void> Runner::forward_together(const ForwardBatch& batch, const PassOptions& pass) {
+  HOCKET_CHECK(dispatcher_ != nullptr);
+  const Order& order = overlap_.orders->at(pass.plan.order);
+  if (pass.ledger != nullptr)
+    pass.ledger->begin_pass(
+        pass.id.step, pass.plan,
+        bucket_of(batch, placement_ ? std::optional(pass.id.phase) : std::nullopt), pass.is_trial);
+  const SplitRule split = split_for(
+      batch, {.share = pass.plan.share, .row_tile = row_tile(), .cut_threshold = cut_threshold_});
+  return model_->forward(batch, {.backend = *backend_,
+                                 .work = work_,
+                                 .pages = *pages_,
+                                 .window_pages = window_pages_ ? &*window_pages_ : nullptr,
+                                 .states = states_ ? &*states_ : nullptr,
+                                 .dispatcher = *dispatcher_,
+                                 .order = order,
+                                 .halves = std::span(halves_).first(order.num_halves),
+                                 .split = split,
+                                 .id = pass.id,
+                                 .probe = pass.probe,
+                                 .expert_counts = pass.expert_counts,
+                                 .ledger = pass.ledger});
+}
+
+// Its layer's number in messages comes after those of the model's layers, so that an exchange of
+// the one is never taken for one of the other.
+Result<void> Runner::forward_module(int module, const ForwardBatch& batch,
+                                    const Model::HiddenRows& hidden, const PassSpec& pass) {
+  HOCKET_CHECK(dispatcher_ != nullptr);
+  PassSpec id = pass;
+  id.first_layer += choice_.model.num_layers;
+  const Order& order = overlap_.orders->at(Plan().order);
+  return model_->modules()[static_cast<size_t>(module)].forward(
+      batch, {.backend = *backend_,
+              .work = work_,
+              .pages = *pages_,
+              .window_pages = nullptr,
+              .states = nullptr,
+              .dispatcher = *dispatcher_,
+              .order = order,
+              .halves = std::span(halves_).first(order.num_halves),
+              .split = {batch.num_rows()},
+              .id = id,
+              .hidden = hidden});
+}
+
+View<float> Runner::logits(int begin, int count) {
+  return model_->logits(*backend_, work_, begin, count);
 }
 
 }  // namespace hocket

@@ -27,9 +27,6 @@
 
 namespace hocket {
 
-// Chooses the number of workers and their cores. Errors: bad_value (--cpu-bind, --num-threads).
-Result<WorkerPool::Options> choose_workers(const ComputeSettings& settings, const Machine& machine);
-
 // The place of one rank among several that share the experts, and its part of the machine.
 struct RankConfig {
   int rank = 0, num_ranks = 1;

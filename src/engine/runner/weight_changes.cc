@@ -6,8 +6,10 @@
 #include "base/show_bytes.h"
 #include "compute/models/family.h"
 #include "compute/models/mtp_module.h"
+#include "compute/weights/gguf_prices.h"
 #include "compute/weights/noted_reads.h"
 #include "engine/plan/scheduler_settings.h"
+#include "gguf/file.h"
 
 namespace hocket {
 namespace {
@@ -150,6 +152,21 @@ std::vector<SettingChange> weight_changes(const ModelChoice& choice, const Weigh
   if (const auto unread = left_over(choice, *files); !unread.empty())
     all.push_back(say_left_over(choice.model, unread));
   return all;
+}
+
+Result<std::vector<SettingChange>> block_changes(const ModelChoice& choice,
+                                                 const std::string& path) {
+  std::vector<SettingChange> changes;
+  if (choice.headers == nullptr || choice.dtype != DType::bf16) return changes;
+  HOCKET_TRY(const auto file, GgufFile::open(gguf_file_of(path)));
+  for (const GgufPrice& price : gguf_prices(*file, choice.quantize))
+    changes.push_back({.flag = "weights",
+                       .from = fmt::format("{}, {}", price.type, show_bytes(price.file_bytes)),
+                       .to = fmt::format("{}, {}", price.format, show_bytes(price.memory_bytes)),
+                       .why = price.keeps_values
+                                  ? "kernels read this format; the values are the same"
+                                  : "kernels read this format; the values are rounded once"});
+  return changes;
 }
 
 }  // namespace hocket

@@ -2,6 +2,7 @@
 // engine.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -23,5 +24,10 @@ Result<SettingChange> leave_modules(const SpeculationSettings& settings, int num
 // Returns what became of the weights that `loader` loaded from `files` (null: random ones).
 std::vector<SettingChange> weight_changes(const ModelChoice& choice, const WeightLoader& loader,
                                           const WeightSource* files);
+
+// Returns what the blocks of a GGUF file at `path` are in memory, and what that costs; nothing for
+// other files. Errors: those of GgufFile::open().
+Result<std::vector<SettingChange>> block_changes(const ModelChoice& choice,
+                                                 const std::string& path);
 
 }  // namespace hocket
