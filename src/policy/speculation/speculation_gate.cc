@@ -1,48 +1,18 @@
 #include "policy/speculation/speculation_gate.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <tuple>
 #include <utility>
 
 #include "base/check.h"
-#include "policy/speculation/gate_text.h"
 
 namespace hocket {
-namespace {
+SpeculationGate::SpeculationGate(Options options) : drafts_(std::move(options)) {}
 
-// Returns the smallest power of two, or 1.5 times one, that is not below n.
-int answers_border(int n) {
-  const auto power = static_cast<int>(std::bit_ceil(static_cast<unsigned>(std::max(n, 1))));
-  return power >= 4 && n <= power / 4 * 3 ? power / 4 * 3 : power;
-}
-
-int64_t keys_border(int64_t keys_an_answer) {
-  return static_cast<int64_t>(
-      std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(keys_an_answer, kGate.few_keys))));
-}
-
-}  // namespace
-
-SpeculationGate::SpeculationGate(Options options)
-    : drafts_(std::move(options)), buckets_(static_cast<size_t>(kGate.max_buckets)) {}
-
-// Returns the bucket of the size; if there is none, the one that was used longest ago begins anew.
-SpeculationGate::Bucket& SpeculationGate::bucket_for(int num_answers, int64_t total_keys) {
-  const int border = answers_border(num_answers);
-  const int64_t border_keys = keys_border(total_keys / std::max(num_answers, 1));
-  auto found = std::ranges::find_if(buckets_, [&](const Bucket& bucket) {
-    return bucket.num_answers == border && bucket.answer_keys == border_keys;
-  });
-  if (found == buckets_.end()) {
-    found = std::ranges::min_element(buckets_, {}, &Bucket::last_used);
-    if (trial_of_ == &*found) trial_of_ = nullptr;
-    *found = {.num_answers = border, .answer_keys = border_keys};
-    for (TimingState& way : found->ways) way.costs.begin(border, growth_);
-  }
-  found->last_used = ++clock_;
-  return *found;
+GateBucket& SpeculationGate::bucket_for(int num_answers, int64_t total_keys) {
+  const auto [bucket, is_new] = buckets_.find(num_answers, total_keys, growth_);
+  if (is_new && trial_of_ == &bucket) trial_of_ = nullptr;
+  return bucket;
 }
 
 void SpeculationGate::offer(const Offer& step, std::span<GateAnswer> answers) {
@@ -58,7 +28,7 @@ void SpeculationGate::offer(const Offer& step, std::span<GateAnswer> answers) {
     share_out(std::max(max_rows, 0), answers);
     return;
   }
-  Bucket& bucket = bucket_for(num_answers, step.total_keys);
+  GateBucket& bucket = bucket_for(num_answers, step.total_keys);
   if (drafts_.is_ahead()) return offer_with_prepared(bucket, answers, max_rows);
   drafts_.list(DraftSet::made, answers, max_rows);
   share_out(choose(bucket, DraftTiming::now, num_sharing_, 0).num_drafts, answers);
@@ -77,7 +47,7 @@ void SpeculationGate::offer_nothing() {
 
 // Hands out what was chosen for this step and made ahead, or, if nothing was, free drafts; then
 // chooses for the next step.
-void SpeculationGate::offer_with_prepared(Bucket& bucket, std::span<GateAnswer> answers,
+void SpeculationGate::offer_with_prepared(GateBucket& bucket, std::span<GateAnswer> answers,
                                           int max_rows) {
   if (next_.is_trial && !may_try_) postpone_trial(bucket);
   timing_ = next_.num_drafts > 0 || next_.is_trial ? DraftTiming::ahead : DraftTiming::now;
@@ -102,7 +72,7 @@ void SpeculationGate::offer_with_prepared(Bucket& bucket, std::span<GateAnswer> 
 
 // The number under trial was made ahead, before it was known that the step shows nothing. So the
 // step has as many of these drafts as are usual.
-void SpeculationGate::postpone_trial(const Bucket& bucket) {
+void SpeculationGate::postpone_trial(const GateBucket& bucket) {
   next_.num_drafts = std::min(next_.num_drafts, bucket.way(DraftTiming::ahead).usual.num_drafts);
   next_.is_trial = false;
   pace_.postpone();
@@ -116,7 +86,7 @@ SpeculationGate::Ahead SpeculationGate::ahead() const {
 // as much room, and the free drafter as much to offer. The drafter rests in steps that are to show
 // the time without it. In others it makes one draft at least: whether that holds is seen without
 // its row.
-void SpeculationGate::choose_ahead(Bucket& bucket, std::span<const GateAnswer> answers,
+void SpeculationGate::choose_ahead(GateBucket& bucket, std::span<const GateAnswer> answers,
                                    int max_rows, double free_gain) {
   drafts_.list(DraftSet::next_step, answers, max_rows);
   // If all answers do better with free drafts, none has to be made ahead.
@@ -126,6 +96,153 @@ void SpeculationGate::choose_ahead(Bucket& bucket, std::span<const GateAnswer> a
   const bool follows = next_.num_drafts > 0 || (!rests_ && !is_shown);
   drafts_.assign(next_.num_drafts);
   next_.ahead = {.follows = follows, .depth = std::max(follows ? 1 : 0, drafts_.max_ahead())};
+}
+
+SpeculationGate::Estimate SpeculationGate::judge(const GateBucket& bucket, DraftTiming timing,
+                                                 int num_answers,
+                                                 const Candidate& candidate) const {
+  const GateBucket::Way& way = bucket.way(timing);
+  Estimate out{.num_drafts = candidate.num_drafts, .cost = way.costs.of(candidate.num_drafts)};
+  const double error = way.costs.error_between(candidate.num_drafts, way.usual.num_drafts);
+  const double worth = bucket.worth(), ratio = out.cost.time_ratio;
+  const double best_ratio = std::max(1.0, ratio * std::exp(-kGate.trial_errors * error));
+  out.tokens = 1 + held_of_all(candidate.held, candidate.num_drafts) / num_answers;
+  const double prompts = timing == DraftTiming::ahead ? following_.of_step() : 0;
+  out.gain = out.tokens - 1 - worth * (ratio - 1 + prompts);
+  out.best_case = held_of_all(candidate.best_case, candidate.num_drafts) / num_answers -
+                  worth * (best_ratio - 1 + prompts);
+  out.worst_case = out.gain - kGate.errors * worth * ratio * error;
+  return out;
+}
+
+// Returns the number that is surely worth most, none included, and the best of the others.
+// other_gain: as in choose().
+std::pair<SpeculationGate::Estimate, SpeculationGate::Estimate> SpeculationGate::judge_all(
+    const GateBucket& bucket, DraftTiming timing, int num_answers, double other_gain) const {
+  const bool drafts_now = bucket.way(timing).usual.num_drafts > 0;
+  Estimate usual{.gain = other_gain, .worst_case = other_gain}, best;
+  for (const Candidate& candidate : drafts_.candidates()) {
+    const Estimate judged = judge(bucket, timing, num_answers, candidate);
+    if (best.num_drafts == 0 || judged.gain > best.gain) best = judged;
+    const double needed =
+        std::max(drafts_now ? kGate.keep_gain : kGate.begin_gain, usual.worst_case);
+    if (judged.worst_case > needed) usual = judged;
+  }
+  return {usual, best};
+}
+
+// Chooses a number of drafts of all answers together, none included, and notes the choice. It has
+// to gain more than other_gain, which can be had otherwise.
+SpeculationGate::Estimate SpeculationGate::choose(GateBucket& bucket, DraftTiming timing,
+                                                  int num_answers, double other_gain) {
+  const auto note_choice = [&bucket](const Estimate& chosen) {
+    bucket.tokens_mean += kGate.value_rate * (chosen.tokens - bucket.tokens_mean);
+    bucket.time_ratio_mean += kGate.value_rate * (chosen.cost.time_ratio - bucket.time_ratio_mean);
+  };
+  const bool is_other_noted = timing == DraftTiming::ahead && drafts_.has_free();
+  // A step in which nothing can be drafted is no choice, but its time counts.
+  if (drafts_.candidates().empty()) {
+    if (!is_other_noted) note_choice({});
+    return {};
+  }
+  // While others have drafts no step shows the time without, but that of other sizes tells it.
+  const bool is_plain_known = num_other_drafts_ > 0 && last_plain_us_ > 0;
+  if (bucket.num_plain() < kGate.few_plain && !is_plain_known) return {};
+  auto [usual, best] = judge_all(bucket, timing, num_answers, other_gain);
+  const auto as_choice = [](const Estimate& judged) {
+    return GateChoice{judged.num_drafts, judged.tokens, judged.cost.time_ratio,
+                      judged.cost.num_measured};
+  };
+  const int tried = try_one(bucket, timing, usual, num_answers);
+  GateBucket::Way& way = bucket.way(timing);
+  way.usual = as_choice(usual), way.best = as_choice(best);
+  if (is_trial_)
+    usual.num_drafts = tried;
+  else if (usual.num_drafts > 0 || !is_other_noted)
+    note_choice(usual);
+  return usual;
+}
+
+// Returns true if the time without drafts is to be measured again. While drafts are played no other
+// step shows it, and if the machine became faster drafts seem to gain what it gained.
+bool SpeculationGate::is_plain_old(const GateBucket& bucket, DraftTiming timing,
+                                   const Estimate& usual) const {
+  if (num_other_drafts_ > 0) return false;
+  if (bucket.num_plain() < kGate.few_plain) return true;
+  if (usual.num_drafts == 0 && timing == DraftTiming::now) return false;
+  const auto since = static_cast<double>(bucket.num_steps - bucket.last_plain);
+  const auto young = static_cast<double>(bucket.num_steps) / 2;
+  if (usual.num_drafts == 0)
+    return since >= std::clamp(young, kGate.first_rest_age, kGate.max_plain_age);
+  const double lost = std::max(0.0, usual.gain) / (1 + std::max(0.0, usual.gain));
+  const double rare = std::min(TrialPace::kSteps * lost / kGate.plain_share, young);
+  return since >= std::clamp(rare, kGate.min_plain_age, kGate.max_plain_age);
+}
+
+// Returns the number with the largest expected gain for its expected loss; -1: none.
+SpeculationGate::TrialCandidate SpeculationGate::best_trial_candidate(const GateBucket& bucket,
+                                                                      DraftTiming timing,
+                                                                      const Estimate& usual,
+                                                                      int num_answers) const {
+  const double share =
+      timing == DraftTiming::ahead ? kGate.credit_in_trial_ahead : kGate.credit_in_trial;
+  TrialCandidate out;
+  double best = 0;
+  for (const Candidate& candidate : drafts_.candidates()) {
+    const Estimate judged = judge(bucket, timing, num_answers, candidate);
+    const double gain = judged.best_case - usual.gain;
+    const double loss = std::max(0.0, usual.gain - judged.gain);
+    if (DraftCosts::cell_of(candidate.num_drafts) == DraftCosts::cell_of(usual.num_drafts) ||
+        gain <= kGate.min_trial_gain || kGate.steps_if_lost * loss > share * credit_)
+      continue;
+    const double value = gain / (loss + kGate.min_loss);
+    if (value > best)
+      best = value, out = {candidate.num_drafts, gain, judged.cost.num_measured < kGate.few};
+  }
+  return out;
+}
+
+// Sets is_trial_ and returns the number to try, if the step is for a trial. A trial that has shown
+// to lose ends early.
+int SpeculationGate::try_one(GateBucket& bucket, DraftTiming timing, const Estimate& usual,
+                             int num_answers) {
+  if (!may_try_) return 0;
+  const int most = drafts_.candidates().back().num_drafts;
+  if (pace_.proposes() && trial_of_ == &bucket && trial_timing_ == timing) {
+    const int tried = std::min(trial_drafts_, most);
+    if (tried == 0 || pace_.is_cold() || may_gain(bucket, timing, usual, num_answers, tried)) {
+      pace_.propose();
+      is_trial_ = true;
+      return tried;
+    }
+    pace_.stop();
+  }
+  if (!pace_.may_begin(true)) return 0;
+  if (drafts_.has_free() && trial_timing_ == timing && ++num_yielded_ <= kGate.yield_steps)
+    return 0;
+  const bool shows_plain = is_plain_old(bucket, timing, usual);
+  if (credit_ <= 0 && !shows_plain) return 0;
+  const TrialCandidate promise = shows_plain
+                                     ? TrialCandidate{.num_drafts = 0}
+                                     : best_trial_candidate(bucket, timing, usual, num_answers);
+  const bool is_frequent = bucket.way(timing).num_remaining_trials > 0 || shows_plain ||
+                           (promise.gain > kGate.large_gain * (1 + usual.gain) &&
+                            (promise.is_new || usual.num_drafts > 0));
+  if (promise.num_drafts < 0 || !pace_.may_begin(is_frequent)) return 0;
+  pace_.begin();
+  num_yielded_ = 0;
+  trial_of_ = &bucket, trial_timing_ = timing, trial_drafts_ = promise.num_drafts;
+  is_trial_ = true;
+  return trial_drafts_;
+}
+
+// Returns true if the number under trial may still turn out to be better than the usual one.
+bool SpeculationGate::may_gain(const GateBucket& bucket, DraftTiming timing, const Estimate& usual,
+                               int num_answers, int num_drafts) const {
+  const auto candidates = drafts_.candidates();
+  const auto at = std::ranges::lower_bound(candidates, num_drafts, {}, &Candidate::num_drafts);
+  return at == candidates.end() ||
+         judge(bucket, timing, num_answers, *at).best_case > usual.gain + kGate.min_trial_gain;
 }
 
 void SpeculationGate::note_step(const Step& step) {
@@ -148,7 +265,7 @@ void SpeculationGate::note_step(const Step& step) {
   note_prompts(step);
   if (!is_shown || step.num_answers <= 0 || !(step.us > 0)) return;
 
-  Bucket& bucket = bucket_for(step.num_answers, step.total_keys);
+  GateBucket& bucket = bucket_for(step.num_answers, step.total_keys);
   ++bucket.num_steps;
   if (drafts_.fixed() && step.num_drafts > 0)
     bucket.way(timing_).usual = {.num_drafts = step.num_drafts, .tokens = tokens_an_answer(step)};
@@ -164,7 +281,7 @@ void SpeculationGate::note_step(const Step& step) {
   const double ratio = step.us / reference_us;
   DraftCosts& costs = bucket.way(timing_).costs;
   if (!is_cold && is_plain)
-    for (TimingState& way : bucket.ways) way.costs.note(0, ratio, totals_.num_steps);
+    for (GateBucket::Way& way : bucket.ways) way.costs.note(0, ratio, totals_.num_steps);
   if (!is_cold && step.num_drafts > 0) costs.note(step.num_drafts, ratio, totals_.num_steps);
   growth_ = costs.growth();
   bucket.plain_us = last_plain_us_ = reference_us * costs.plain();
@@ -178,11 +295,10 @@ void SpeculationGate::note_step(const Step& step) {
 void SpeculationGate::note_prompts(const Step& step) {
   if (!drafts_.is_ahead() || last_plain_us_ <= 0) return;
   if (step.is_pure) {
-    prompts_cost_ *= kGate.prompts_decay;
-    prompts_steps_ = prompts_steps_ * kGate.prompts_decay + 1;
+    following_.note_answers();
   } else if (step.making_us > 0) {
     totals_.gained_us -= step.making_us;
-    prompts_cost_ += step.making_us / last_plain_us_;
+    following_.note_prompts(step.making_us / last_plain_us_);
   }
 }
 
@@ -203,7 +319,7 @@ double SpeculationGate::held_of_all(double held, int num_drafts) const {
 // expected to hold, not those that did: a run of bad luck would end their making for long. It
 // counts the time that such steps are known to take, because drafts are not to blame for a slow
 // machine.
-void SpeculationGate::note_gain(const Bucket& bucket, const Step& step, bool is_trial) {
+void SpeculationGate::note_gain(const GateBucket& bucket, const Step& step, bool is_trial) {
   // The ranks share the time that the step took longer, and each has its own tokens.
   const double part = static_cast<double>(step.num_answers) / num_sharing_;
   const double more_tokens = step.num_drafts > 0 ? tokens_an_answer(step) - 1 : 0;
@@ -218,14 +334,14 @@ void SpeculationGate::note_gain(const Bucket& bucket, const Step& step, bool is_
   const double share = std::min(1.0, step.num_drafts / std::max<double>(1, num_offered_));
   const double held = held_of_all(share * expected_, step.num_drafts);
   if (step.num_drafts > 0 && (is_trial || timing_ == DraftTiming::ahead))
-    gain = 1 + held / num_sharing_ - (is_trial ? worth_of(bucket) : 1) * known;
+    gain = 1 + held / num_sharing_ - (is_trial ? bucket.worth() : 1) * known;
   credit_ = std::clamp(credit_ + gain, kGate.min_credit, kGate.first_credit);
 }
 
 // The first steps of a size may be slow for other reasons, such as cold caches, and the fit would
 // take very long to forget them. So it begins after them, and a step that is much slower than those
 // before it counts less.
-void SpeculationGate::note_plain(Bucket& bucket, const StepShape& shape, double us) {
+void SpeculationGate::note_plain(GateBucket& bucket, const StepShape& shape, double us) {
   bucket.plain_steps.add(static_cast<float>(us));
   if (bucket.plain_steps.count() < kGate.few) return;
   const double counted = std::min(us, kGate.max_off * bucket.plain_steps.median());
@@ -235,27 +351,7 @@ void SpeculationGate::note_plain(Bucket& bucket, const StepShape& shape, double 
 GateState SpeculationGate::state() const {
   GateState out{
       .totals = totals_, .is_fixed = drafts_.fixed().has_value(), .knows_gain = last_plain_us_ > 0};
-  for (const Bucket& bucket : buckets_) {
-    if (bucket.num_answers == 0 || bucket.num_steps == 0) continue;
-    const TimingState &now = bucket.way(DraftTiming::now), &ahead = bucket.way(DraftTiming::ahead);
-    const bool by_ahead =
-        drafts_.is_ahead() &&
-        (ahead.usual.num_drafts > 0 || (now.usual.num_drafts == 0 && now.best.num_drafts == 0));
-    const TimingState& used = by_ahead ? ahead : now;
-    GateState::Bucket copy{.num_answers = bucket.num_answers,
-                           .answer_keys = bucket.answer_keys,
-                           .num_steps = bucket.num_steps,
-                           .num_draft_steps = bucket.num_draft_steps,
-                           .num_trial_steps = bucket.num_trial_steps,
-                           .usual = used.usual,
-                           .best = used.best,
-                           .plain_us = bucket.plain_us};
-    copy.text = text_of(copy, out.is_fixed);
-    out.buckets.push_back(std::move(copy));
-  }
-  std::ranges::sort(out.buckets, {}, [](const GateState::Bucket& each) {
-    return std::tuple(each.num_answers, each.answer_keys);
-  });
+  out.buckets = buckets_.copies(drafts_.is_ahead(), out.is_fixed);
   for (int kind = 0; kind < kDraftKinds; ++kind)
     for (int i = 0; i < kMaxDrafts; ++i) {
       const auto row = static_cast<size_t>(kind), at = static_cast<size_t>(i);

@@ -28,14 +28,14 @@
 // of all. Thread: engine. After construction only begin() allocates.
 #pragma once
 
-#include <array>
+#include <span>
 #include <utility>
-#include <vector>
 
-#include "base/running_median.h"
 #include "base/trial_pace.h"
 #include "policy/scheduler/step_times.h"
 #include "policy/speculation/draft_costs.h"
+#include "policy/speculation/following_cost.h"
+#include "policy/speculation/gate_buckets.h"
 #include "policy/speculation/gate_state.h"
 #include "policy/speculation/offered_drafts.h"
 
@@ -92,8 +92,6 @@ class SpeculationGate {
   GateState state() const;
 
  private:
-  // When drafts of a step are made: at once, or, by a drafter that is_ahead(), before it.
-  enum class DraftTiming : uint8_t { now, ahead };
   using Candidate = OfferedDrafts::Candidate;
   using DraftSet = OfferedDrafts::DraftSet;
   // Gains are in steps without drafts.
@@ -104,26 +102,6 @@ class SpeculationGate {
     double tokens = 1;               // as in GateChoice
     DraftCosts::Cost cost;
   };
-  // Costs and choices of a bucket's steps with drafts that were made now, or ahead.
-  struct TimingState {
-    DraftCosts costs;
-    GateChoice usual, best;                         // as in GateState
-    int num_remaining_trials = kGate.first_trials;  // steps of trials that need not be rare
-  };
-  // One size of steps.
-  struct Bucket {
-    int num_answers = 0;              // the border; 0: the bucket is free
-    int64_t answer_keys = 0;          // the border of keys of one answer
-    std::array<TimingState, 2> ways;  // by DraftTiming; both have the time without drafts
-    TimingState& way(DraftTiming timing) { return ways[static_cast<size_t>(timing)]; }
-    const TimingState& way(DraftTiming timing) const { return ways[static_cast<size_t>(timing)]; }
-    int num_plain() const { return ways[0].costs.num_plain(); }
-    RunningMedian<kGate.remembered> plain_steps;  // times of steps without drafts
-    double tokens_mean = 1, time_ratio_mean = 1;  // means of its last choices, as in GateChoice
-    double plain_us = 0;                          // time that its last step takes without drafts
-    uint64_t num_steps = 0, num_draft_steps = 0, num_trial_steps = 0, last_used = 0;
-    uint64_t last_plain = 0;  // num_steps at its last step without drafts
-  };
   // The choice for the next step of a drafter that is_ahead().
   struct Next {
     int num_drafts = 0;
@@ -131,48 +109,46 @@ class SpeculationGate {
     Ahead ahead;
   };
 
-  // gate_choice.cc: judges the candidates, and chooses one. num_answers: of all ranks. Ranks wait
-  // for each other, so tokens of drafts count as a share of all answers.
-  Estimate judge(const Bucket& bucket, DraftTiming timing, int num_answers,
+  // Judges the candidates, and chooses one. num_answers: of all ranks. Ranks wait for each other,
+  // so tokens of drafts count as a share of all answers.
+  Estimate judge(const GateBucket& bucket, DraftTiming timing, int num_answers,
                  const Candidate& candidate) const;
-  std::pair<Estimate, Estimate> judge_all(const Bucket& bucket, DraftTiming timing, int num_answers,
-                                          double other_gain) const;
-  Estimate choose(Bucket& bucket, DraftTiming timing, int num_answers, double other_gain);
+  std::pair<Estimate, Estimate> judge_all(const GateBucket& bucket, DraftTiming timing,
+                                          int num_answers, double other_gain) const;
+  Estimate choose(GateBucket& bucket, DraftTiming timing, int num_answers, double other_gain);
   // A number of drafts to try, and what it may gain beyond the usual one.
   struct TrialCandidate {
     int num_drafts = -1;
     double gain = 0;
     bool is_new = false;  // its cost was hardly measured
   };
-  static double worth_of(const Bucket& bucket);
-  bool is_plain_old(const Bucket& bucket, DraftTiming timing, const Estimate& usual) const;
-  TrialCandidate best_trial_candidate(const Bucket& bucket, DraftTiming timing,
+  bool is_plain_old(const GateBucket& bucket, DraftTiming timing, const Estimate& usual) const;
+  TrialCandidate best_trial_candidate(const GateBucket& bucket, DraftTiming timing,
                                       const Estimate& usual, int num_answers) const;
-  bool may_gain(const Bucket& bucket, DraftTiming timing, const Estimate& usual, int num_answers,
-                int num_drafts) const;
-  int try_one(Bucket& bucket, DraftTiming timing, const Estimate& usual, int num_answers);
+  bool may_gain(const GateBucket& bucket, DraftTiming timing, const Estimate& usual,
+                int num_answers, int num_drafts) const;
+  int try_one(GateBucket& bucket, DraftTiming timing, const Estimate& usual, int num_answers);
 
-  void offer_with_prepared(Bucket& bucket, std::span<GateAnswer> answers, int max_rows);
-  void postpone_trial(const Bucket& bucket);
-  void choose_ahead(Bucket& bucket, std::span<const GateAnswer> answers, int max_rows,
+  void offer_with_prepared(GateBucket& bucket, std::span<GateAnswer> answers, int max_rows);
+  void postpone_trial(const GateBucket& bucket);
+  void choose_ahead(GateBucket& bucket, std::span<const GateAnswer> answers, int max_rows,
                     double free_gain);
   void note_prompts(const Step& step);
   void share_out(int num_drafts, std::span<GateAnswer> answers);
   double tokens_an_answer(const Step& step) const;
   double held_of_all(double held, int num_drafts) const;
-  void note_gain(const Bucket& bucket, const Step& step, bool is_trial);
-  void note_plain(Bucket& bucket, const StepShape& shape, double us);
-  Bucket& bucket_for(int num_answers, int64_t total_keys);
+  void note_gain(const GateBucket& bucket, const Step& step, bool is_trial);
+  void note_plain(GateBucket& bucket, const StepShape& shape, double us);
+  GateBucket& bucket_for(int num_answers, int64_t total_keys);
 
   OfferedDrafts drafts_;
   StepTimes plain_times_;  // times of steps without drafts; the reference of all costs
-  std::vector<Bucket> buckets_;
-  uint64_t clock_ = 0;
+  GateBuckets buckets_;
   double growth_ = kGate.growth;  // that of the size that was measured last
   GateTotals totals_;
 
   TrialPace pace_;
-  const Bucket* trial_of_ = nullptr;  // the size of the trial under way
+  const GateBucket* trial_of_ = nullptr;  // the size of the trial under way
   DraftTiming trial_timing_ = DraftTiming::now;
   int trial_drafts_ = 0;    // its number of drafts
   bool may_try_ = true;     // the step that is offered may be one of a trial
@@ -189,9 +165,7 @@ class SpeculationGate {
   Next next_;
   DraftTiming timing_ = DraftTiming::now;  // for the step that was offered
   bool rests_ = false;                     // the credit was used up, and has not grown enough since
-  // The time of following prompts, in steps without drafts, and the steps of answers that it is
-  // spread over; both forget.
-  double prompts_cost_ = 0, prompts_steps_ = 0;
+  FollowingCost following_;
   double last_plain_us_ = 0;  // time of the last step, had it had no drafts; 0: unknown
 };
 

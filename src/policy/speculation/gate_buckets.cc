@@ -1,0 +1,72 @@
+#include "policy/speculation/gate_buckets.h"
+
+#include <algorithm>
+#include <bit>
+#include <tuple>
+
+#include "policy/speculation/gate_text.h"
+
+namespace hocket {
+namespace {
+
+// Returns the smallest power of two, or 1.5 times one, that is not below n.
+int answers_border(int n) {
+  const auto power = static_cast<int>(std::bit_ceil(static_cast<unsigned>(std::max(n, 1))));
+  return power >= 4 && n <= power / 4 * 3 ? power / 4 * 3 : power;
+}
+
+int64_t keys_border(int64_t keys_an_answer) {
+  return static_cast<int64_t>(
+      std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(keys_an_answer, kGate.few_keys))));
+}
+
+}  // namespace
+
+// Time is worth the tokens that it usually brings.
+double GateBucket::worth() const {
+  return std::max(1.0, tokens_mean / time_ratio_mean);
+}
+
+GateBuckets::Found GateBuckets::find(int num_answers, int64_t total_keys, double growth) {
+  const int border = answers_border(num_answers);
+  const int64_t border_keys = keys_border(total_keys / std::max(num_answers, 1));
+  auto found = std::ranges::find_if(buckets_, [&](const GateBucket& bucket) {
+    return bucket.num_answers == border && bucket.answer_keys == border_keys;
+  });
+  const bool is_new = found == buckets_.end();
+  if (is_new) {
+    found = std::ranges::min_element(buckets_, {}, &GateBucket::last_used);
+    *found = {.num_answers = border, .answer_keys = border_keys};
+    for (GateBucket::Way& way : found->ways) way.costs.begin(border, growth);
+  }
+  found->last_used = ++clock_;
+  return {*found, is_new};
+}
+
+std::vector<GateState::Bucket> GateBuckets::copies(bool is_ahead, bool is_fixed) const {
+  std::vector<GateState::Bucket> all;
+  for (const GateBucket& bucket : buckets_) {
+    if (bucket.num_answers == 0 || bucket.num_steps == 0) continue;
+    const GateBucket::Way &now = bucket.way(DraftTiming::now),
+                          &ahead = bucket.way(DraftTiming::ahead);
+    const bool by_ahead = is_ahead && (ahead.usual.num_drafts > 0 ||
+                                       (now.usual.num_drafts == 0 && now.best.num_drafts == 0));
+    const GateBucket::Way& used = by_ahead ? ahead : now;
+    GateState::Bucket copy{.num_answers = bucket.num_answers,
+                           .answer_keys = bucket.answer_keys,
+                           .num_steps = bucket.num_steps,
+                           .num_draft_steps = bucket.num_draft_steps,
+                           .num_trial_steps = bucket.num_trial_steps,
+                           .usual = used.usual,
+                           .best = used.best,
+                           .plain_us = bucket.plain_us};
+    copy.text = text_of(copy, is_fixed);
+    all.push_back(std::move(copy));
+  }
+  std::ranges::sort(all, {}, [](const GateState::Bucket& each) {
+    return std::tuple(each.num_answers, each.answer_keys);
+  });
+  return all;
+}
+
+}  // namespace hocket

@@ -1,0 +1,64 @@
+// The sizes of steps that the gate tells apart, and all that it has measured of each. A size that
+// has none of the kGate.max_buckets buckets takes that of the size which was used longest ago.
+// Owner: SpeculationGate. Thread: engine. Allocates only in construction.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "base/running_median.h"
+#include "policy/speculation/draft_costs.h"
+#include "policy/speculation/gate_state.h"
+#include "policy/speculation/gate_tuning.h"
+
+namespace hocket {
+
+// When drafts of a step are made: at once, or, by a drafter that is_ahead(), before it.
+enum class DraftTiming : uint8_t { now, ahead };
+
+// One size of steps.
+struct GateBucket {
+  // Costs and choices of its steps with drafts that were made now, or ahead.
+  struct Way {
+    DraftCosts costs;
+    GateChoice usual, best;                         // as in GateState
+    int num_remaining_trials = kGate.first_trials;  // steps of trials that need not be rare
+  };
+
+  int num_answers = 0;                          // the border; 0: the bucket is free
+  int64_t answer_keys = 0;                      // the border of keys of one answer
+  std::array<Way, 2> ways;                      // by DraftTiming; both have the time without drafts
+  RunningMedian<kGate.remembered> plain_steps;  // times of steps without drafts
+  double tokens_mean = 1, time_ratio_mean = 1;  // means of its last choices, as in GateChoice
+  double plain_us = 0;                          // time that its last step takes without drafts
+  uint64_t num_steps = 0, num_draft_steps = 0, num_trial_steps = 0, last_used = 0;
+  uint64_t last_plain = 0;  // num_steps at its last step without drafts
+
+  Way& way(DraftTiming timing) { return ways[static_cast<size_t>(timing)]; }
+  const Way& way(DraftTiming timing) const { return ways[static_cast<size_t>(timing)]; }
+  int num_plain() const { return ways[0].costs.num_plain(); }
+  // Returns the tokens of an answer that a step's time without drafts usually brings.
+  double worth() const;
+};
+
+class GateBuckets {
+ public:
+  GateBuckets() : buckets_(static_cast<size_t>(kGate.max_buckets)) {}
+
+  struct Found {
+    GateBucket& bucket;
+    bool is_new = false;  // the size had none
+  };
+  // Returns the bucket of steps with num_answers answers, whose keys are total_keys together.
+  // growth: that of the costs of a new one, as in DraftCosts::begin().
+  Found find(int num_answers, int64_t total_keys, double growth);
+  // Returns copies of those with steps, ascending. is_ahead: the drafter is.
+  std::vector<GateState::Bucket> copies(bool is_ahead, bool is_fixed) const;
+
+ private:
+  std::vector<GateBucket> buckets_;
+  uint64_t clock_ = 0;
+};
+
+}  // namespace hocket
