@@ -22,7 +22,7 @@ add_custom_command(
   COMMAND $<TARGET_FILE:hocket> docs man > ${HOCKET_PAGES}/hocket.1
   COMMAND $<TARGET_FILE:hocket> docs completion > ${HOCKET_PAGES}/hocket.bash
   DEPENDS hocket hocket-bench VERBATIM)
-add_custom_target(hocket_pages ALL DEPENDS ${HOCKET_PAGES}/hocket.1 ${HOCKET_PAGES}/hocket.bash)
+add_custom_target(hocket_man ALL DEPENDS ${HOCKET_PAGES}/hocket.1 ${HOCKET_PAGES}/hocket.bash)
 
 # A package may bring libraries of its own (deploy/deb.sh); elsewhere these folders are not there. While building too, because CMake
 # would fill the RUNPATH with colons for the time being, and an empty name in it is the current folder.
