@@ -37,9 +37,8 @@ class MatrixReader {
   // Returns the name of the type of the files.   Kind plain only.
   std::string_view type_name() const;
   bool in_rows() const { return stored_.in_rows(); }  // they give fp32 only
-  bool is_stored_bf16() const {
-    return stored_.numbers.type == StoredType::bf16;
-  }  // kind plain only
+  // Kind plain only.
+  bool is_stored_bf16() const { return stored_.numbers.type == StoredType::bf16; }
   bool has_float32_scales() const {
     return kind_ == Kind::scaled && !in_rows() && stored_.scales.tensor.type == StoredType::f32;
   }
