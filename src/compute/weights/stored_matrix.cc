@@ -336,7 +336,7 @@ Result<void> MatrixFinder::find_column_scale() {
 
 }  // namespace
 
-Result<StoredMatrix> find_matrix(const WeightSource& source, const QuantConfig& quant_,
+Result<StoredMatrix> find_matrix(const WeightSource& source, const QuantConfig& quant,
                                  const MatrixName& matrix) {
   return MatrixFinder(source, quant, matrix).find();
 }
