@@ -33,10 +33,6 @@ size_t max_live(const ServerSettings& settings, const EngineInfo& info) {
          2 * static_cast<size_t>(info.max_running_requests);
 }
 
-int first_rank(Engine& engine) {
-  return engine.parts().cluster == nullptr ? 0 : engine.parts().cluster->self().rank;
-}
-
 RequestMemoryLimits memory_limits(const HttpSettings& settings) {
   return {.request_bytes = int64_t{settings.request_memory_mib} << 20,
           .principal_bytes = int64_t{settings.key_memory_mib} << 20,

@@ -105,11 +105,7 @@ void add_session_routes(std::vector<Route>& routes, Engine& engine, const HttpSe
         {"POST", path, RunOn::session,
          [&engine, &settings, answer](const HttpRequest& r,
                                       const std::shared_ptr<HttpExchange>& exchange, TimePoint) {
-           const Result<Json> said = answer(engine, cache_owner_of(r, settings), r);
-           if (said)
-             exchange->respond(200, kJsonType, to_text(*said));
-           else
-             respond_error(*exchange, said.error());
+           respond_json(*exchange, answer(engine, cache_owner_of(r, settings), r));
          }});
   };
   add(kSessionsPath, answer_session);

@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "server/access/client_key.h"
+#include "server/apis/apis.h"
 #include "server/apis/responses/input_page.h"
+#include "server/apis/responses/responses_api.h"
 #include "server/http/error_map.h"
 #include "server/http/json_body.h"
 #include "server/http/request_target.h"
@@ -179,8 +181,8 @@ void StreamEndpoints::choose(ReturningClient& client, const std::vector<PeerAnsw
       return;
     }
     client.found->request.num_takeovers = num_takeovers;
-    options_.resume_stream(client.request, client.exchange, std::move(client.found->request),
-                           std::move(client.named.position), client.arrived);
+    options_.starter->resume(client.request, client.exchange, std::move(client.found->request),
+                             std::move(client.named.position), client.arrived);
   } catch (...) {
     fail_by_exception(*client.exchange, "a client that came back");
   }
@@ -232,7 +234,20 @@ void StreamEndpoints::give(const HttpRequest& request, const Exchange& exchange)
     exchange->respond(200, kJsonType, to_text(found->request));
 }
 
-void StreamEndpoints::add_routes(std::vector<Route>& routes) {
+void StreamEndpoints::begin(const Api& api, const HttpRequest& request, const Exchange& exchange,
+                            TimePoint arrived) const {
+  if (!request.from_rank && !request.header(kLastEventHeader).empty())
+    return resume(request, exchange, "", arrived);
+  options_.starter->begin(api, request, exchange, arrived);
+}
+
+void StreamEndpoints::add_routes(std::vector<Route>& routes) const {
+  for (const Api* api : all_apis())
+    if (api != &kResponsesApi)
+      routes.push_back({"POST", api->path, RunOn::text,
+                        [this, api](const HttpRequest& r, const Exchange& e, TimePoint arrived) {
+                          begin(*api, r, e, arrived);
+                        }});
   routes.push_back({"GET", kStreamsBelow, RunOn::text,
                     [this](const HttpRequest& r, const Exchange& e, TimePoint arrived) {
                       const std::string_view path = r.path;
@@ -248,7 +263,8 @@ void StreamEndpoints::add_routes(std::vector<Route>& routes) {
   };
   of_ranks(kKeepPath, RunOn::http, [this](const HttpRequest& r, const Exchange& e) { keep(r, e); });
   of_ranks(kChangesPath, RunOn::http, [this](const HttpRequest& r, const Exchange& e) {
-    if (const auto unknown = options_.stream_records->take_changes(r.body, r.header(kViaHeader)))
+    if (const auto unknown =
+            options_.stream_records->take_changes(r.body, r.header(kViaHeader)))
       e->respond(200, kJsonType, to_text({{"unknown", *unknown}}));
     else
       respond_error(*e, error(ErrorCode::invalid_request, "these are no changes of streams"));

@@ -109,12 +109,6 @@ Result<Json> apply_template(const Json& body, const ServedModel& model, HeldByte
 }  // namespace
 
 void add_text_routes(std::vector<Route>& routes, const ServedModel& model) {
-  const auto respond = [](HttpExchange& exchange, const Result<Json>& answer) {
-    if (answer)
-      exchange.respond(200, kJsonType, to_text(*answer));
-    else
-      respond_error(exchange, answer.error());
-  };
   const auto post = [&](std::string_view path,
                         Result<Json> (*answer)(const Json&, const ServedModel&, HeldBytes&)) {
     routes.push_back({"POST", path, RunOn::text,
@@ -122,7 +116,7 @@ void add_text_routes(std::vector<Route>& routes, const ServedModel& model) {
                         HeldBytes held(request.memory);
                         const auto body =
                             parse_json_object(request.body, held, kConversationCopies);
-                        respond(*exchange, body ? answer(*body, model, held) : body);
+                        respond_json(*exchange, body ? answer(*body, model, held) : body);
                       }});
   };
   post("/tokenize", tokenize);
@@ -133,7 +127,7 @@ void add_text_routes(std::vector<Route>& routes, const ServedModel& model) {
   post("/v1/completions/render", render<parse_completions>);
   routes.push_back({"GET", "/tokenizer_info", RunOn::text,
                     [=](const HttpRequest&, const auto& exchange, TimePoint) {
-                      respond(*exchange, tokenizer_info(model));
+                      respond_json(*exchange, tokenizer_info(model));
                     }});
 }
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/mutex.h"
-#include "server/http/json_body.h"
+#include "server/http/error_map.h"
 
 namespace hocket {
 namespace {
@@ -120,6 +120,15 @@ void PeerAsker::ask_all(const HttpRequest& asked, Done done, AskLimits limits) {
     poll->close_one();
   }
   poll->close_one();
+}
+
+void answer_everywhere(PeerAsker* peers, const HttpRequest& request,
+                       const std::shared_ptr<HttpExchange>& exchange, Result<Json> here,
+                       MergeAnswers merge) {
+  if (peers == nullptr || request.from_rank || !here) return respond_json(*exchange, here);
+  peers->ask_all(request, [exchange, merge, here = *std::move(here)](auto&& there) mutable {
+    respond_json(*exchange, merge(std::move(here), there));
+  });
 }
 
 }  // namespace hocket

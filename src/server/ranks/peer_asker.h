@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "server/http/json_body.h"
 #include "server/ranks/rank_peers.h"
 #include "server/usage/request_memory.h"
 
@@ -45,5 +46,13 @@ class PeerAsker {
  private:
   RankPeers& peers_;
 };
+
+// Makes one answer of this rank's and those of all other ranks.
+using MergeAnswers = Result<Json> (*)(Json here, const std::vector<PeerAnswer>& there);
+// Answers with `here`. If a client sent the request, all other ranks are sent it too, and the
+// answer is what `merge` makes of theirs. peers: null: there are no other ranks.
+void answer_everywhere(PeerAsker* peers, const HttpRequest& request,
+                       const std::shared_ptr<HttpExchange>& exchange, Result<Json> here,
+                       MergeAnswers merge);
 
 }  // namespace hocket

@@ -65,15 +65,31 @@ Result<void> RankChanges::may_leave(const RankSet& leaving) const {
 // Requests come on several threads. One decision waits for the other, so that two that are allowed
 // each alone do not add up to too many.
 Result<RankSet> RankChanges::decide_leaving(const ScaleRanks& wanted) {
+  if (wanted.is_decided) {
+    note_leaving(wanted.leave);
+    return wanted.leave;
+  }
+  if (coordinator() != rank())
+    return fail(error(ErrorCode::lost_rank, "another rank coordinates the others now")
+                    .with_fix("ask again"));
+  if (own_host().size() > 1)
+    return fail(error(ErrorCode::invalid_request,
+                      "one process runs several ranks of this host, and they end together")
+                    .with_fix("send SIGTERM to the process that started them")
+                    .with_param(wanted.field()));
   const MutexLock lock(deciding_);
   HOCKET_TRY(const RankSet leaving, ranks_to_leave(wanted));
-  HOCKET_TRY_VOID(may_leave(leaving));
+  if (auto goes = may_leave(leaving); !goes)
+    return fail(std::move(goes.error()).with_param(wanted.field()));
   note_leaving(leaving);
   return leaving;
 }
 
 // Processes that ask one after the other get different ranks, though none of them has joined yet.
 Result<int> RankChanges::offer_rank() {
+  if (own_host().size() > 1)
+    return fail(error(ErrorCode::invalid_request, "the ranks of a host are started together")
+                    .with_fix("start the process of that host again"));
   const ClusterView view = view_with_leaving();
   const RankSet staying = view.staying();
   if (view.present().has(rank()) && !staying.has(rank()))

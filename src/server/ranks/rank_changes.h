@@ -22,16 +22,17 @@ class RankChanges {
   Result<void> may_leave(const RankSet& leaving) const;
   // The rank that decides which ranks leave.
   int coordinator() const { return cluster_.view().coordinator; }
-  // Decides which ranks leave, and notes them. If `wanted` says how many stay, these are the
-  // coordinator and the lowest ranks. Errors: invalid_request, if a named rank leaves already, if
-  // no more than `keep` ranks stay, or if the others could not serve on without these ranks and
-  // those that leave already.
+  // Decides which ranks leave, unless the coordinator has decided already, and notes them. If
+  // `wanted` says how many stay, these are the coordinator and the lowest ranks. Errors: lost_rank,
+  // if this rank does not coordinate; invalid_request, if this process runs several ranks, if a
+  // named rank leaves already, if no more than `keep` ranks stay, or if the others could not serve
+  // on without these ranks and those that leave already.
   Result<RankSet> decide_leaving(const ScaleRanks& wanted);
   // Notes that these ranks were told to leave; if this rank is among them, the others hear it.
   void note_leaving(const RankSet& leaving);
   // Returns the rank that a process shall have which joins: one that none has, and for which none
-  // has asked for the longest time. Errors: invalid_request, if there is none, or if this rank
-  // leaves.
+  // has asked for the longest time. Errors: invalid_request, if there is none, if this rank
+  // leaves, or if the ranks of a host are started together.
   Result<int> offer_rank();
   // Returns the ranks of this host, which one process started and which end together.
   RankSet own_host() const;

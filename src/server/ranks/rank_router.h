@@ -140,4 +140,9 @@ class RankRouter {
   ClusterCounts counts_ HOCKET_GUARDED_BY(mutex_);
 };
 
+// Returns the asker of the other ranks; null: all ranks are in this process.
+inline PeerAsker* peers_of(RankRouter* router) {
+  return router == nullptr ? nullptr : &router->asker();
+}
+
 }  // namespace hocket

@@ -15,6 +15,8 @@ struct ScaleRanks {
   RankSet leave;
   std::optional<int> keep;
   bool is_decided = false;  // "decided": the coordinator tells the others, who obey
+
+  const char* field() const { return keep ? "keep" : "leave"; }  // the one that is set
 };
 // Errors: invalid_request, naming the field.
 Result<ScaleRanks> parse_scale_ranks(const Json& body);

@@ -1,4 +1,4 @@
-#include "server/endpoints.h"
+#include "server/admin_routes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
