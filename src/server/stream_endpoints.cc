@@ -85,7 +85,7 @@ struct StreamEndpoints::ReturningClient {
   Exchange exchange;
   NamedPosition named;
   TimePoint arrived;
-  Result<StreamRecords::Found> found;
+  Result<StreamSnapshot> found;
   HeldBytes held;  // counts `found`
 };
 
@@ -95,7 +95,7 @@ bool asks_for_stream(const HttpRequest& head) {
           (head.path.starts_with("/v1/responses/") && query_value(head.query, "stream") == "true"));
 }
 
-Result<StreamRecords::Found> StreamEndpoints::take(StreamRecords::Found found) const {
+Result<StreamSnapshot> StreamEndpoints::take(StreamSnapshot found) const {
   if (found.state != StreamState::live) return found;
   options_.reply->take_over(*found.stream);
   // With the tokens up to the end of the old stream.
@@ -167,7 +167,7 @@ void StreamEndpoints::choose(ReturningClient& client, const std::vector<PeerAnsw
       if (!theirs || theirs->identity.id != client.named.answer_id) continue;
       num_takeovers = std::max(num_takeovers, theirs->num_takeovers);
       if (!client.found || theirs->num_tokens() > client.found->request.num_tokens())
-        client.found = StreamRecords::Found{.request = *std::move(theirs)};
+        client.found = StreamSnapshot{.request = *std::move(theirs)};
     }
     held.release();
     if (!client.found) {
@@ -264,7 +264,7 @@ void StreamEndpoints::add_routes(std::vector<Route>& routes) const {
   of_ranks(kKeepPath, RunOn::http, [this](const HttpRequest& r, const Exchange& e) { keep(r, e); });
   of_ranks(kChangesPath, RunOn::http, [this](const HttpRequest& r, const Exchange& e) {
     if (const auto unknown =
-            options_.stream_records->take_changes(r.body, r.header(kViaHeader)))
+            options_.stream_records->changes().take_changes(r.body, r.header(kViaHeader)))
       e->respond(200, kJsonType, to_text({{"unknown", *unknown}}));
     else
       respond_error(*e, error(ErrorCode::invalid_request, "these are no changes of streams"));

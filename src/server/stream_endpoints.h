@@ -57,7 +57,7 @@ class StreamEndpoints {
  private:
   struct ReturningClient;
   // Returns the record as it is when this rank writes the stream no longer.
-  Result<StreamRecords::Found> take(StreamRecords::Found found) const;
+  Result<StreamSnapshot> take(StreamSnapshot found) const;
   void choose(ReturningClient& client, const std::vector<PeerAnswer>& there) const;
   void keep(const HttpRequest& request, const Exchange& exchange) const;
   void give(const HttpRequest& request, const Exchange& exchange) const;

@@ -12,7 +12,7 @@ namespace hocket {
 
 // POST with the body of a stream's request, and the headers below: keep it.
 inline constexpr std::string_view kKeepPath = "/ranks/streams/keep";
-// POST with lines of StreamRecords::Changes. Answer: {"unknown": [ids of streams to send again]}.
+// POST with lines of StreamChanges::Changes. Answer: {"unknown": [ids of streams to send again]}.
 inline constexpr std::string_view kChangesPath = "/ranks/streams/changes";
 // POST with {"id", "numbers"}: give me the record of this stream, and end the stream if you write
 // it. numbers: how many event numbers the client named. If that does not fit the stream's choices,

@@ -55,7 +55,7 @@ RankRouter::RankRouter(const Options& options)
       peers_(*options_.cluster),
       asker_(peers_),
       keeper_(peers_, {.reply = options_.reply,
-                       .stream_records = options_.stream_records,
+                       .changes = &options_.stream_records->changes(),
                        .tolerate_ranks = options_.tolerate_ranks}),
       changes_(*options_.cluster, options_.has_store ? Coordinators::any : Coordinators::rank_0),
       router_(peers_.num_ranks(), {.policy = options_.routing}),

@@ -23,7 +23,7 @@
 #include "server/observe/request_recorder.h"
 #include "server/ranks/rank_peers.h"
 #include "server/reply/reply.h"
-#include "server/reply/stream_records.h"
+#include "server/reply/stream_changes.h"
 
 namespace hocket {
 
@@ -31,7 +31,7 @@ class StreamKeeper {
  public:
   struct Options {
     ReplyService* reply = nullptr;
-    StreamRecords* stream_records = nullptr;
+    StreamChanges* changes = nullptr;
     int tolerate_ranks = 0;
   };
   StreamKeeper(RankPeers& peers, const Options& options);
@@ -59,8 +59,7 @@ class StreamKeeper {
   void find_keepers() HOCKET_REQUIRES(mutex_);
   // Returns the keepers whose endpoint is known.
   std::vector<Keeper> reachable_keepers() HOCKET_REQUIRES(mutex_);
-  void send(const Keeper& to, const StreamRecords::Found& record,
-            std::shared_ptr<Beginning> beginning);
+  void send(const Keeper& to, const StreamSnapshot& record, std::shared_ptr<Beginning> beginning);
   void send_changes_to(const Keeper& to, std::atomic<bool>& is_under_way);
   void warn_not_recorded(int rank, const std::string& why);
 
