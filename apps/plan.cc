@@ -33,7 +33,7 @@ struct PlanFlags {
 };
 
 struct CapacityPlan {
-  ForecastQuestion question;
+  ForecastInput question;
   Forecast forecast;
   std::optional<Advice> advice;
   std::optional<int> fitting_hosts;  // set if the model does not fit, but would on that many
@@ -248,7 +248,7 @@ void print_json(const CapacityPlan& plan) {
 // Fills question.speed from the flags and measures the speeds that no flag gives. Returns the name
 // of the peak: "peak" (from a flag), or the instruction's.
 Result<std::string_view> measure_speed(const PlanFlags& flags, const WorkerPool::Options& options,
-                                       ForecastQuestion& question) {
+                                       ForecastInput& question) {
   MachineSpeed& speed = question.speed;
   speed = {flags.read_gbs * 1e9, flags.peak_gflops * 1e9,
            (flags.peak_gops > 0 ? flags.peak_gops : 2 * flags.peak_gflops) * 1e9};
@@ -271,7 +271,7 @@ Result<std::string_view> measure_speed(const PlanFlags& flags, const WorkerPool:
 }
 
 // Divides memory, workers and speeds of this machine by the number of ranks that share it.
-void share(int ranks, ForecastQuestion& question) {
+void share(int ranks, ForecastInput& question) {
   question.total_bytes /= ranks;
   question.available_bytes /= ranks;
   question.num_workers = std::max(1, question.num_workers / ranks);
@@ -289,10 +289,10 @@ Result<CapacityPlan> make_plan(const PlanFlags& flags) {
   ComputeSettings compute = flags.settings.compute;
   compute.num_threads *= a_host;  // --num-threads is the number of each rank
   HOCKET_TRY(const WorkerPool::Options workers, choose_workers(compute, machine));
-  ForecastQuestion question{.settings = flags.settings,
-                            .total_bytes = machine.memory_bytes,
-                            .available_bytes = machine.memory_available_bytes,
-                            .num_workers = workers.num_workers};
+  ForecastInput question{.settings = flags.settings,
+                         .total_bytes = machine.memory_bytes,
+                         .available_bytes = machine.memory_available_bytes,
+                         .num_workers = workers.num_workers};
   HOCKET_TRY(question.isa, choose_isa());
   std::string name = describe(machine);
   if (flags.memory_gb > 0) {
@@ -325,7 +325,7 @@ Result<CapacityPlan> make_plan(const PlanFlags& flags) {
   if (flags.disaggregation_hosts > 0 && plan.forecast.fits())
     plan.split = plan_split(plan.question, plan.forecast, flags.disaggregation_hosts);
   if (const std::string& address = flags.settings.memory.kv_cache_store; !address.empty()) {
-    const Result<std::string> store = look_at_store(address);
+    const Result<std::string> store = probe_store(address);
     plan.store = store ? *store : fmt::format("{}; {}", store.error().message, store.error().fix);
   }
   return plan;

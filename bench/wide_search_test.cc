@@ -47,7 +47,7 @@ TEST(WideSearch, GainsMostWhereTransfersFlyTogether) {
   constexpr int kRounds = 60;
   double link = 0, free = 0;
   for (int round = 0; round < kRounds; ++round) {
-    const StageTimes stages = testing::StageDraw{}(random);
+    const StageTimes stages = testing::StageTimeSampler{}(random);
     for (const bool as_latency : {false, true}) {
       const MinTimes least = min_us(stages, as_latency);
       (as_latency ? free : link) += 100 * (least.named / least.all - 1) / kRounds;
@@ -68,7 +68,7 @@ TEST(WideSearch, HardlyAnyOrderBeatsTheTable) {
   for (int i = 0; i < 3000; ++i) others.push_back(testing::random_order(random));
   double worst = 0;
   for (int round = 0; round < 40; ++round) {
-    const StageTimes stages = testing::StageDraw{}(random);
+    const StageTimes stages = testing::StageTimeSampler{}(random);
     const bool as_latency = round % 2 == 0;
     double other = 1e18;
     for (const Order& order : others) other = std::min(other, layer_us(order, stages, as_latency));

@@ -1,4 +1,4 @@
-// The coordinator's role: listens, accepts ranks, receives their beats, sends the view to all,
+// The coordinator's role: listens, accepts ranks, receives their heartbeats, sends the view to all,
 // keeps the store. With etcd it announces an epoch once the seat has taken it (elected_role.h);
 // until then its view says that the last epoch is over. A connection that has not joined is closed
 // after ClusterOptions::handshake. It is also closed if it sends more than 4 KiB before its proof.
@@ -73,7 +73,7 @@ class Coordinator final : public ControlRole {
   void drop(uint64_t token, TimePoint now);
   void send_changes();
   void send_replies();
-  void beat(TimePoint now);
+  void heartbeat(TimePoint now);
 
   const ClusterOptions options_;
   const int own_;  // this rank
@@ -91,7 +91,7 @@ class Coordinator final : public ControlRole {
   std::map<uint64_t, Session> sessions_;   // sorted by token, so oldest first
   std::vector<uint64_t> session_of_rank_;  // token of the rank's session; 0 if none
   uint64_t next_token_ = kFirstSessionToken;
-  TimePoint next_beat_{};
+  TimePoint next_heartbeat_{};
   LogLimit stranger_warnings_{std::chrono::seconds(5)};
 };
 

@@ -1,5 +1,5 @@
 // The role of a rank in a service whose coordinator is found by etcd: coordinator or follower, as
-// the seat says (cluster/seat.h).
+// the seat says (cluster/coordinator_seat.h).
 //
 //   nobody has the seat, and this rank hears no coordinator   listen, try to take it
 //   this rank has it ......................................   coordinator: epochs go through it
@@ -22,8 +22,8 @@
 #include <memory>
 
 #include "cluster/coordinator.h"
+#include "cluster/coordinator_seat_thread.h"
 #include "cluster/follower.h"
-#include "cluster/seat_thread.h"
 
 namespace hocket {
 
@@ -41,12 +41,12 @@ class ElectedRole final : public ControlRole {
  private:
   ControlRole& role();
   const ControlRole& role() const;
-  void follow_seat(const Seat::State& seat, TimePoint now);
-  void run_for_seat(const Seat::State& seat, TimePoint now);
-  void take_role(const Seat::State& seat);
-  void keep_role(const Seat::State& seat, TimePoint now);
+  void follow_seat(const CoordinatorSeat::State& seat, TimePoint now);
+  void run_for_seat(const CoordinatorSeat::State& seat, TimePoint now);
+  void take_role(const CoordinatorSeat::State& seat);
+  void keep_role(const CoordinatorSeat::State& seat, TimePoint now);
   void step_down(const std::string& why);
-  bool is_other(const Seat::State& seat) const;
+  bool is_other(const CoordinatorSeat::State& seat) const;
 
   const ClusterOptions options_;
   const Identity self_;
@@ -55,11 +55,11 @@ class ElectedRole final : public ControlRole {
   Fd news_;                             // readable when the seat's state has changed
   std::unique_ptr<Follower> follower_;  // exactly one of these two is there
   std::unique_ptr<Coordinator> coordinator_;
-  int64_t term_ = 0;                  // the coordinator's
-  int64_t followed_term_ = 0;         // that of the holder whom the follower was told last
-  Fd listener_;                       // while this rank runs for the seat
-  TimePoint listen_at_{};             // not before; after a failure
-  std::unique_ptr<SeatThread> seat_;  // last, so that its thread ends first
+  int64_t term_ = 0;           // the coordinator's
+  int64_t followed_term_ = 0;  // that of the holder whom the follower was told last
+  Fd listener_;                // while this rank runs for the seat
+  TimePoint listen_at_{};      // not before; after a failure
+  std::unique_ptr<CoordinatorSeatThread> seat_;  // last, so that its thread ends first
 };
 
 }  // namespace hocket

@@ -15,7 +15,7 @@
 namespace hocket {
 
 inline constexpr int kMaxRanks = RankSet::kMaxRank + 1;
-// Limit of every text of an Identity, except the address, and of Beat::terms.
+// Limit of every text of an Identity, except the address, and of Heartbeat::terms.
 inline constexpr size_t kMaxNameBytes = 255;
 inline constexpr size_t kMaxAddressBytes = 4096;  // limit of the transport's address
 inline constexpr size_t kMaxWhyBytes = 1024;      // limit of a reason; longer ones are cut
@@ -24,7 +24,7 @@ inline constexpr uint32_t kMaxEpoch = uint32_t{1} << 30;
 // A rank that joins is refused if its epoch is further than this beyond the coordinator's, or if it
 // is within this of kMaxEpoch.
 inline constexpr uint32_t kMaxEpochLead = uint32_t{1} << 20;
-inline constexpr int kMaxReplicas = 1 << 20;  // limit of Beat::max_replicas
+inline constexpr int kMaxReplicas = 1 << 20;  // limit of Heartbeat::max_replicas
 
 // The facts that a rank publishes when it joins.
 struct Identity {
@@ -59,7 +59,7 @@ Result<void> check(const Identity& identity);
 // that differs, with both values; nullopt if they agree.
 std::optional<Error> disagreement(const Identity& own, const Identity& other);
 
-// Returns the error of rank `other`, whose terms (Beat::terms) are not those of the members.
+// Returns the error of rank `other`, whose terms (Heartbeat::terms) are not those of the members.
 Error other_terms(const Identity& member, std::string_view theirs, const Identity& other,
                   std::string_view its);
 
@@ -69,7 +69,7 @@ enum class EngineState : uint8_t { closed, computing, waiting };
 
 // One heartbeat. loaded and to_load are the progress of loading in bytes; both 0 before it is
 // known.
-struct Beat {
+struct Heartbeat {
   uint64_t step = 0;
   uint32_t stage = 0;
   EngineState state = EngineState::closed;
@@ -82,25 +82,26 @@ struct Beat {
   // With --ep-num-redundant-experts auto: for how many replicas of experts in each layer the rank
   // has memory. -1: not known.
   int max_replicas = -1;
-  RankSet unheard;  // ranks whose datagrams came before and come no longer (cluster/link_watch.h)
+  RankSet
+      unreachable;  // ranks whose datagrams came before and come no longer (cluster/link_monitor.h)
 
   bool ready() const { return !terms.empty(); }
-  bool same_progress(const Beat& other) const {
+  bool same_progress(const Heartbeat& other) const {
     return step == other.step && stage == other.stage && state == other.state;
   }
-  bool operator==(const Beat&) const = default;
+  bool operator==(const Heartbeat&) const = default;
 };
 
 // Checks that the terms are short and printable. Errors: bad_value.
-Result<void> check(const Beat& beat);
+Result<void> check(const Heartbeat& heartbeat);
 
 // absent: no connection. out: connected, but not a member (yet). in: a member.
-enum class Presence : uint8_t { absent, connected, member };
+enum class MemberState : uint8_t { absent, connected, member };
 
 struct Member {
-  Presence presence = Presence::absent;
+  MemberState state = MemberState::absent;
   Identity identity;    // the identity that joined last; only `rank` is set if none ever did
-  bool leaves = false;  // as its last beat says
+  bool leaves = false;  // as its last heartbeat says
 
   bool operator==(const Member&) const = default;
 };
@@ -136,10 +137,10 @@ std::string missing(const ClusterView& view);
 
 // The facts that the coordinator knows of each rank, for people and metrics.
 struct RankStatus {
-  Presence presence = Presence::absent;
+  MemberState state = MemberState::absent;
   bool suspect = false;
   std::string host;
-  Beat beat;
+  Heartbeat heartbeat;
   Duration silence{};  // time since its last message; 0 for absent ranks and the coordinator
 };
 

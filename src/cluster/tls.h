@@ -67,7 +67,7 @@ class TlsStream {
   size_t num_waiting() const { return waiting_.size(); }
 
  private:
-  Result<void> shake_hands(std::string& out);
+  Result<void> handshake(std::string& out);
   Result<void> read_records(std::string& plain);
   void take_records(std::string& out);
 

@@ -56,9 +56,9 @@ class DelayedWrites {
   bool copy_one(RequestId id, StoredRequest& stored, const Scheduler& scheduler, CopyLimit& limit);
   DelayedPages& add(const Request& request, size_t num_pages, StoredRequest& stored);
   bool copy_pages(const DelayedPages& delayed, StoredRequest& stored, const Scheduler& scheduler,
-                  CopyLimit& limit, std::optional<LeftOut> gives_up);
+                  CopyLimit& limit, std::optional<UnwrittenReason> gives_up);
   bool copy_states(DelayedPages& delayed, StoredRequest& stored, const Scheduler& scheduler,
-                   CopyLimit& limit, std::optional<LeftOut> gives_up);
+                   CopyLimit& limit, std::optional<UnwrittenReason> gives_up);
 
   PageCopier& copier_;
   const size_t page_tokens_;

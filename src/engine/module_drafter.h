@@ -9,7 +9,7 @@
 // While steps overlap, step n + 1 is made before step n is committed, and has no drafts. Then the
 // thread that computes plays the passes between the two, when it knows the tokens:
 //
-//   engine thread    plan(n) launch(n) ..   settle_ahead(n) begin() plan(n + 1) launch(n + 1) ..
+//   engine thread    plan(n) launch(n)  settle_under_way(n) begin() plan(n + 1) launch(n + 1) ..
 //   forward thread   .............. forward(n), sample(n) | play(), forward(n + 1), ..
 //
 //   position            | p ...... n - 2          | n - 1      | n          ...
@@ -89,7 +89,7 @@ class ModuleDrafter final : public Drafter {
   // Hands out the drafts of play(), if they continue these very tokens.
   void draft(std::span<DraftTask> tasks) override;
   bool is_free() const override { return false; }
-  bool is_ahead() const override { return true; }
+  bool drafts_ahead() const override { return true; }
   int max_drafts() const override { return num_drafts_; }
   bool follows(int seat) const override { return follows(followed_[static_cast<size_t>(seat)]); }
 
@@ -99,11 +99,11 @@ class ModuleDrafter final : public Drafter {
   // Returns how many passes this rank needs before the next step.
   int num_passes() const { return num_passes_; }
   // Notes the rows that a committed step settled, of requests with a seat. `flight` is not read
-  // later. Does nothing if settle_ahead() has noted them.
+  // later. Does nothing if settle_under_way() has noted them.
   void settle(const Flight& flight, const Speculation& seats);
   // Notes them for a step without drafts that is under way, before the next one is planned. Its
   // rows and tokens are read when the passes are played. Prompts get their seats.
-  void settle_ahead(const Flight& flight, Speculation& seats);
+  void settle_under_way(const Flight& flight, Speculation& seats);
   // Returns the passes before the next step, with the rows that were noted. Requests that have
   // ended since are left out; none was destroyed. passes[i] is what the ranks agreed on for pass i:
   // num_passes() or more, or none. They are valid until begin() was called twice more.
@@ -135,7 +135,7 @@ class ModuleDrafter final : public Drafter {
     // Rows [kept_end - num_kept, kept_end) of the model are kept (WorkBuffers::model_rows).
     int kept_end = 0, num_kept = 0;
   };
-  // A slice as settle() and settle_ahead() know it.
+  // A slice as settle() and settle_under_way() know it.
   struct SliceEnd {
     int seat = 0;
     int future = -1;                // as in Rows
@@ -176,7 +176,7 @@ class ModuleDrafter final : public Drafter {
   // Passes that are filled, and those that may be playing.
   std::array<ModulePasses, 2> passes_;
   size_t filled_ = 0;
-  const Flight* settled_ahead_ = nullptr;  // not committed yet
+  const Flight* settled_under_way_ = nullptr;  // not committed yet
   // These belong to the thread that plays.
   std::span<const SampledToken> sampled_;
   std::vector<Rows*> drafting_;  // those that get a draft from batch_, in sequence of its outputs

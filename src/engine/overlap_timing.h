@@ -33,7 +33,7 @@ class OverlapTiming {
   void note_launch(TimePoint now) { preparing_ = now - begun_; }
   // Returns how long the thread may sleep until the step under way is about to end; 0: not at all.
   // Both steps are of answers alone; `finished` has ended, `rows` are those of the other one.
-  Duration sleep_beside(const Flight& finished, int rows, TimePoint now);
+  Duration time_to_sleep(const Flight& finished, int rows, TimePoint now);
 
  private:
   std::optional<ScheduleTrials> trials_;

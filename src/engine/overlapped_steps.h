@@ -58,7 +58,7 @@ class OverlappedSteps {
   template <class Job>
   void run_between(const Job& job) {
     if (!active_) return job();
-    run_ahead(std::cref(job));
+    run_on_forward_thread(std::cref(job));
   }
   // Has a prepared step computed. At most ForwardThread::kMaxSteps may be under way.
   void launch(Flight& flight);
@@ -75,7 +75,7 @@ class OverlappedSteps {
   void note_idle();
 
  private:
-  void run_ahead(const std::function<void()>& job);
+  void run_on_forward_thread(const std::function<void()>& job);
   void compute(Flight& flight, std::span<const SampledToken> before);
   bool is_of_answers(const Flight& flight) const;
 

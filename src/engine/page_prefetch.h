@@ -92,7 +92,7 @@ class PagePrefetch {
   std::shared_ptr<ReadTask> task_of(const CacheNamespace& name_space,
                                     std::span<const TokenId> tokens, size_t num_whole,
                                     const Scheduler& scheduler) const;
-  std::optional<NotRead> why_not_read(const ReadTask& task, size_t num_pages) const;
+  std::optional<UnreadReason> why_not_read(const ReadTask& task, size_t num_pages) const;
   bool is_awaited(RequestId id) const;
   bool may_send(const Request& request);
   bool has_no_room(int num_pages, const Scheduler& scheduler) const;

@@ -50,7 +50,7 @@ class RankDrafts {
   // As ModuleDrafter::begin(), but returns null if there is no module, or no pass. agreed: the
   // passes that the ranks agreed on; null on the only rank.
   ModulePasses* begin_passes(std::optional<std::span<const PassSpec>> agreed);
-  // The same behind a step that is under way, as ModuleDrafter::settle_ahead().
+  // The same behind a step that is under way, as ModuleDrafter::settle_under_way().
   ModulePasses* begin_passes_behind(const Flight& flight,
                                     std::optional<std::span<const PassSpec>> agreed);
   // Plans the passes of the module behind a step that was scheduled.

@@ -19,7 +19,7 @@
 #include "engine/cache_tier.h"
 #include "engine/engine.h"
 #include "engine/grammar/rank_grammars.h"
-#include "engine/loss_wait.h"
+#include "engine/lost_rank_timeout.h"
 #include "engine/rank_answers.h"
 #include "engine/rank_drafts.h"
 #include "engine/rank_epochs.h"
@@ -125,7 +125,7 @@ class RankRequests {
   RankGrammars grammars_;
   RankDrafts drafts_;
   RankHooks hooks_;
-  LossWait loss_wait_;
+  LostRankTimeout loss_wait_;
   const bool mixes_;                  // prompts and decode rows may share a step
   bool integrity_unchecked_ = false;  // a request came since the last check
   Scheduler scheduler_;

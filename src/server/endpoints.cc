@@ -40,7 +40,7 @@ Result<Json> merge_aborts(Json here, const std::vector<PeerAnswer>& there) {
     if (peer.status == 200 && theirs.is_object() && theirs["aborted"].is_number_unsigned())
       total += theirs["aborted"].get<size_t>();
     else
-      here["failed"].push_back(complaint_of(peer));
+      here["failed"].push_back(error_text(peer));
   }
   here["aborted"] = total;
   return here;
@@ -49,14 +49,14 @@ Result<Json> merge_aborts(Json here, const std::vector<PeerAnswer>& there) {
 // Adds to this rank's answer the ranks that refused the settings.
 Result<Json> merge_settings(Json here, const std::vector<PeerAnswer>& there) {
   for (const PeerAnswer& peer : there)
-    if (peer.status != 200) here["failed"].push_back(complaint_of(peer));
+    if (peer.status != 200) here["failed"].push_back(error_text(peer));
   return here;
 }
 
 Result<Json> merge_flushes(Json here, const std::vector<PeerAnswer>& there) {
   std::string complaints;
   for (const PeerAnswer& peer : there)
-    if (peer.status != 200) complaints += (complaints.empty() ? "" : "; ") + complaint_of(peer);
+    if (peer.status != 200) complaints += (complaints.empty() ? "" : "; ") + error_text(peer);
   if (complaints.empty()) return here;
   return fail(
       error(ErrorCode::invalid_request, "not all ranks have flushed their caches: {}", complaints)
@@ -71,7 +71,7 @@ Result<Json> merge_profiles(Json here, const std::vector<PeerAnswer>& there) {
     if (peer.status == 200 && theirs.is_object() && theirs.contains("files"))
       for (const Json& file : theirs["files"]) here["files"].push_back(file);
     else
-      here["failed"].push_back(complaint_of(peer));
+      here["failed"].push_back(error_text(peer));
   }
   return here;
 }
@@ -212,7 +212,7 @@ void Endpoints::everywhere(const HttpRequest& request, const Exchange& exchange,
                            MergeAnswers merge) {
   if (options_.rank_router == nullptr || request.from_rank || !here)
     return respond_json(*exchange, here);
-  options_.rank_router->asker().ask_all(
+  options_.rank_router->broadcast().post_to_all(
       request, [exchange, merge, here = *std::move(here)](auto&& there) mutable {
         respond_json(*exchange, merge(std::move(here), there));
       });
@@ -261,7 +261,7 @@ void Endpoints::listen(const Exchange& exchange) {
 
 void Endpoints::add_probes(std::vector<Route>& routes) {
   const auto probe = [&](std::string_view path, Result<void> (*check)(const Options&)) {
-    routes.push_back({"GET", path, RunOn::http,
+    routes.push_back({"GET", path, HandlerThread::http,
                       [this, check](const HttpRequest&, const Exchange& exchange, TimePoint) {
                         if (const auto well = check(options_); !well)
                           respond_error(*exchange, well.error());
@@ -271,7 +271,7 @@ void Endpoints::add_probes(std::vector<Route>& routes) {
                       Access::open});
   };
   // A service may be ready while ranks are missing; the answer then says which.
-  routes.push_back({"GET", "/readyz", RunOn::http,
+  routes.push_back({"GET", "/readyz", HandlerThread::http,
                     [this](const HttpRequest&, const Exchange& exchange, TimePoint) {
                       const EngineStats engine = options_.engine->stats();
                       if (const auto well = options_.health->ready(engine); !well) {
@@ -290,7 +290,7 @@ void Endpoints::add_probes(std::vector<Route>& routes) {
 
 void Endpoints::add_admin(std::vector<Route>& routes) {
   const auto admin = [&](std::string_view methods, std::string_view path, auto handle,
-                         RunOn thread = RunOn::control) {
+                         HandlerThread thread = HandlerThread::control) {
     routes.push_back(
         {methods, path, thread,
          [handle](const HttpRequest& r, const Exchange& e, TimePoint) { handle(r, e); },
@@ -330,13 +330,13 @@ void Endpoints::add_admin(std::vector<Route>& routes) {
   });
   // This path is for admins, since its events show the tokens of all clients' prompts.
   admin(
-      "GET", "/kv_events",
-      [this](const HttpRequest&, const Exchange& exchange) { listen(exchange); }, RunOn::http);
+      "GET", "/kv_events", [this](const HttpRequest&, const Exchange& e) { listen(e); },
+      HandlerThread::http);
 }
 
 std::vector<Route> Endpoints::routes() {
   std::vector<Route> routes;
-  const auto json = [&](std::string_view methods, std::string_view path, RunOn thread,
+  const auto json = [&](std::string_view methods, std::string_view path, HandlerThread thread,
                         auto answer) {
     routes.push_back(
         {methods, path, thread, [answer](const HttpRequest& r, const Exchange& e, TimePoint) {
@@ -345,7 +345,7 @@ std::vector<Route> Endpoints::routes() {
   };
   for (const Api* api : all_apis())
     if (api != &kResponsesApi)  // its paths are added below
-      routes.push_back({"POST", api->path, RunOn::text,
+      routes.push_back({"POST", api->path, HandlerThread::text,
                         [this, api](const HttpRequest& r, const Exchange& e, TimePoint arrived) {
                           generate(*api, r, e, arrived);
                         }});
@@ -353,35 +353,35 @@ std::vector<Route> Endpoints::routes() {
   responses_.add_routes(routes);
   add_text_routes(routes, options_.model);
   add_session_routes(routes, *options_.engine, options_.settings->http);
-  routes.push_back({"POST", "/abort_request", RunOn::control,
+  routes.push_back({"POST", "/abort_request", HandlerThread::control,
                     [this](const HttpRequest& r, const Exchange& e, TimePoint) {
                       everywhere(r, e, abort(r), merge_aborts);
                     }});
-  json("GET", "/v1/models", RunOn::http, [this](const HttpRequest&) -> Result<Json> {
+  json("GET", "/v1/models", HandlerThread::http, [this](const HttpRequest&) -> Result<Json> {
     return Json{{"object", "list"}, {"data", Json::array({model_card(options_.model, created_)})}};
   });
-  json("GET", kModelsPath, RunOn::http,
+  json("GET", kModelsPath, HandlerThread::http,
        [this](const HttpRequest& r) { return model_named(r.path); });
   for (const char* path : {"/get_model_info", "/model_info"})
-    json("GET", path, RunOn::http, [this](const HttpRequest&) -> Result<Json> {
+    json("GET", path, HandlerThread::http, [this](const HttpRequest&) -> Result<Json> {
       return model_info_json(options_.model, *options_.settings);
     });
   for (const char* path : {"/get_server_info", "/server_info"})
-    json("GET", path, RunOn::http,
+    json("GET", path, HandlerThread::http,
          [this](const HttpRequest&) -> Result<Json> { return server_info(); });
-  json("GET", "/v1/loads", RunOn::http, [this](const HttpRequest&) -> Result<Json> {
+  json("GET", "/v1/loads", HandlerThread::http, [this](const HttpRequest&) -> Result<Json> {
     return loads_json(options_.engine->stats(), *options_.model.info,
                       options_.rank_router == nullptr ? 0 : options_.rank_router->rank());
   });
-  json("GET", "/get_load", RunOn::http,
+  json("GET", "/get_load", HandlerThread::http,
        [this](const HttpRequest&) -> Result<Json> { return load(); });
-  json("GET", "/overlap", RunOn::http, [this](const HttpRequest&) -> Result<Json> {
+  json("GET", "/overlap", HandlerThread::http, [this](const HttpRequest&) -> Result<Json> {
     return overlap_json(options_.engine->overlap());
   });
-  json("GET", "/speculation", RunOn::http, [this](const HttpRequest&) -> Result<Json> {
+  json("GET", "/speculation", HandlerThread::http, [this](const HttpRequest&) -> Result<Json> {
     return speculation_json(options_.engine->speculation());
   });
-  routes.push_back({"GET", "/metrics", RunOn::http,
+  routes.push_back({"GET", "/metrics", HandlerThread::http,
                     [this](const HttpRequest&, const Exchange& exchange, TimePoint) {
                       ClusterCounts cluster;
                       if (options_.rank_router != nullptr) cluster = options_.rank_router->counts();

@@ -82,7 +82,7 @@ void Endpoints::scale_ranks(const HttpRequest& request, const Exchange& exchange
   if (wanted->is_decided) return answer({});
   HttpRequest others = request;
   others.body = to_text(Json{{"leave", to_json(*leaving)}, {"decided", true}});
-  router.asker().ask_all(others, [answer](auto&& there) { answer(there); });
+  router.broadcast().post_to_all(others, [answer](auto&& there) { answer(there); });
 }
 
 }  // namespace hocket

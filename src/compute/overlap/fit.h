@@ -72,7 +72,7 @@ class FittedTimes final : public StageModel {
   std::shared_ptr<const StageModel> prior_;
   std::vector<Cell> cells_;  // for both phases
   Median latency_;
-  std::array<ShiftWatch, 2> watches_;  // one for dispatch, one for combine
+  std::array<ShiftDetector, 2> watches_;  // one for dispatch, one for combine
   uint32_t num_link_shifts_ = 0;
   uint64_t clock_ = 0;
 };

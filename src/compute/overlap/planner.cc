@@ -14,9 +14,11 @@ namespace {
 // uncertainty; nothing if another one is expected to be faster than even that.
 std::optional<Plan> best_trial_candidate(const PlanRecord& record) {
   // Returns the part of a doubt that remains once n steps were measured.
-  const auto part = [](double doubt, int n) { return doubt * kTuning.guess / (n + kTuning.guess); };
+  const auto part = [](double uncertainty, int n) {
+    return uncertainty * kTuning.guess / (n + kTuning.guess);
+  };
   const Correction correction(record);
-  if (correction.doubt() < kTuning.certain) return std::nullopt;
+  if (correction.uncertainty() < kTuning.certain) return std::nullopt;
   double best_us = correction.of(record.played).us, min_us = best_us;
   const Candidate* best = nullptr;
   for (const Candidate& candidate : record.found.candidates) {
@@ -26,7 +28,7 @@ std::optional<Plan> best_trial_candidate(const PlanRecord& record) {
     const int of_kind = correction.num_measured(candidate.kind);
     const double reach = of_kind < kTuning.few
                              ? part(kTuning.doubt_of_kind, of_kind)
-                             : part(correction.doubt(), expected.num_measured) +
+                             : part(correction.uncertainty(), expected.num_measured) +
                                    (expected.num_measured > 0 ? expected.error : 0);
     const double us = expected.us * (1 - reach);
     if (best == nullptr || us < min_us) best = &candidate, min_us = us;

@@ -10,7 +10,7 @@ namespace {
 constexpr Range kPositive{1e-12, 1e12};
 constexpr std::string_view kQueryBeta = "llama_4_scaling_beta";
 
-RopeConfig::Scaling read_scaling_kind(JsonFields& rope, const RopeQuestion& question) {
+RopeConfig::Scaling read_scaling_kind(JsonFields& rope, const RopeInput& question) {
   const std::string kind =
       rope.has("rope_type") ? rope.text("rope_type", "default") : rope.text("type", "default");
   if (kind == "linear") return RopeConfig::Scaling::linear;
@@ -30,7 +30,7 @@ RopeConfig::Scaling read_scaling_kind(JsonFields& rope, const RopeQuestion& ques
   return RopeConfig::Scaling::none;
 }
 
-void read_scaling(JsonFields& rope, const RopeQuestion& question, RopeConfig& out) {
+void read_scaling(JsonFields& rope, const RopeInput& question, RopeConfig& out) {
   using Scaling = RopeConfig::Scaling;
   out.scaling = read_scaling_kind(rope, question);
   if (out.scaling == Scaling::none) return;
@@ -71,7 +71,7 @@ void read_scaling(JsonFields& rope, const RopeQuestion& question, RopeConfig& ou
 
 }  // namespace
 
-RopeConfig read_rope(JsonFields& config, const RopeQuestion& question) {
+RopeConfig read_rope(JsonFields& config, const RopeInput& question) {
   RopeConfig out;
   std::optional<JsonFields> rope = config.object("rope_parameters");
   // A key of its own for these layers wins over the theta that all layers share.
@@ -115,7 +115,7 @@ RopeConfig read_rope(JsonFields& config, const RopeQuestion& question) {
   return out;
 }
 
-void turn_proportionally(JsonFields& config, const RopeQuestion& question, RopeConfig& rope) {
+void turn_proportionally(JsonFields& config, const RopeInput& question, RopeConfig& rope) {
   rope.scaling = RopeConfig::Scaling::proportional;
   rope.turning_dim = std::exchange(rope.rotary_dim, question.dims);
   if (question.dims % 2 != 0)

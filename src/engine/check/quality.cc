@@ -206,7 +206,7 @@ Roundings roundings_of(const ModelChoice& choice, const std::string& against) {
   return found;
 }
 
-Result<std::vector<CheckLine>> check_quality(const QualityQuestion& question,
+Result<std::vector<CheckLine>> check_quality(const QualityInput& question,
                                              std::span<const Script> scripts) {
   const auto record = [&](const ServerSettings& settings) -> Result<std::pair<LogitTable, DType>> {
     HOCKET_TRY(

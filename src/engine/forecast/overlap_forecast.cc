@@ -26,7 +26,7 @@ OverlapPoint best_at(const StageForecast& stages, const Bucket& bucket, int row_
 
 }  // namespace
 
-std::vector<OverlapPoint> forecast_overlap(const OverlapQuestion& q) {
+std::vector<OverlapPoint> forecast_overlap(const OverlapForecastInput& q) {
   std::vector<OverlapPoint> points;
   if (q.num_ranks < 2 || q.choice.model.moe.num_experts == 0) return points;
   for (const StageLink& link : q.links) {

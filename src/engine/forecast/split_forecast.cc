@@ -95,7 +95,7 @@ class HostSpeed {
   const int max_answers_;
 };
 
-SplitPoint best_split(const Forecast& forecast, const HostSpeed& host, const SplitQuestion& q,
+SplitPoint best_split(const Forecast& forecast, const HostSpeed& host, const SplitForecastInput& q,
                       SplitPoint point) {
   point.mixed_per_s = q.num_hosts * host.requests_per_s(point.interval_s);
   const double page_bytes =
@@ -115,7 +115,7 @@ SplitPoint best_split(const Forecast& forecast, const HostSpeed& host, const Spl
 }  // namespace
 
 std::vector<SplitPoint> forecast_split(const Forecast& forecast, const MachineSpeed& speed,
-                                       const SplitQuestion& question) {
+                                       const SplitForecastInput& question) {
   HOCKET_CHECK((question.num_hosts >= 2 && question.answer_len > 0 && forecast.fits()));
   std::vector<SplitPoint> points;
   for (const int prompt_len : question.prompt_lens) {

@@ -1,7 +1,7 @@
 // Follows a grammar through one answer, in step with its tokens: mask, draw, accept, mask, ...
 //
 //   sampling     | mask() draw accept() |                        | mask() draw accept() |
-//   thread masks                          compute_ahead()
+//   thread masks                          precompute_mask()
 //
 // If a token leaves no choice for the next ones, the matcher is asked once for all of these forced
 // tokens. The mask of each allows that token alone, and accept() takes as many of them as it is
@@ -50,7 +50,7 @@ class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
   // Returns the forced tokens that the last accept() took. Valid until the next. Thread: the same.
   std::span<const TokenId> forced() const { return forced_; }
   // Computes the mask unless it is there or under way. Thread: any.
-  void compute_ahead();
+  void precompute_mask();
   // Returns the grammar; null if nothing but this answer used it any more. Thread: any.
   std::shared_ptr<const Grammar> compiled() const { return compiled_.lock(); }
 

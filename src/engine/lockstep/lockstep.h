@@ -26,7 +26,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "cluster/pulse.h"
+#include "cluster/heartbeat_state.h"
 #include "compute/comm/all_to_all.h"
 #include "compute/moe/dispatcher.h"
 #include "compute/overlap/order_table.h"
@@ -94,7 +94,8 @@ class BalanceVoter {
 class Lockstep final : public SchedulerHooks {
  public:
   struct Options {
-    Pulse* pulse = nullptr;      // gets begin and end of steps; outlives it; may be null
+    HeartbeatState* heartbeat_state =
+        nullptr;                 // gets begin and end of steps; outlives it; may be null
     int max_delayed_passes = 0;  // limit of PrefillDelayer; equal on all ranks
     // The orders that plans name; equal on all ranks; outlives it.
     const OrderTable* orders = &OrderTable::builtin();
@@ -169,7 +170,7 @@ class Lockstep final : public SchedulerHooks {
   // rank says that none should.
   bool steps_overlap() const { return agreed_.steps_overlap; }
   // Says whether another thread computes the steps that were agreed on, and opens them in the
-  // pulse; while it does, it has the exchange (carrier()).
+  // heartbeat; while it does, it has the exchange (carrier()).
   void set_overlapped(bool overlapped) { is_overlapped_ = overlapped; }
   // Returns what carries the votes of this rank and lends the exchange to passes.
   VoteCarrier& carrier() { return carrier_; }

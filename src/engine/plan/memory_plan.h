@@ -53,7 +53,7 @@ struct MemoryPlan {
 
 struct ModelChoice;
 
-struct MemoryQuestion {
+struct MemoryPlanInput {
   const ServerSettings& settings;
   const ModelConfig& model;
   DType dtype = DType::bf16, dispatch_dtype = DType::bf16, combine_dtype = DType::bf16;
@@ -72,7 +72,7 @@ struct MemoryQuestion {
 };
 // Asks about a model's form and pages; the caller adds its weights, the machine and the ranks. The
 // arguments outlive the question.
-MemoryQuestion memory_question(const ServerSettings& settings, const ModelChoice& choice);
+MemoryPlanInput memory_plan_input(const ServerSettings& settings, const ModelChoice& choice);
 
 // Default tokens of a prompt's chunk. Without tiles, more rows than kLaneChunk make the products no
 // faster, and shorter chunks give prompts their first tokens sooner; tiles, and exchanges between
@@ -107,15 +107,15 @@ inline constexpr size_t kAgreementBytes = 256;
 
 // Plans all sizes except pages and what depends on them, even if the model does not fit. Errors:
 // bad_value (settings that contradict each other).
-Result<MemoryPlan> size_memory(const MemoryQuestion& question);
+Result<MemoryPlan> size_memory(const MemoryPlanInput& question);
 
 // Returns the number of window pages beside `pages` other pages.
-int64_t window_pages_beside(const MemoryQuestion& question, const MemoryPlan& plan, int64_t pages);
+int64_t window_pages_for(const MemoryPlanInput& question, const MemoryPlan& plan, int64_t pages);
 // Returns the bytes of both.
-int64_t kv_bytes_of(const MemoryQuestion& question, const MemoryPlan& plan, int64_t pages);
+int64_t kv_bytes_of(const MemoryPlanInput& question, const MemoryPlan& plan, int64_t pages);
 
 // Plans everything. Errors: those of size_memory; out_of_memory (weights do not fit),
 // kv_does_not_fit.
-Result<MemoryPlan> plan_memory(const MemoryQuestion& question);
+Result<MemoryPlan> plan_memory(const MemoryPlanInput& question);
 
 }  // namespace hocket

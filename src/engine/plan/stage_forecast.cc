@@ -48,7 +48,7 @@ double mean_sums(const Placement& placement, int num_groups, int top_k) {
 }  // namespace
 
 StageForecast::StageForecast(const ModelChoice& choice, const ModelCost& cost,
-                             const StageQuestion& question)
+                             const StageForecastInput& question)
     : cost_(cost),
       model_(choice.model),
       question_(question),

@@ -122,7 +122,7 @@ TEST(StageForecast, SumsAreThoseOfTheRowsOwnNodes) {
 TEST(StageForecast, LinksCarryBytesAndCoresMoveThem) {
   const ModelChoice choice = choice_of("configs/deepseek_v3");
   const ModelCost cost = cost_of(choice);
-  StageQuestion question{.speed = kSpeed, .num_ranks = 2, .link = {10, 50, 0}};
+  StageForecastInput question{.speed = kSpeed, .num_ranks = 2, .link = {10, 50, 0}};
   const Bucket bucket{Phase::prefill, 1024, 1024 * 512};
   const StageForecast free(choice, cost, question);
   const StageTimes times = free.at(bucket);

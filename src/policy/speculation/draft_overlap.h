@@ -29,8 +29,9 @@ class DraftOverlap {
   bool plays_drafts() const { return is_fixed_ || num_dry_ < kDryOffers; }
   // Returns true if steps may have drafts.
   bool may_draft() const { return is_fixed_ || known_ || shares_.count() >= kGate.few_looks; }
-  // Notes how many drafts the next step has. chose_ahead: SpeculationGate::chose_ahead().
-  void note_offer(int num_drafts, bool chose_ahead);
+  // Notes how many drafts the next step has. chose_drafts_ahead:
+  // SpeculationGate::chose_drafts_ahead().
+  void note_offer(int num_drafts, bool chose_drafts_ahead);
 
   // Notes a step that was committed. Returns the factor on the step's time that makes steps without
   // drafts comparable to overlapped ones. share: the time of a step that overlaps, as a share of

@@ -41,26 +41,26 @@ Json Endpoints::live() const {
 
 void Endpoints::add_page(std::vector<Route>& routes) {
   for (const char* path : {"/", "/ui/"})
-    routes.push_back({"GET", path, RunOn::http,
+    routes.push_back({"GET", path, HandlerThread::http,
                       [](const HttpRequest& request, const Exchange& exchange, TimePoint) {
                         serve_page(request, *exchange);
                       },
                       Access::open});
-  const auto text = [&](std::string_view path, RunOn thread, auto answer) {
+  const auto text = [&](std::string_view path, HandlerThread thread, auto answer) {
     routes.push_back(
         {"GET", path, thread, [answer](const HttpRequest& r, const Exchange& e, TimePoint) {
            respond_uncached(*e, answer(r));
          }});
   };
-  text("/live", RunOn::http,
+  text("/live", HandlerThread::http,
        [this](const HttpRequest&) -> Result<std::string> { return to_text(live()); });
-  text("/steps", RunOn::http, [this](const HttpRequest&) -> Result<std::string> {
+  text("/steps", HandlerThread::http, [this](const HttpRequest&) -> Result<std::string> {
     return to_text(steps_json(*options_.engine->parts().recent_steps));
   });
-  text(kStepsPath, RunOn::text, [this](const HttpRequest& r) {
+  text(kStepsPath, HandlerThread::text, [this](const HttpRequest& r) {
     return step_text(*options_.engine->parts().recent_steps, r.path);
   });
-  text("/expert_distribution", RunOn::text, [this](const HttpRequest&) {
+  text("/expert_distribution", HandlerThread::text, [this](const HttpRequest&) {
     return text_of(look_at_expert_record(options_.engine->parts().expert_stats,
                                          options_.engine->stats().moves));
   });

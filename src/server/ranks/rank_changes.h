@@ -7,7 +7,7 @@
 
 #include "base/mutex.h"
 #include "cluster/control_plane.h"
-#include "cluster/leaving.h"
+#include "cluster/leave_check.h"
 #include "server/ranks/scale_ranks.h"
 
 namespace hocket {
@@ -15,7 +15,7 @@ namespace hocket {
 class RankChanges {
  public:
   // Borrows the control plane.
-  RankChanges(ControlPlane& cluster, Coordinators coordinators);
+  RankChanges(ControlPlane& cluster, EligibleCoordinators coordinators);
 
   // Returns invalid_request, with the reason, if the others could not serve on without these ranks
   // and those that leave already.
@@ -41,13 +41,13 @@ class RankChanges {
   ClusterView view_with_leaving() const;
   Result<RankSet> ranks_to_leave(const ScaleRanks& wanted) const;
 
-  // A process that was told to leave, and by when its beats say so.
+  // A process that was told to leave, and by when its heartbeats say so.
   struct LeavingProcess {
     std::string boot_id;
     TimePoint until{};
   };
   ControlPlane& cluster_;
-  const Coordinators coordinators_;
+  const EligibleCoordinators coordinators_;
   Mutex deciding_;  // held while decide_leaving() decides
   mutable Mutex mutex_;
   std::vector<LeavingProcess> leaving_ HOCKET_GUARDED_BY(mutex_);  // by rank

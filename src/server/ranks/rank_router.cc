@@ -53,11 +53,12 @@ Error epoch_ended(const ClusterView& view) {
 RankRouter::RankRouter(const Options& options)
     : options_(options),
       peers_(*options_.cluster),
-      asker_(peers_),
+      broadcast_(peers_),
       keeper_(peers_, {.reply = options_.reply,
                        .stream_records = options_.stream_records,
                        .tolerate_ranks = options_.tolerate_ranks}),
-      changes_(*options_.cluster, options_.has_store ? Coordinators::any : Coordinators::rank_0),
+      changes_(*options_.cluster,
+               options_.has_store ? EligibleCoordinators::any : EligibleCoordinators::rank_0),
       router_(peers_.num_ranks(), {.policy = options_.routing}),
       view_(std::make_shared<ClusterView>()),
       last_loads_(static_cast<size_t>(peers_.num_ranks())),
@@ -269,7 +270,7 @@ void RankRouter::refresh() {
   if (view_ == before) return;
   counts_.epoch = view_->epoch;
   for (size_t r = 0; r < view_->members.size(); ++r) {
-    const bool up = view_->members[r].presence == Presence::member;
+    const bool up = view_->members[r].state == MemberState::member;
     if (counts_.up[r] && !up) ++counts_.num_lost;
     counts_.up[r] = up;
     // A rank that was started again has an empty cache, and knows no stream.
@@ -293,7 +294,7 @@ void RankRouter::note_coordinator(const ClusterView& before) {
   const Member& coordinator = view_->members[static_cast<size_t>(view_->coordinator)];
   const bool is_other = !before.members.empty() && before.coordinator != view_->coordinator;
   if (!unsettled_since_ && !view_->serves() &&
-      (is_other || coordinator.presence == Presence::absent))
+      (is_other || coordinator.state == MemberState::absent))
     unsettled_since_ = RealClock().now();
 }
 
@@ -321,7 +322,7 @@ bool RankRouter::is_lost(const Forward& forward, TimePoint now) const {
   const Member& member = view_->members[static_cast<size_t>(forward.rank)];
   const TimePoint moved = std::max(forward.since, forward.relay->moved_at());
   if (unsettled_since_) return now - std::max(moved, *unsettled_since_) >= kSettles;
-  if (member.presence != Presence::member || member.identity.boot_id != forward.boot_id)
+  if (member.state != MemberState::member || member.identity.boot_id != forward.boot_id)
     return true;
   if (view_->present().has(rank())) return false;
   const bool may_return = forward.prepared && !forward.request;
@@ -369,7 +370,7 @@ Json RankRouter::describe() const {
     const auto to = endpoint_of(member.identity.rank);
     peers.push_back({{"rank", member.identity.rank},
                      {"host", member.identity.host},
-                     {"there", member.presence == Presence::member},
+                     {"there", member.state == MemberState::member},
                      {"address", to ? Json(to->address.text()) : Json()}});
   }
   return {{"rank", rank()}, {"epoch", view_->epoch}, {"peers", std::move(peers)}};

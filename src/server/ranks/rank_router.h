@@ -27,7 +27,7 @@
 #include "engine/engine.h"
 #include "policy/routing/request_router.h"
 #include "server/generation/prepared_request.h"
-#include "server/ranks/peer_asker.h"
+#include "server/ranks/peer_broadcast.h"
 #include "server/ranks/rank_changes.h"
 #include "server/ranks/rank_peers.h"
 #include "server/ranks/relay.h"
@@ -63,7 +63,7 @@ class RankRouter {
   // does nothing, if `rank` is this rank or no rank of the service.
   bool forward_to(int rank, const HttpRequest& request,
                   const std::shared_ptr<HttpExchange>& exchange);
-  PeerAsker& asker() { return asker_; }
+  PeerBroadcast& broadcast() { return broadcast_; }
   StreamKeeper& keeper() { return keeper_; }
   RankChanges& changes() { return changes_; }
   // Forgets which rank has which prefix, because all prefix caches were emptied.
@@ -123,7 +123,7 @@ class RankRouter {
 
   const Options options_;
   RankPeers peers_;
-  PeerAsker asker_;
+  PeerBroadcast broadcast_;
   StreamKeeper keeper_;
   RankChanges changes_;
   mutable Mutex mutex_;
