@@ -11,14 +11,14 @@
 // With ClusterOptions::tolerate_ranks the next epoch also begins when enough ranks are there.
 //
 // All connections go to rank 0 (a star), because that is enough: rank 0 sees every other rank die,
-// every other rank sees rank 0 die, and rank 0 tells all. A star cannot see a cut link between two
-// other ranks; the data plane's waits notice it and call report_lost(). A full mesh would see it
-// sooner, at the price of n^2 connections and of ranks that disagree on the members; here rank 0
-// alone decides, so all members of an epoch have the same view of it. membership.h says how a loss
-// is noticed, and within which time. All ranks know which rank was lost, and why, within 4 s.
-// A rank that comes back (restarted, or its link healed) joins again by itself; all ranks do so
-// when rank 0 comes back. The store is empty then, and epochs go on counting. The thread sleeps in
-// epoll until a message arrives or a deadline is reached.
+// every other rank sees rank 0 die, and rank 0 tells all. These connections do not show that a link
+// between two other ranks is cut; datagrams (link_monitor.h) do, and so do the waits of the data
+// plane, which call report_lost(). A full mesh would need n^2 connections, and its ranks could
+// disagree on the members; here rank 0 alone decides, so all members of an epoch have the same view
+// of it. membership.h says how a loss is noticed, and within which time. All ranks know which rank
+// was lost, and why, within 4 s. A rank that comes back (restarted, or its link healed) joins again
+// by itself; all ranks do so when rank 0 comes back. The store is empty then, and epochs go on
+// counting. The thread sleeps in epoll until a message arrives or a deadline is reached.
 #pragma once
 
 #include <atomic>

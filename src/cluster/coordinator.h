@@ -39,12 +39,12 @@ class Coordinator final : public ControlRole {
   TimePoint next_deadline() const override;
   void leave(const Error& why) override;
 
-  // Allows to announce the epochs up to this one.
+  // Allows this rank to announce epochs up to this one.
   void grant(uint32_t epoch) { granted_ = std::max(granted_, epoch); }
   uint32_t granted_epoch() const { return granted_; }
   // Returns the epoch of its members; it is announced once it is granted.
   uint32_t wanted_epoch() const { return membership_.view().epoch; }
-  // Returns the view as ranks know it.
+  // Returns the view that is sent to the ranks: it names no epoch that was not granted.
   ClusterView announced() const;
 
   uint16_t port() const { return local_address(listener_).port(); }

@@ -24,7 +24,7 @@ class CoordinatorSeatThread {
   ~CoordinatorSeatThread();
 
   CoordinatorSeat::State state() const;
-  // See Seat.
+  // See CoordinatorSeat.
   void want(std::optional<HostPort> address);
   void want_epoch(uint32_t epoch, std::string ranks);
   void end_term(int64_t term);

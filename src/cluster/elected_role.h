@@ -11,12 +11,12 @@
 // one. The coordinator announces no other epoch, because none is taken for it. When it reaches etcd
 // again it takes the seat again, and goes on if no epoch was taken meanwhile.
 // A rank that is lost can come back only by a new epoch, so while etcd is away a loss pauses the
-// service. The small store is the coordinator's memory, as it is rank 0's without etcd: what is in
-// it are addresses for one epoch, which ranks set again in the next.
-// After a coordinator's silence another rank has the seat within Seat::Options::ttl and 2 s. When
-// its process ends its port refuses connections: whoever finds that takes the seat from it at once.
-// Were it wrong (a firewall), the coordinator would find the seat taken, and no epoch would be
-// taken twice. Thread: the control plane's.
+// service. The small store (store.h) is in the coordinator's memory, as it is in rank 0's without
+// etcd. It holds addresses for one epoch, which the ranks set again in the next. When a coordinator
+// falls silent, another rank has the seat within CoordinatorSeat::Options::ttl and 2 s. When the
+// coordinator's process ends, its port refuses connections, and the first rank that notices this
+// takes the seat at once. If that rank was wrong (a firewall refused), the coordinator finds that
+// the seat is taken; no epoch is taken twice. Thread: the control plane's.
 #pragma once
 
 #include <memory>

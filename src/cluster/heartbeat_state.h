@@ -1,15 +1,15 @@
 // Holds the state that the heartbeat sends: the progress of the thread that computes (a few relaxed
-// stores), the terms on which this rank would join an epoch, whether it leaves, and the ranks that
-// it does not hear.
+// stores), the terms on which this rank would join an epoch, whether it leaves, and the ranks whose
+// datagrams have stopped.
 //
 //   begin(step, expected)   a step is open: from here on, standing still is suspicious
 //   reached(stage)          the step moves
 //   waiting(), computing()  before and after waits for other ranks' messages
 //   end()                   the step is closed
 //
-// A rank whose open step is beyond its expected time and stands still for as long as a silent rank
-// would be given is lost. So a hung compute thread is noticed though its process lives. Waits do
-// not count, because a rank that waits for a hung one stands still as well.
+// A rank is lost if its open step has exceeded the expected time and then makes no progress for as
+// long as a silent rank would be given. So a hung compute thread is noticed although its process is
+// alive. Waits do not count, because every rank that waits for a hung one makes no progress either.
 // Threads: the engine's writes, or where steps overlap the forward thread in a pass; any reads.
 #pragma once
 
@@ -45,18 +45,18 @@ class HeartbeatState {
     to_load_.store(total, std::memory_order_relaxed);
   }
 
-  // Says that this rank has loaded and can join an epoch at once, on these terms
-  // (Heartbeat::terms), at most kMaxNameBytes. Thread: any.
+  // Publishes the terms (Heartbeat::terms, at most kMaxNameBytes), because this rank has loaded and
+  // can join an epoch at once. Thread: any.
   void ready(std::string_view terms) {
     MutexLock lock(mutex_);
     terms_ = terms;
   }
 
-  // Says for how many replicas of experts in each layer this rank has memory
-  // (Heartbeat::max_replicas). Thread: any.
+  // Sets how many replicas of experts this rank can hold in each layer (Heartbeat::max_replicas).
+  // Thread: any.
   void set_max_replicas(int replicas) { max_replicas_.store(replicas, std::memory_order_relaxed); }
 
-  // Says which ranks this one hears no longer (Heartbeat::unreachable). Thread: the control
+  // Sets the ranks whose datagrams have stopped (Heartbeat::unreachable). Thread: the control
   // plane's.
   void set_unreachable(const RankSet& ranks) {
     MutexLock lock(mutex_);

@@ -7,11 +7,8 @@
 
 namespace hocket {
 
-// The ranks that may coordinate.
-enum class EligibleCoordinators : uint8_t {
-  rank_0,
-  any
-};  // any: --cluster-store; a coordinator may leave
+// The ranks that may coordinate. any: with --cluster-store, where the coordinator may leave, too.
+enum class EligibleCoordinators : uint8_t { rank_0, any };
 
 // Returns nothing if enough ranks stay when `leaving`, and those that leave already, have gone.
 // Errors: invalid_request, with the reason and a fix.

@@ -1,17 +1,19 @@
-// Hears whether the links between this rank and the others carry anything. The coordinator hears
-// every rank, but no rank hears a cut between two others: so each of these sends every other one a
-// small datagram with each heartbeat, and the first that hears a rank no longer reports it as lost.
+// Detects cut links between this rank and the others. The coordinator receives heartbeats of all
+// ranks, but they do not show that a link between two other ranks is cut. So each rank sends every
+// other rank a small datagram with each heartbeat, and reports a rank as lost when its datagrams
+// stop.
 //
 //   rank 1  -- "hocket link" | from | to | number | boot id | HMAC of these -->  rank 2  4 a second
 //
-// A rank is judged only after it was heard once, since a firewall may drop datagrams; between ranks
-// that hear none a cut is noticed by the data plane's own limit. Ranks that are out send datagrams
-// too. Each rank names those that it no longer hears (Heartbeat::unreachable), so none is taken
-// back over a cut link. Datagrams are signed with the cluster's token, and each has a larger number
-// than those that its process sent before, so that one that was recorded counts once. A flood of
-// strange ones hides a cut until that limit, too: the kernel drops true ones among them, so that a
-// silence says nothing. The port of a rank is in its identity, as `address`: "HOST:PORT", or "PORT"
-// while it coordinates. Thread: the control plane's.
+// A rank can count as silent only after one of its datagrams has arrived, since a firewall may drop
+// all of them; a cut is then noticed by the time limit of the data plane. Ranks that are not
+// members send datagrams too. Each heartbeat names the ranks whose datagrams have stopped
+// (Heartbeat::unreachable), so that no rank is taken back over a cut link. Datagrams are signed
+// with the cluster's token and numbered in ascending order by each process, so a recorded one
+// counts once. A flood of forged datagrams also delays the detection of a cut until that limit: the
+// kernel then drops genuine ones among them, so a silence proves nothing. The port of a rank is in
+// its identity, as `address`: "HOST:PORT", or "PORT" while it coordinates. Thread: the control
+// plane's.
 #pragma once
 
 #include <array>
@@ -35,7 +37,8 @@ Result<SocketAddress> datagram_address(std::string_view address, int family);
 class LinkMonitor {
  public:
   static constexpr int kMaxRead = 256;  // datagrams of one receive()
-  // This number of strange ones at once is a flood. Where fewer wait, the socket's buffer has room.
+  // This number of forged datagrams at once is a flood; with fewer the socket's buffer has room
+  // left.
   static constexpr int kFlood = 32;
 
   // Takes a free port. Without one it watches nothing, which is logged.
@@ -44,17 +47,17 @@ class LinkMonitor {
   const Fd& socket() const { return socket_; }
   // Returns the port as text; empty if there is none.
   std::string port() const;
-  // Reads at most kMaxRead of the datagrams that have come; the poller tells of the others again.
+  // Reads at most kMaxRead of the datagrams that have arrived; the poller reports the others again.
   void receive(TimePoint now);
-  // Sends datagrams that are due. Returns a member of `view` that was heard before and has been
-  // silent for LivenessLimits::lost_after, if both are members.
+  // Sends datagrams that are due. If this rank is a member of `view`, returns a member whose
+  // datagrams arrived before and have stopped for LivenessLimits::lost_after.
   struct SilentRank {
     int rank = 0;
     Duration silence{};
   };
   std::optional<SilentRank> tick(const ClusterView& view, TimePoint now);
-  // Returns the ranks that were heard before and have been silent for
-  // LivenessLimits::suspect_after, members or not.
+  // Returns the ranks, members or not, whose datagrams arrived before and have stopped for
+  // LivenessLimits::suspect_after.
   RankSet unreachable(TimePoint now) const;
   TimePoint next_deadline() const { return next_heartbeat_; }
 
@@ -76,7 +79,7 @@ class LinkMonitor {
     LastDatagram other;   // another process of this rank: one before, or one not known yet
   };
   static BootId field_of(std::string_view boot_id);
-  // Returns false if the datagram was heard before.
+  // Returns false if the datagram arrived before.
   bool note(Peer& peer, const LastDatagram& heard);
   void follow(const ClusterView& view, TimePoint now);
   void send_to(int rank);

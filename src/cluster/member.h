@@ -46,8 +46,8 @@ struct Identity {
 std::string name_of(const Identity& identity);
 // Returns the first kMaxWhyBytes of `why`.
 std::string cut_why(std::string_view why);
-// Texts of other processes are printed: a line end or an escape would let one write into another's
-// log. Returns false for a text with control characters.
+// Texts of other processes are printed. With a line end or an escape sequence, one process could
+// forge lines in another's log. Returns false for a text with control characters.
 bool is_printable(std::string_view text);
 // Returns the text with a space for each control character.
 std::string in_one_line(std::string_view text);
@@ -75,8 +75,8 @@ struct Heartbeat {
   EngineState state = EngineState::closed;
   uint32_t expected_ms = 0;  // expected time of the whole open step
   uint64_t loaded = 0, to_load = 0;
-  // Says in words what the rank was started with that all must share. It is known once the rank has
-  // loaded and would meet the others at once; empty before.
+  // The settings that all ranks must share, as text. It is set when the rank has loaded and could
+  // join an epoch at once; empty before.
   std::string terms;
   bool leaves = false;  // it drains, and ends when it has done so
   // With --ep-num-redundant-experts auto: for how many replicas of experts in each layer the rank
@@ -95,7 +95,8 @@ struct Heartbeat {
 // Checks that the terms are short and printable. Errors: bad_value.
 Result<void> check(const Heartbeat& heartbeat);
 
-// absent: no connection. out: connected, but not a member (yet). in: a member.
+// absent: the rank has no connection. connected: it has one, but is not a member (yet). member: it
+// belongs to the epoch.
 enum class MemberState : uint8_t { absent, connected, member };
 
 struct Member {
@@ -122,12 +123,12 @@ struct ClusterView {
   // The replicas of experts in each layer of each rank on which the ranks have agreed; -1: on none.
   int replicas = -1;
 
-  // True if epoch > 0, is not over, and every rank is in.
+  // True if epoch > 0, the epoch is not over, and every rank is a member.
   bool whole() const { return serves() && present().size() == std::ssize(members); }
   // True if steps may run in this epoch: as whole(), but tolerate_ranks ranks may be missing.
   bool serves() const;
-  RankSet present() const;  // the ranks that are in
-  RankSet staying() const;  // those of them that do not leave
+  RankSet present() const;  // the members
+  RankSet staying() const;  // the members that do not leave
   bool operator==(const ClusterView&) const = default;
 };
 

@@ -1,8 +1,8 @@
-// The small store of rank 0, for facts that ranks tell each other once, such as addresses. Not for
-// data. An entry may have a lease, and setting it again renews that. A wait ends when the key is
-// set or its time is over. All entries are lost with rank 0.
-// Limits: 4,096 entries, 16 MiB, 1,024 waits.
-// Thread: the control plane's. Time is passed in.
+// A small key-value store of rank 0, through which ranks exchange short facts such as addresses; it
+// is not meant for data. An entry may have a lease, which is renewed when the entry is set again. A
+// wait for a key ends when the key is set, or at the limit of its time. All entries are lost with
+// rank 0. Limits: 4,096 entries, 16 MiB, 1,024 waits. Thread: the control plane's. Time is passed
+// in.
 #pragma once
 
 #include <cstdint>

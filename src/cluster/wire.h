@@ -5,8 +5,8 @@
 // in little-endian order; a text is its length as u16 (names) or u32 (values of the store), then
 // its bytes. Frames are at most 1 MiB, and 1 KiB before the handshake. Reading is strict: a frame
 // that differs from what this code would have written is an error and ends the connection.
-// Sentences for people are printed, so they are written with a space for each control character.
-// Thread: any.
+// The receiver prints texts for people, so control characters in them are sent as spaces. Thread:
+// any.
 #pragma once
 
 #include <array>

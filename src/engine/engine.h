@@ -3,8 +3,8 @@
 // (rank_loop.h; step.cc shows one step); a request stays on one rank from its first token to its
 // last.
 //
-// create() makes the engine that computes (local_engine.h). Tests of the server put one in its
-// place that plays a script.
+// create() makes the engine that computes (local_engine.h). Tests of the server replace it by an
+// engine that plays a script.
 #pragma once
 
 #include <cstdint>

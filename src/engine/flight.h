@@ -52,7 +52,7 @@ struct AgreedStep {
   Plan plan;
   bool is_trial = false;
   int rows = 0;           // Lockstep::rows()
-  Duration hung_after{};  // it may take so long before the rank counts as hung
+  Duration hung_after{};  // the time after which the rank counts as hung
 };
 
 // The work for drafts before a step.

@@ -1,6 +1,6 @@
-// The time for which requests wait when ranks were lost. It runs from the loss to the next step
-// that is committed, so that ranks that meet and lose each other again make no request wait longer.
-// Thread: engine.
+// The time for which requests wait after ranks were lost. It runs from the loss until the next step
+// is committed, so ranks that connect and lose each other again do not prolong the wait. Thread:
+// engine.
 #pragma once
 
 #include <optional>
@@ -26,9 +26,9 @@ class LostRankTimeout {
     until_.reset();
     loading_ = {};
   }
-  // Waits longer while experts are loaded for an epoch, also if the wait begins later. Only the
-  // longest time until end() counts, so that epochs that follow each other prolong no wait for
-  // ever. Returns true if a wait that is under way gets longer.
+  // Prolongs the wait by the time that loading experts for an epoch takes, also if the wait begins
+  // later. Until end() only the longest such time counts, so a series of epochs does not prolong a
+  // wait for ever. Returns true if a wait that is under way gets longer.
   bool prolong(Duration loading) {
     if (loading <= loading_) return false;
     const Duration more = loading - std::exchange(loading_, loading);

@@ -74,7 +74,7 @@ struct ModulePasses {
   int num_passes = 0;
   FollowedRows followed = FollowedRows::none;
   bool has_prompts = false;  // some rows are of prompts
-  bool have_failed = false;  // they were played, in vain; the rows stay
+  bool have_failed = false;  // the passes failed; the rows stay
   std::atomic<bool> are_done{true};
 };
 
@@ -116,10 +116,11 @@ class ModuleDrafter final : public Drafter {
   bool has_several_modules() const { return num_modules_ > 1; }
   // Waits until the passes that begun last are played.
   void await_passes() const;
-  // Sees which rows of the module a page has that came back to memory.
+  // Counts the module's rows in a page that came back to memory.
   void note_restored(PageId page);
-  // Ranks were lost: no row counts as computed whose pass has failed. Precondition: all passes that
-  // began are played, and the pages of their requests were not given back.
+  // Call it when ranks were lost: rows whose pass has failed no longer count as computed.
+  // Precondition: all passes that began are played, and the pages of their requests were not given
+  // back.
   void take_back_failed();
   // Forgets the rows that were noted and the passes that were planned, because no step follows.
   void drop();

@@ -13,8 +13,8 @@ namespace hocket {
 
 class OverlapTiming {
  public:
-  // Says whether this rank decides if steps overlap. While it does, what it has measured stays.
-  // Called while no step is under way.
+  // Sets whether this rank decides if steps overlap; as long as it does, it keeps its measurements.
+  // Call it while no step is under way.
   void decide(bool decides);
   bool decides() const { return trials_.has_value(); }
   // Returns what it has decided. Precondition: decides().

@@ -14,12 +14,12 @@
 
 namespace hocket {
 
-// Bounds the time of copying. At least one page is copied in each step, so that all pages are
-// copied some day.
+// Bounds the time of copying. At least one page is copied in each step, so every page is copied
+// eventually.
 struct CopyLimit {
   const Clock& clock;
   TimePoint until;
-  // Says that the time is over before that; empty: nothing does.
+  // Returns true if copying must end before that time; empty: it need not.
   std::function<bool()> is_wanted;
   bool has_looked = false, has_copied = false;
   bool was_reached = false;

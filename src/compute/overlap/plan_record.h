@@ -22,7 +22,7 @@ class MeasuredRatio {
   void add(double ratio);
   // Makes the median count as `max_count` measurements at most, because conditions have changed.
   void weaken(int max_count);
-  // Makes it count half, but not nothing: that it was measured once is not forgotten.
+  // Halves the number of measurements that count, but leaves one, if there is any.
   void age() { weaken(std::max(count() / 2, 1)); }
   int count() const { return median_.count(); }
   double median() const { return median_.median(); }  // 0 without values
@@ -58,7 +58,8 @@ class PlanRecord {
   // Forgets everything and begins with `plan`. Allocates nothing.
   void begin(const Bucket& size, const Candidate& first);
   Bucket size() const;  // the mean of its steps
-  // Counts that its plan was asked for. The step may be reported in another bucket, or never.
+  // Counts a step for which the bucket's plan was chosen. The step may be reported in another
+  // bucket, or never.
   void note_asked() { ++num_asked_since_change, ++num_asked_since_search; }
   void note_size(const StepReport& step);
   // Adds a step that took `ratio` times as long as predicted.

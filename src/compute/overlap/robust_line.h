@@ -36,8 +36,8 @@ class ShiftDetector {
 };
 
 // Fits y = floor + slope x to the last pairs (x, y), x > 0. The slope is the median of the slopes
-// between pairs that lie well apart in x, so that wrong pairs do not move it while they are less
-// than half. Where all x are about equal, floor is 0. After a shift the older pairs are forgotten.
+// between pairs that lie well apart in x, so outliers do not move it as long as they are less than
+// half. Where all x are about equal, floor is 0. After a shift the older pairs are forgotten.
 class RobustLine {
  public:
   void add(double x, double y);

@@ -3,9 +3,9 @@
 //   sampling     | mask() draw accept() |                        | mask() draw accept() |
 //   thread masks                          precompute_mask()
 //
-// If a token leaves no choice for the next ones, the matcher is asked once for all of these forced
-// tokens. The mask of each allows that token alone, and accept() takes as many of them as it is
-// allowed to, so that no step need be computed for their logits.
+// If a token leaves no choice for the next ones, one call of the matcher returns all of these
+// forced tokens. The mask of each allows that token alone, and accept() takes as many of them as it
+// is allowed to, so that no step need be computed for their logits.
 //
 // The thread `masks` and the sampling that needs the next mask may both ask for it: the first one
 // computes it, the other finds it done or waits for it. So masks never depend on timing.

@@ -59,8 +59,8 @@ class RankNetwork {
   virtual void report_lost(int peer, const Error& why) = 0;
   // Returns why no step can run, naming the missing rank; nullopt while linked. Thread: any.
   virtual std::optional<Error> lost() const = 0;
-  // True if this rank is one of those that serve, which has shown before: if it is not linked, it
-  // meets the others now, and a request may wait for that. Thread: any.
+  // True if this rank has been one of those that serve: if it is not linked, it is connecting to
+  // the others, and a request may wait for that. Thread: any.
   virtual bool serves_soon() const { return false; }
   // Returns why no step can ever run again; the process should end. Thread: any.
   virtual std::optional<Error> failure() const { return std::nullopt; }

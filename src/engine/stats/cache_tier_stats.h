@@ -13,7 +13,7 @@ namespace hocket {
 // process.
 struct PageTierStats {
   bool exists = false;  // pages are looked for there
-  bool away = false;    // it failed, and is left alone for now
+  bool away = false;    // it failed, and is not used for now
   uint64_t pages_written_total = 0, pages_read_total = 0;
   uint64_t read_bytes_total = 0;  // those of pages and states
   uint64_t tokens_total = 0;      // tokens of prompts whose pages came from there

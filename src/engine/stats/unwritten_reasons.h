@@ -11,7 +11,7 @@ namespace hocket {
 enum class UnwrittenReason : uint8_t {
   no_buffer,     // computed faster than stores take pages
   late,          // evicted, or no longer awaited, before a buffer got free
-  store_away,    // the store had failed and is left alone
+  store_away,    // the store failed a moment ago and is not used
   write_failed,  // this write found that the store fails
   shutdown,      // the process ended
 };
@@ -27,7 +27,7 @@ using ByUnwrittenReason = std::array<T, kNumUnwrittenReasons>;
 enum class UnreadReason : uint8_t {
   expected_slower,  // reading was expected to take longer than computing
   queue_full,       // too many prompts wait for their pages
-  store_away,       // all stores had failed and are left alone
+  store_away,       // all stores failed a moment ago and are not used
 };
 inline constexpr int kNumUnreadReasons = 3;
 inline constexpr std::array<std::string_view, kNumUnreadReasons> kUnreadReasonNames = {

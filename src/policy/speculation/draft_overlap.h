@@ -1,13 +1,14 @@
 // Reconciles drafts with overlapped steps. A step with drafts needs the tokens of the step before,
-// so it overlaps neither that one nor the next. This says which steps wait for these tokens, and
-// how much of its time a step without drafts would have saved by overlap.
+// so it overlaps neither that one nor the next. This class decides which steps wait for these
+// tokens, and measures how much of its time a step without drafts would have saved by overlap.
 //
 //   o o o o o o o L o o ..   o: overlaps   L: looks, made behind the commit of the step before
 //
-// While no step has drafts, few look whether any would. A look and the overlapped step before it
-// show how much overlap saves; a drafter that follows requests computes its rows in both, and the
-// time of that is left out. Drafts begin once that is known, because they prevent it: later no step
-// shows it. Owner: a rank. Thread: engine. Nothing allocates.
+// While no step has drafts, only a few steps, the looks, find out whether any would have some. A
+// look and the overlapped step before it show how much overlap saves; a drafter that follows
+// requests computes its rows in both, and the time of that is left out. Drafts begin only once that
+// is known: steps with drafts do not overlap, so it could not be measured later. Owner: a rank.
+// Thread: engine. Nothing allocates.
 #pragma once
 
 #include <optional>

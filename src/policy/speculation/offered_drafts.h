@@ -73,11 +73,12 @@ class OfferedDrafts {
   // Assigns the likeliest drafts and gives them to their answers. Returns how many are expected to
   // hold.
   double share_out(int num_drafts, std::span<GateAnswer> answers);
-  // The first `num_held` of this seat's drafts held in the last step; it goes on.
+  // Notes that the first `num_held` of this seat's drafts held in the last step, and that its
+  // answer goes on.
   void note_answer(int seat, int num_drafts, int num_held);
 
  private:
-  // Drafts that were made anyway: whether they hold is seen in the tokens that follow.
+  // Drafts that are made in any case; the tokens that follow show whether they hold.
   struct WatchedDrafts {
     std::array<TokenId, kMaxDrafts> tokens{};
     int num = 0, kind = 0;
@@ -97,7 +98,8 @@ class OfferedDrafts {
     double held = 0, best_case = 0;
   };
 
-  // True if drafts are there before any is chosen, so that those left out are seen to hold, too.
+  // True if drafts exist before any is chosen, so that it also becomes known whether those that
+  // were not chosen hold.
   bool are_at_hand() const { return options_.drafter->is_free() || drafts_ahead(); }
   int max_drafts() const { return options_.fixed.value_or(options_.max_drafts); }
   void compare(WatchedDrafts& watched, const DraftTask& task);

@@ -1,4 +1,4 @@
-// Asks all other ranks one question.   Thread: any.
+// Sends a request to all other ranks and collects their answers. Thread: any.
 #pragma once
 
 #include <functional>
@@ -12,18 +12,18 @@
 
 namespace hocket {
 
-// The answer of another rank to a question that went to all ranks.
+// The answer of one rank to a request that went to all ranks.
 struct PeerAnswer {
   int rank = 0;
   std::string name;  // "rank 1 (h1)"
   int status = 0;    // 0: no answer; `why` says the reason
   std::string body, why;
-  bool was_sent = false;  // without an answer: the rank may have the question
-  bool may_know = false;  // without an answer: its process was there a moment ago, or still is
+  bool was_sent = false;              // without an answer: the rank may have received the request
+  bool may_know = false;              // without an answer: its process runs, or ran a moment ago
   std::optional<Error> memory_error;  // set if the caller may hold no body of that size
   std::shared_ptr<HeldBytes> held;    // counts the body as the caller's
 };
-// Returns the rank's complaint in words: "rank 1 (h1): it is not there".
+// Returns the reason of a failure with the rank's name: "rank 1 (h1): it is not there".
 std::string error_text(const PeerAnswer& peer);
 
 class PeerBroadcast {

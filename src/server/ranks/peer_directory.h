@@ -3,9 +3,9 @@
 //
 // The boot id tells the address of a rank's earlier process from that of the current one. The store
 // is lost with rank 0, so each rank publishes its entry again after every change of the members.
-// A rank publishes its first entry before its engine meets the others, so that all entries are
-// there when they have met. If the store does not answer then, it publishes the entry later.
-// Owns the thread "peers", because calls to the store block.   Thread: any.
+// A rank publishes its first entry before its engine connects to the other ranks, so all entries
+// exist once the ranks are connected. If the store does not answer then, it publishes the entry
+// later. Owns the thread "peers", because calls to the store block. Thread: any.
 #pragma once
 
 #include <atomic>
@@ -29,8 +29,9 @@ struct PeerEndpoint {
 
 class PeerDirectory {
  public:
-  // Publishes that this rank is reached at `own` with `key`, and returns when that is done, or the
-  // store does not answer: it is then tried again. Borrows the control plane.
+  // Publishes the address `own` and the `key` of this rank. Returns when the store has them; if the
+  // store does not answer it returns as well, and the thread tries again. Borrows the control
+  // plane.
   PeerDirectory(ControlPlane& cluster, const HostPort& own, std::string_view key);
   ~PeerDirectory();
 

@@ -1,5 +1,5 @@
-// Decides which ranks leave a running service, remembers those that were told, and chooses the rank
-// that a process joins as.   Thread: any.
+// Decides which ranks leave a running service, remembers those that were told to leave, and chooses
+// the rank that a process joins as. Thread: any.
 #pragma once
 
 #include <string>
@@ -27,11 +27,10 @@ class RankChanges {
   // no more than `keep` ranks stay, or if the others could not serve on without these ranks and
   // those that leave already.
   Result<RankSet> decide_leaving(const ScaleRanks& wanted);
-  // Notes that these ranks were told to leave; if this rank is among them, the others hear it.
+  // Notes that these ranks were told to leave; if this rank is among them, its heartbeats say so.
   void note_leaving(const RankSet& leaving);
-  // Returns the rank that a process shall have which joins: one that none has, and for which none
-  // has asked for the longest time. Errors: invalid_request, if there is none, or if this rank
-  // leaves.
+  // Returns the rank for a process that joins: of the ranks without a process, the one that was
+  // offered least recently. Errors: invalid_request, if there is none, or if this rank leaves.
   Result<int> offer_rank();
   // Returns the ranks of this host, which one process started and which end together.
   RankSet own_host() const;

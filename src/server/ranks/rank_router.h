@@ -70,7 +70,7 @@ class RankRouter {
   void forget_prefixes();
 
   // True if ranks serve though others may be missing: a request goes to one of them, or waits here
-  // until this rank has met them.
+  // until this rank has joined them.
   bool serves() const {
     const ClusterView view = options_.cluster->view();
     return view.began && view.serves();
