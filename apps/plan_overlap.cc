@@ -60,12 +60,12 @@ void print_reason(const OverlapPoint& point) {
 
 }  // namespace
 
-std::vector<OverlapPoint> plan_overlap(const ForecastInput& question, const Forecast& forecast,
+std::vector<OverlapPoint> plan_overlap(const ForecastInput& input, const Forecast& forecast,
                                        bool on_hosts) {
-  const ParallelSettings& parallel = question.settings.parallel;
+  const ParallelSettings& parallel = input.settings.parallel;
   OverlapForecastInput overlap{.choice = forecast.choice,
                                .cost = forecast.cost,
-                               .speed = question.speed,
+                               .speed = input.speed,
                                .num_ranks = forecast.num_ranks,
                                .kv_len = std::min(forecast.kv_len, kMaxKeys)};
   for (int rows = 1; rows <= 512; rows *= 2) overlap.decode_rows.push_back(rows);

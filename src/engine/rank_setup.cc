@@ -193,13 +193,13 @@ Result<std::shared_ptr<const StageForecast>> forecast_stages(const Runner& runne
   StageLink link{.gbit_per_s = settings.ep_link_gbit, .latency_us = settings.ep_link_latency_us};
   const bool has_processes = settings.nnodes > 0 || settings.ranks_per_node > 0;
   if (has_processes) link = kGuessedLink;
-  const StageForecastInput question{
+  const StageForecastInput input{
       .speed = {.read_bytes_per_s = cores * kCoreSpeed.read_bytes_per_s,
                 .operations_per_s = cores * kCoreSpeed.operations_per_s,
                 .integer_operations_per_s = cores * kCoreSpeed.integer_operations_per_s},
       .num_ranks = runner.info().num_ranks,
       .link = link};
-  return std::make_shared<const StageForecast>(runner.choice(), cost, question);
+  return std::make_shared<const StageForecast>(runner.choice(), cost, input);
 }
 
 EngineInfo join_infos(std::span<const std::unique_ptr<Runner>> runners) {

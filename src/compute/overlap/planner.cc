@@ -73,7 +73,7 @@ Planner::Planner(const Options& options) : options_(options), fit_(options.layer
     records_.emplace_back(max_candidates(*options.orders), &ratios_);
 }
 
-SearchInput Planner::question(const Bucket& bucket) const {
+SearchInput Planner::input(const Bucket& bucket) const {
   LayerCounts layers = options_.layers;
   layers.other_us = fit_.other_us(bucket);
   return {fit_, *options_.orders, layers, bucket, options_.row_tile};
@@ -105,7 +105,7 @@ void Planner::search_for(PlanRecord& record) {
   if (!is_due || credit_us_ <= 0) return;
   const TimePoint begin = options_.clock->now();
   const bool is_first = record.found.candidates.empty();
-  const SearchInput asked = question(record.size());
+  const SearchInput asked = input(record.size());
   record.found = search(asked, std::move(record.found));
   record.played.step_us = predict_plan(asked, record.played.plan).step_us;
   record.num_asked_since_search = 0;
@@ -158,7 +158,7 @@ void Planner::measure(PlanRecord& record, const StepReport& step, const Plan& pl
   // Sizes that the fit has not seen say nothing about plans.
   if (fit_.num_seen(halves ? (*halves)[0] : bucket) >= kTuning.few) {
     const PlanKind kind = kind_of(plan, *options_.orders);
-    const double predicted_us = predict_plan(question(bucket), plan).step_us;
+    const double predicted_us = predict_plan(input(bucket), plan).step_us;
     if (predicted_us > 0 && step.step_us > 0) {
       record.note_ratio({plan, kind}, step.step_us / predicted_us);
       ratios_[static_cast<size_t>(bucket.phase)][index_of(kind)].add(step.step_us / predicted_us);

@@ -85,7 +85,7 @@ class Planner {
   bool is_automatic(const PlanRecord& record) const {
     return choice_for(record).mode == OverlapChoice::Mode::automatic;
   }
-  SearchInput question(const Bucket& bucket) const;
+  SearchInput input(const Bucket& bucket) const;
   PlanRecord& record_for(const Bucket& bucket) HOCKET_REQUIRES(mutex_);
   void search_for(PlanRecord& record) HOCKET_REQUIRES(mutex_);
   void decide(PlanRecord& record, bool at_once) HOCKET_REQUIRES(mutex_);

@@ -52,12 +52,12 @@ TEST(Search, PredictsEveryCandidateAndKnowsTheBest) {
     const testing::StageTimeSampler draw{.latency_us = static_cast<double>(random() % 4 * 30)};
     const int rows = static_cast<int>(2 + random() % 200);
     const ScaledTimes model(draw(random), rows, random() % 3 * 0.3);
-    const SearchInput question{.model = model,
-                               .orders = table,
-                               .layers = kLayers,
-                               .bucket = {Phase::decode, rows, 1000},
-                               .row_tile = round % 2 == 0 ? 1 : 16};
-    const SearchResult found = search(question);
+    const SearchInput input{.model = model,
+                            .orders = table,
+                            .layers = kLayers,
+                            .bucket = {Phase::decode, rows, 1000},
+                            .row_tile = round % 2 == 0 ? 1 : 16};
+    const SearchResult found = search(input);
     std::array<double, kNumPlanKinds> least{};
     for (const Grain& grain : kTuning.grains)
       for (int order = 0; order < table.size(); ++order)
@@ -68,7 +68,7 @@ TEST(Search, PredictsEveryCandidateAndKnowsTheBest) {
               kTuning.grains_of(halves).end())
             continue;
           const Plan plan{order, grain.parts, grain.waves, share};
-          const double us = predict_plan(question, plan).step_us;
+          const double us = predict_plan(input, plan).step_us;
           double& of_kind = least[static_cast<size_t>(kind_of(plan, table))];
           if (of_kind == 0 || us < of_kind) of_kind = us;
           const auto it = std::ranges::find(found.candidates, plan, &Candidate::plan);
@@ -132,9 +132,9 @@ struct WhyCase {
 
 std::string why_of(const WhyCase& given) {
   const ScaledTimes model(given.whole, 64, given.floor);
-  SearchInput question = question_of(model, given.rows);
-  question.layers.has_shared = false;  // so nothing of one half overlaps
-  return explain(search(question));
+  SearchInput input = question_of(model, given.rows);
+  input.layers.has_shared = false;  // so nothing of one half overlaps
+  return explain(search(input));
 }
 
 StageTimes times(double attn, double experts, TransferTime dispatch, TransferTime combine) {

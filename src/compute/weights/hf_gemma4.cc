@@ -112,7 +112,7 @@ void read_gemma4_heads(JsonFields& config, ModelConfig& model) {
 }
 
 void read_gemma4_angles(JsonFields& config, ModelConfig& model) {
-  const auto question = [&](std::string_view layers, int dims, double share, double theta) {
+  const auto input = [&](std::string_view layers, int dims, double share, double theta) {
     return RopeInput{.dims = dims,
                      .share = share,
                      .positions = model.max_position_embeddings,
@@ -132,9 +132,8 @@ void read_gemma4_angles(JsonFields& config, ModelConfig& model) {
                           "config.json: rope_parameters holds no dictionary for the layers of {}",
                           layers)
                         .with_fix("take the file from the model's publisher again"));
-  const RopeInput far = question("full_attention", model.head_dim, known ? 1 : 0.25, 1e6);
-  model.local_rope =
-      read_rope(config, question("sliding_attention", model.local.key_dim, 1, 10000));
+  const RopeInput far = input("full_attention", model.head_dim, known ? 1 : 0.25, 1e6);
+  model.local_rope = read_rope(config, input("sliding_attention", model.local.key_dim, 1, 10000));
   model.rope = read_rope(config, far);
   if (!known) turn_proportionally(config, far, model.rope);
 }

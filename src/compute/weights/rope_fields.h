@@ -28,9 +28,9 @@ struct RopeInput {
   std::optional<double> theta = {};  // if the caller has read it; theta_key is not read then
 };
 // Errors, kept in `config`: unsupported_model (kind of scaling), bad_config.
-RopeConfig read_rope(JsonFields& config, const RopeInput& question);
+RopeConfig read_rope(JsonFields& config, const RopeInput& input);
 // Makes `rope`, which turns rotary_dim dims without scaling, turn as many of a head whose dims are
 // all paired. Errors, kept in `config`: bad_config.
-void turn_proportionally(JsonFields& config, const RopeInput& question, RopeConfig& rope);
+void turn_proportionally(JsonFields& config, const RopeInput& input, RopeConfig& rope);
 
 }  // namespace hocket

@@ -68,7 +68,7 @@ struct QualityInput {
 // weights alone.
 // Each number has a bound that comes from the bundled model. Loads one form after the other.
 // Errors: those of Runner::create and play_scripts().
-Result<std::vector<CheckLine>> check_quality(const QualityInput& question,
+Result<std::vector<CheckLine>> check_quality(const QualityInput& input,
                                              std::span<const Script> scripts);
 
 }  // namespace hocket

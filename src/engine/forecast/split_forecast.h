@@ -39,6 +39,6 @@ struct SplitPoint {
 // Returns a point for each prompt and interval. Precondition: the forecast is of one rank that
 // fits.
 std::vector<SplitPoint> forecast_split(const Forecast& forecast, const MachineSpeed& speed,
-                                       const SplitForecastInput& question);
+                                       const SplitForecastInput& input);
 
 }  // namespace hocket

@@ -1,7 +1,7 @@
 // Forecasts the times of a layer's operations before any was measured: from the bytes that they
 // read, the operations that they compute, and the bytes that travel. It assumes that experts are
-// chosen evenly and that all ranks have equal work. It is the planner's first guess, and the source
-// of `hocket plan --overlap`.
+// chosen evenly and that all ranks have equal work. It is the planner's prior, and the source of
+// `hocket plan --overlap`.
 //
 // E experts, k per row, R ranks:
 //   prompt row  goes to R (1 - C(E - E/R, k) / C(E, k)) ranks, and comes back as one sum from each
@@ -40,8 +40,7 @@ struct StageBytes {
 
 class StageForecast final : public StageModel {
  public:
-  StageForecast(const ModelChoice& choice, const ModelCost& cost,
-                const StageForecastInput& question);
+  StageForecast(const ModelChoice& choice, const ModelCost& cost, const StageForecastInput& input);
 
   // Returns the times of a bucket. Prompts count as one chunk of one sequence. With one rank,
   // transfers take 0.
