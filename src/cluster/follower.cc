@@ -73,7 +73,7 @@ void Follower::promote(const ClusterView& view, TimePoint now) {
   candidate_.reset();
   cut_at_ = TimePoint::max();
   last_heard_ = now;
-  next_beat_ = now;
+  next_heartbeat_ = now;
   if (lost_) log::info("cluster: joined {} as {}", target(), name_of(self_));
   lost_ = false;
   was_in_ = true;
@@ -98,7 +98,7 @@ void Follower::read_current(TimePoint now) {
 }
 
 bool Follower::handle_current(const Message& message, TimePoint now) {
-  if (std::holds_alternative<BeatMessage>(message)) return true;
+  if (std::holds_alternative<HeartbeatMessage>(message)) return true;
   if (const auto* view = std::get_if<ViewMessage>(&message)) return apply(view->view);
   if (const auto* reply = std::get_if<StoreReply>(&message)) return calls_.finish(*reply), true;
   if (const auto* refused = std::get_if<RefusedMessage>(&message))
@@ -149,7 +149,7 @@ void Follower::lose_coordinator(const std::string& why, TimePoint now) {
   lost_since_ = now;
   next_announcement_ = now + kAnnounceEvery;
   Member& gone = view_.members[static_cast<size_t>(coordinator_)];
-  gone.presence = Presence::absent;
+  gone.state = MemberState::absent;
   view_.lost = coordinator_;
   view_.why = cut_why(fmt::format("{} {}", name_of(gone.identity), why));
   log::error("cluster: lost epoch={} {}; waiting for {} for {:g} s", view_.epoch, view_.why,
@@ -216,9 +216,9 @@ void Follower::on_tick(TimePoint now) {
   } else if (lost_ && !gave_up_) {
     announce(now);
   }
-  if (current_ && next_beat_ <= now) {
-    next_beat_ = now + options_.limits.heartbeat;
-    current_->send(BeatMessage{shared_.pulse.beat()});
+  if (current_ && next_heartbeat_ <= now) {
+    next_heartbeat_ = now + options_.limits.heartbeat;
+    current_->send(HeartbeatMessage{shared_.heartbeat_state.heartbeat()});
   }
 }
 
@@ -231,7 +231,7 @@ TimePoint Follower::next_deadline() const {
     next = std::min(lost_since_ + options_.rank_wait, next_announcement_);
   }
   if (candidate_) next = std::min(next, candidate_->until);
-  if (current_) next = std::min(next, next_beat_);
+  if (current_) next = std::min(next, next_heartbeat_);
   if (!candidate_ && !gave_up_ && target_) next = std::min(next, dial_at());
   return next;
 }

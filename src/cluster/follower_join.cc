@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "base/log.h"
-#include "cluster/auth.h"
 #include "cluster/follower.h"
+#include "cluster/token_proof.h"
 
 namespace hocket {
 
@@ -47,7 +47,7 @@ void Follower::dial(TimePoint now) {
 }
 
 void Follower::connected(TimePoint now) {
-  const int problem = dial_error(candidate_->dialled);
+  const int problem = connect_error(candidate_->dialled);
   refused_ = problem == ECONNREFUSED;
   if (problem != 0)
     return drop_candidate(now, fmt::format("{}: {}", to_text(*target_), std::strerror(problem)));
@@ -153,7 +153,7 @@ void Follower::check_welcome(const WelcomeMessage& welcome, TimePoint now) {
                                            .last_epoch = view_.epoch,
                                            .resumes = !lost_,
                                            .began = view_.began,
-                                           .beat = shared_.pulse.beat(),
+                                           .heartbeat = shared_.heartbeat_state.heartbeat(),
                                            .replicas = view_.replicas});
   candidate_->phase = Phase::view;
 }

@@ -37,7 +37,7 @@ Membership::Membership(Identity self, const LivenessLimits& limits, TimePoint no
   member(own_).identity = std::move(self);
   slot(own_).connected = true;
   slot(own_).last_heard = slot(own_).last_moved = now;
-  member(own_).presence = Presence::connected;
+  member(own_).state = MemberState::connected;
   let_in(own_, now);
 }
 
@@ -61,27 +61,27 @@ Result<void> Membership::join(const JoinMessage& join, TimePoint now) {
     return fail(
         error(ErrorCode::lost_rank, "{} is rank {} already", name_of(member(own_).identity), own_)
             .with_fix("give every process a rank of its own"));
-  HOCKET_TRY_VOID(check(join.beat));
+  HOCKET_TRY_VOID(check(join.heartbeat));
   HOCKET_TRY_VOID(check_epoch(join));
   Member& m = member(identity.rank);
   Slot& s = slot(identity.rank);
-  if (m.presence != Presence::member)
-    if (auto e = why_out(identity, join.beat)) return fail(*std::move(e));
+  if (m.state != MemberState::member)
+    if (auto e = why_out(identity, join.heartbeat)) return fail(*std::move(e));
   const bool same_process = m.identity.boot_id == identity.boot_id;
-  if (m.presence != Presence::absent && !same_process) {
+  if (m.state != MemberState::absent && !same_process) {
     const bool alive = s.connected && since(s.last_heard, now) < limits_.suspect_after;
     if (alive)
       return fail(error(ErrorCode::queue_full, "{} is there already, as process {}",
                         name_of(m.identity), m.identity.boot_id)
                       .with_fix("give every process a rank of its own"));
-    if (m.presence == Presence::member) lose(identity.rank, "was started anew");
-    m.presence = Presence::absent;
+    if (m.state == MemberState::member) lose(identity.rank, "was started anew");
+    m.state = MemberState::absent;
   }
   if (!same_process) {
-    if (!m.identity.boot_id.empty()) forget_unheard(identity.rank);
+    if (!m.identity.boot_id.empty()) forget_unreachable(identity.rank);
     s = {};
   }
-  if (m.presence == Presence::member && !join.resumes)
+  if (m.state == MemberState::member && !join.resumes)
     lose(identity.rank, fmt::format("had lost rank {}", own_));
   last_epoch_ = std::max(last_epoch_, join.last_epoch);
   if (join.began) note_began();
@@ -89,25 +89,25 @@ Result<void> Membership::join(const JoinMessage& join, TimePoint now) {
   s.connected = true;
   s.cut_at = TimePoint::max();
   s.last_heard = s.last_moved = now;
-  s.beat = join.beat;
-  if (m.presence == Presence::absent) m.presence = Presence::connected;
+  s.heartbeat = join.heartbeat;
+  if (m.state == MemberState::absent) m.state = MemberState::connected;
   m.identity = identity;
-  m.leaves = join.beat.leaves;
+  m.leaves = join.heartbeat.leaves;
   ++version_;
   let_in(identity.rank, now);
   return {};
 }
 
-Result<void> Membership::beat(int rank, const Beat& beat, TimePoint now) {
+Result<void> Membership::heartbeat(int rank, const Heartbeat& heartbeat, TimePoint now) {
   Slot& s = slot(rank);
   if (!s.connected) return {};
-  HOCKET_TRY_VOID(check(beat));
-  if (member(rank).presence != Presence::member)
-    if (auto e = why_out(member(rank).identity, beat)) return fail(*std::move(e));
+  HOCKET_TRY_VOID(check(heartbeat));
+  if (member(rank).state != MemberState::member)
+    if (auto e = why_out(member(rank).identity, heartbeat)) return fail(*std::move(e));
   s.last_heard = now;
-  if (!s.beat.same_progress(beat)) s.last_moved = now;
-  s.beat = beat;
-  if (std::exchange(member(rank).leaves, beat.leaves) != beat.leaves) ++version_;
+  if (!s.heartbeat.same_progress(heartbeat)) s.last_moved = now;
+  s.heartbeat = heartbeat;
+  if (std::exchange(member(rank).leaves, heartbeat.leaves) != heartbeat.leaves) ++version_;
   let_in(rank, now);
   note_begin();
   settle_replicas(now);
@@ -117,19 +117,19 @@ Result<void> Membership::beat(int rank, const Beat& beat, TimePoint now) {
 void Membership::cut(int rank, TimePoint now) {
   Slot& s = slot(rank);
   s.connected = false;
-  if (member(rank).presence == Presence::member) {
+  if (member(rank).state == MemberState::member) {
     s.cut_at = now;
-  } else if (member(rank).presence == Presence::connected) {
-    member(rank).presence = Presence::absent;
+  } else if (member(rank).state == MemberState::connected) {
+    member(rank).state = MemberState::absent;
     ++version_;
   }
 }
 
 void Membership::leave(int rank, std::string_view why) {
   slot(rank).connected = false;
-  if (member(rank).presence == Presence::member) lose(rank, fmt::format("leaves: {}", why));
-  if (member(rank).presence != Presence::absent) ++version_;
-  member(rank).presence = Presence::absent;
+  if (member(rank).state == MemberState::member) lose(rank, fmt::format("leaves: {}", why));
+  if (member(rank).state != MemberState::absent) ++version_;
+  member(rank).state = MemberState::absent;
 }
 
 Duration Membership::silence(const Slot& s, TimePoint now) const {
@@ -137,21 +137,21 @@ Duration Membership::silence(const Slot& s, TimePoint now) const {
 }
 
 Duration Membership::stuck(const Slot& s, TimePoint now) const {
-  if (s.beat.state != EngineState::computing) return {};
-  return since(s.last_moved + std::chrono::milliseconds(s.beat.expected_ms), now);
+  if (s.heartbeat.state != EngineState::computing) return {};
+  return since(s.last_moved + std::chrono::milliseconds(s.heartbeat.expected_ms), now);
 }
 
 void Membership::judge_silence(int rank, TimePoint now) {
   Slot& s = slot(rank);
   Member& m = member(rank);
-  if (m.presence == Presence::absent) return;
+  if (m.state == MemberState::absent) return;
   if (since(s.cut_at, now) >= limits_.reconnect) {
     lose(rank, "ended its connection");
   } else if (silence(s, now) >= limits_.lost_after) {
     s.connected = false;
-    if (m.presence == Presence::member)
+    if (m.state == MemberState::member)
       lose(rank, fmt::format("is silent for {:.1f} s", to_seconds(silence(s, now))));
-    m.presence = Presence::absent;
+    m.state = MemberState::absent;
     ++version_;
   }
 }
@@ -162,8 +162,8 @@ void Membership::judge_stuck(TimePoint now) {
   Progress furthest_behind{};
   for (int rank = 0; rank < num_ranks(); ++rank) {
     const Slot& s = slot(rank);
-    if (member(rank).presence != Presence::member || stuck(s, now) < limits_.lost_after) continue;
-    const Progress progress{s.beat.step, s.beat.stage};
+    if (member(rank).state != MemberState::member || stuck(s, now) < limits_.lost_after) continue;
+    const Progress progress{s.heartbeat.step, s.heartbeat.stage};
     if (!found.empty() && progress > furthest_behind) continue;
     if (!found.empty() && progress < furthest_behind) found.clear();
     furthest_behind = progress;
@@ -173,14 +173,14 @@ void Membership::judge_stuck(TimePoint now) {
     const Slot& s = slot(rank);
     pause(rank, now);
     lose(rank, fmt::format("stands still in step {}, stage {}, {:.1f} s longer than it needs",
-                           s.beat.step, s.beat.stage, to_seconds(stuck(s, now))));
+                           s.heartbeat.step, s.heartbeat.stage, to_seconds(stuck(s, now))));
   }
 }
 
 void Membership::warn(int rank, TimePoint now) {
   Slot& s = slot(rank);
   const Duration quiet = std::max(silence(s, now), stuck(s, now));
-  const bool suspect = member(rank).presence == Presence::member && quiet >= limits_.suspect_after;
+  const bool suspect = member(rank).state == MemberState::member && quiet >= limits_.suspect_after;
   if (suspect && !s.suspect)
     log::warning("cluster: {} is {} for {:.1f} s; it is given up after {:.1f} s",
                  name_of(member(rank).identity),
@@ -210,19 +210,19 @@ TimePoint Membership::next_deadline() const {
   if (view_.tolerate_ranks != tolerate_ranks_) next = started_ + limits_.gather;
   for (size_t i = 0; i < slots_.size(); ++i) {
     const Slot& s = slots_[i];
-    const Presence presence = view_.members[i].presence;
-    if (presence == Presence::absent) continue;
+    const MemberState state = view_.members[i].state;
+    if (state == MemberState::absent) continue;
     consider(s.cut_at, limits_.reconnect);
     const bool is_own = static_cast<int>(i) == own_;
     if (!is_own) consider(s.last_heard, limits_.lost_after);
-    if (!is_own && presence == Presence::member && !s.suspect)
+    if (!is_own && state == MemberState::member && !s.suspect)
       consider(s.last_heard, limits_.suspect_after);
-    if (presence == Presence::member && s.beat.state == EngineState::computing) {
-      const TimePoint late = s.last_moved + std::chrono::milliseconds(s.beat.expected_ms);
+    if (state == MemberState::member && s.heartbeat.state == EngineState::computing) {
+      const TimePoint late = s.last_moved + std::chrono::milliseconds(s.heartbeat.expected_ms);
       consider(late, limits_.lost_after);
       if (!s.suspect) consider(late, limits_.suspect_after);
     }
-    if (presence == Presence::connected && s.connected && s.beat.state == EngineState::closed)
+    if (state == MemberState::connected && s.connected && s.heartbeat.state == EngineState::closed)
       consider(s.pause_until, Duration::zero());
   }
   return next;
@@ -232,11 +232,11 @@ std::vector<RankStatus> Membership::status(TimePoint now) const {
   std::vector<RankStatus> all;
   for (size_t i = 0; i < slots_.size(); ++i) {
     const Member& m = view_.members[i];
-    const bool absent = m.presence == Presence::absent;
-    all.push_back({.presence = m.presence,
+    const bool absent = m.state == MemberState::absent;
+    all.push_back({.state = m.state,
                    .suspect = slots_[i].suspect,
                    .host = m.identity.host,
-                   .beat = slots_[i].beat,
+                   .heartbeat = slots_[i].heartbeat,
                    .silence = absent || static_cast<int>(i) == own_ ? Duration::zero()
                                                                     : silence(slots_[i], now)});
   }
@@ -245,7 +245,7 @@ std::vector<RankStatus> Membership::status(TimePoint now) const {
 
 int Membership::first_missing() const {
   const auto found = std::ranges::find_if(
-      view_.members, [](const Member& m) { return m.presence != Presence::member; });
+      view_.members, [](const Member& m) { return m.state != MemberState::member; });
   return found == view_.members.end() ? -1 : found->identity.rank;
 }
 
@@ -253,7 +253,7 @@ std::string Membership::with_reasons(const std::string& why) const {
   std::string text = why;
   for (size_t rank = 0; rank < why_lost_.size(); ++rank) {
     const std::string& other = why_lost_[rank];
-    const bool is_missing = view_.members[rank].presence != Presence::member;
+    const bool is_missing = view_.members[rank].state != MemberState::member;
     if (is_missing && !other.empty() && other != why) text += (text.empty() ? "" : "; ") + other;
   }
   return cut_why(text);
@@ -267,7 +267,7 @@ void Membership::next_epoch() {
 void Membership::lose(int rank, const std::string& why) {
   Member& m = member(rank);
   Slot& s = slot(rank);
-  m.presence = s.connected ? Presence::connected : Presence::absent;
+  m.state = s.connected ? MemberState::connected : MemberState::absent;
   s.suspect = false;
   s.cut_at = TimePoint::max();
   ++version_;
@@ -293,13 +293,14 @@ void Membership::pause(int rank, TimePoint now) {
 
 // The lowest member is right, as it is where ranks meet (ClusterNetwork). At the start all are
 // members while they load, so there they find out when they meet.
-std::optional<Error> Membership::why_out(const Identity& identity, const Beat& beat) const {
-  if (!beat.ready()) return std::nullopt;
+std::optional<Error> Membership::why_out(const Identity& identity,
+                                         const Heartbeat& heartbeat) const {
+  if (!heartbeat.ready()) return std::nullopt;
   for (size_t i = 0; i < slots_.size(); ++i) {
-    const Beat& theirs = slots_[i].beat;
-    if (view_.members[i].presence != Presence::member || !theirs.ready()) continue;
-    if (theirs.terms == beat.terms) return std::nullopt;
-    return other_terms(view_.members[i].identity, theirs.terms, identity, beat.terms);
+    const Heartbeat& theirs = slots_[i].heartbeat;
+    if (view_.members[i].state != MemberState::member || !theirs.ready()) continue;
+    if (theirs.terms == heartbeat.terms) return std::nullopt;
+    return other_terms(view_.members[i].identity, theirs.terms, identity, heartbeat.terms);
   }
   return std::nullopt;
 }
@@ -307,18 +308,18 @@ std::optional<Error> Membership::why_out(const Identity& identity, const Beat& b
 void Membership::let_in(int rank, TimePoint now) {
   Member& m = member(rank);
   Slot& s = slot(rank);
-  const bool loads = tolerate_ranks_ > 0 && view_.began && !s.beat.ready();
-  const bool ready = m.presence == Presence::connected && s.connected && now >= s.pause_until &&
-                     s.beat.state == EngineState::closed && !loads;
-  if (!ready || why_out(m.identity, s.beat)) return;
+  const bool loads = tolerate_ranks_ > 0 && view_.began && !s.heartbeat.ready();
+  const bool ready = m.state == MemberState::connected && s.connected && now >= s.pause_until &&
+                     s.heartbeat.state == EngineState::closed && !loads;
+  if (!ready || why_out(m.identity, s.heartbeat)) return;
   if (stays_apart(rank, now)) return;
-  m.presence = Presence::member;
+  m.state = MemberState::member;
   why_lost_[static_cast<size_t>(rank)].clear();
   s.in_since = now;
   s.in_after = view_.epoch;
   ++version_;
   const bool all = std::ranges::all_of(
-      view_.members, [](const Member& other) { return other.presence == Presence::member; });
+      view_.members, [](const Member& other) { return other.state == MemberState::member; });
   // The service may have begun though no epoch is known: a coordinator began without some ranks
   // and lost the seat before etcd took its epoch.
   if (view_.epoch == 0 && last_epoch_ == 0 && !all && !view_.began) return;

@@ -16,8 +16,8 @@ void Membership::note_began() {
   if (tolerate_ranks_ == 0) return;
   bool any = false;
   for (int rank = 0; rank < num_ranks(); ++rank) {
-    if (member(rank).presence != Presence::member || slot(rank).beat.ready()) continue;
-    member(rank).presence = Presence::connected;
+    if (member(rank).state != MemberState::member || slot(rank).heartbeat.ready()) continue;
+    member(rank).state = MemberState::connected;
     any = true;
   }
   // The rank that says it may have to load first, so the first epoch does not wait for it.
@@ -28,7 +28,7 @@ void Membership::note_began() {
 // All were ready once, so from now on ranks may be missing.
 void Membership::note_begin() {
   if (tolerate_ranks_ == 0 || view_.began || !view_.whole()) return;
-  view_.began = std::ranges::all_of(slots_, [](const Slot& s) { return s.beat.ready(); });
+  view_.began = std::ranges::all_of(slots_, [](const Slot& s) { return s.heartbeat.ready(); });
   if (!view_.began) return;
   set_begin_why({});  // all are ready, so the reason is out of date
   ++version_;
@@ -50,7 +50,7 @@ void Membership::begin_without_missing(TimePoint now) {
   if (tolerate_ranks_ == 0 || view_.began) return;
   int num_ready = 0;
   for (int rank = 0; rank < num_ranks(); ++rank)
-    num_ready += member(rank).presence == Presence::member && slot(rank).beat.ready() ? 1 : 0;
+    num_ready += member(rank).state == MemberState::member && slot(rank).heartbeat.ready() ? 1 : 0;
   if (num_ready < num_ranks() - tolerate_ranks_) {
     enough_since_.reset();
     return set_begin_why({});
@@ -78,8 +78,8 @@ void Membership::settle_replicas(TimePoint now) {
   if (view_.replicas >= 0) return;
   int num_said = 0, least = kMaxReplicas, of = -1;
   for (int rank = 0; rank < num_ranks(); ++rank) {
-    const int said = slot(rank).beat.max_replicas;
-    if (member(rank).presence == Presence::absent || said < 0) continue;
+    const int said = slot(rank).heartbeat.max_replicas;
+    if (member(rank).state == MemberState::absent || said < 0) continue;
     ++num_said;
     if (of < 0 || said < least) least = said, of = rank;
   }

@@ -8,18 +8,19 @@
 namespace hocket {
 
 RankSet Membership::cut_links(int rank) const {
-  const RankSet& unheard = slots_[static_cast<size_t>(rank)].beat.unheard;
+  const RankSet& unreachable = slots_[static_cast<size_t>(rank)].heartbeat.unreachable;
   RankSet cut;
   for (int other = 0; other < num_ranks(); ++other)
-    if (other != rank && member(other).presence == Presence::member &&
-        (unheard.has(other) || slots_[static_cast<size_t>(other)].beat.unheard.has(rank)))
+    if (other != rank && member(other).state == MemberState::member &&
+        (unreachable.has(other) ||
+         slots_[static_cast<size_t>(other)].heartbeat.unreachable.has(rank)))
       cut.add(other);
   return cut;
 }
 
 void Membership::report(const Report& report, TimePoint now) {
   if (report.epoch != view_.epoch || view_.epoch == 0) return;  // all ranks know already
-  if (member(report.by).presence != Presence::member) return;   // it is in no epoch
+  if (member(report.by).state != MemberState::member) return;   // it is in no epoch
   const std::string& by = name_of(member(report.by).identity);
   if (report.rank < 0) {
     next_epoch();
@@ -27,7 +28,7 @@ void Membership::report(const Report& report, TimePoint now) {
     log::warning("cluster: epoch={} {}", view_.epoch, view_.why);
     return;
   }
-  if (report.rank >= num_ranks() || member(report.rank).presence != Presence::member) return;
+  if (report.rank >= num_ranks() || member(report.rank).state != MemberState::member) return;
   const std::string& its = name_of(member(report.rank).identity);
   const Slot& reporter = slot(report.by);
   const bool is_new = reporter.in_after > slot(report.rank).in_after &&
@@ -47,10 +48,11 @@ void Membership::report(const Report& report, TimePoint now) {
   }
 }
 
-void Membership::forget_unheard(int rank) {
+void Membership::forget_unreachable(int rank) {
   RankSet gone;
   gone.add(rank);
-  for (Slot& other : slots_) other.beat.unheard = other.beat.unheard.without(gone);
+  for (Slot& other : slots_)
+    other.heartbeat.unreachable = other.heartbeat.unreachable.without(gone);
 }
 
 // Datagrams alone may be blocked for good, so each rank is tried again some day.

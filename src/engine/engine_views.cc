@@ -41,8 +41,8 @@ SpeculationView LocalEngine::speculation() const {
   return view;
 }
 
-std::vector<RequestAt> LocalEngine::request_snapshots() const {
-  std::vector<RequestAt> all;
+std::vector<RequestStatus> LocalEngine::request_snapshots() const {
+  std::vector<RequestStatus> all;
   for (const auto& rank : ranks_)
     for (const RequestSnapshot& seen : rank->requests())
       all.push_back({.rank = rank->rank(), .seen = seen});

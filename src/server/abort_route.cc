@@ -12,7 +12,7 @@ Result<Json> merge_aborts(Json here, const std::vector<PeerAnswer>& there) {
     if (peer.status == 200 && theirs.is_object() && theirs["aborted"].is_number_unsigned())
       total += theirs["aborted"].get<size_t>();
     else
-      here["failed"].push_back(complaint_of(peer));
+      here["failed"].push_back(error_text(peer));
   }
   here["aborted"] = total;
   return here;
@@ -43,7 +43,7 @@ Result<Json> abort_requests(const AbortOptions& options, const HttpRequest& aske
 }  // namespace
 
 void add_abort_route(std::vector<Route>& routes, const AbortOptions& options) {
-  routes.push_back({"POST", "/abort_request", RunOn::control,
+  routes.push_back({"POST", "/abort_request", HandlerThread::control,
                     [options](const HttpRequest& request,
                               const std::shared_ptr<HttpExchange>& exchange, TimePoint) {
                       answer_everywhere(peers_of(options.rank_router), request, exchange,

@@ -16,14 +16,14 @@ using Exchange = std::shared_ptr<HttpExchange>;
 // Adds to this rank's answer the ranks that refused the settings.
 Result<Json> merge_settings(Json here, const std::vector<PeerAnswer>& there) {
   for (const PeerAnswer& peer : there)
-    if (peer.status != 200) here["failed"].push_back(complaint_of(peer));
+    if (peer.status != 200) here["failed"].push_back(error_text(peer));
   return here;
 }
 
 Result<Json> merge_flushes(Json here, const std::vector<PeerAnswer>& there) {
   std::string complaints;
   for (const PeerAnswer& peer : there)
-    if (peer.status != 200) complaints += (complaints.empty() ? "" : "; ") + complaint_of(peer);
+    if (peer.status != 200) complaints += (complaints.empty() ? "" : "; ") + error_text(peer);
   if (complaints.empty()) return here;
   return fail(
       error(ErrorCode::invalid_request, "not all ranks have flushed their caches: {}", complaints)
@@ -74,7 +74,7 @@ Result<Json> merge_profiles(Json here, const std::vector<PeerAnswer>& there) {
     if (peer.status == 200 && theirs.is_object() && theirs.contains("files"))
       for (const Json& file : theirs["files"]) here["files"].push_back(file);
     else
-      here["failed"].push_back(complaint_of(peer));
+      here["failed"].push_back(error_text(peer));
   }
   return here;
 }
@@ -82,7 +82,7 @@ Result<Json> merge_profiles(Json here, const std::vector<PeerAnswer>& there) {
 void add_admin_routes(std::vector<Route>& routes, const AdminOptions& options) {
   const auto admin = [&](std::string_view methods, std::string_view path, auto handle) {
     routes.push_back(
-        {methods, path, RunOn::control,
+        {methods, path, HandlerThread::control,
          [handle](const HttpRequest& r, const Exchange& e, TimePoint) { handle(r, e); },
          Access::admin});
   };
@@ -121,7 +121,7 @@ void add_admin_routes(std::vector<Route>& routes, const AdminOptions& options) {
 }
 
 void add_kv_event_route(std::vector<Route>& routes, KvEventFeed* kv_events) {
-  routes.push_back({"GET", "/kv_events", RunOn::http,
+  routes.push_back({"GET", "/kv_events", HandlerThread::http,
                     [kv_events](const HttpRequest&, const Exchange& exchange, TimePoint) {
                       add_listener(kv_events, exchange);
                     },

@@ -40,26 +40,26 @@ Json live(const PageOptions& options) {
 void add_page_routes(std::vector<Route>& routes, const PageOptions& options) {
   using Exchange = std::shared_ptr<HttpExchange>;
   for (const char* path : {"/", "/ui/"})
-    routes.push_back({"GET", path, RunOn::http,
+    routes.push_back({"GET", path, HandlerThread::http,
                       [](const HttpRequest& request, const Exchange& exchange, TimePoint) {
                         serve_page(request, *exchange);
                       },
                       Access::open});
-  const auto text = [&](std::string_view path, RunOn thread, auto answer) {
+  const auto text = [&](std::string_view path, HandlerThread thread, auto answer) {
     routes.push_back(
         {"GET", path, thread, [answer](const HttpRequest& r, const Exchange& e, TimePoint) {
            respond_uncached(*e, answer(r));
          }});
   };
-  text("/live", RunOn::http,
+  text("/live", HandlerThread::http,
        [options](const HttpRequest&) -> Result<std::string> { return to_text(live(options)); });
-  text("/steps", RunOn::http, [options](const HttpRequest&) -> Result<std::string> {
+  text("/steps", HandlerThread::http, [options](const HttpRequest&) -> Result<std::string> {
     return to_text(steps_json(*options.engine->parts().recent_steps));
   });
-  text(kStepsPath, RunOn::text, [options](const HttpRequest& r) {
+  text(kStepsPath, HandlerThread::text, [options](const HttpRequest& r) {
     return step_text(*options.engine->parts().recent_steps, r.path);
   });
-  text("/expert_distribution", RunOn::text, [options](const HttpRequest&) {
+  text("/expert_distribution", HandlerThread::text, [options](const HttpRequest&) {
     return text_of(
         look_at_expert_record(options.engine->parts().expert_stats, options.engine->stats().moves));
   });

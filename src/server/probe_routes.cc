@@ -7,7 +7,7 @@ namespace hocket {
 void add_probe_routes(std::vector<Route>& routes, const Engine* engine, const Health* health) {
   using Exchange = std::shared_ptr<HttpExchange>;
   const auto probe = [&](std::string_view path, auto check) {
-    routes.push_back({"GET", path, RunOn::http,
+    routes.push_back({"GET", path, HandlerThread::http,
                       [check](const HttpRequest&, const Exchange& exchange, TimePoint) {
                         if (const Result<void> well = check(); !well)
                           respond_error(*exchange, well.error());
@@ -17,7 +17,7 @@ void add_probe_routes(std::vector<Route>& routes, const Engine* engine, const He
                       Access::open});
   };
   // A service may be ready while ranks are missing; the answer then says which.
-  routes.push_back({"GET", "/readyz", RunOn::http,
+  routes.push_back({"GET", "/readyz", HandlerThread::http,
                     [engine, health](const HttpRequest&, const Exchange& exchange, TimePoint) {
                       const EngineStats stats = engine->stats();
                       if (const auto well = health->ready(stats); !well) {

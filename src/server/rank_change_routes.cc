@@ -61,7 +61,7 @@ void scale_ranks(const RankChangeOptions& options, const HttpRequest& request,
   if (wanted->is_decided) return answer({});
   HttpRequest others = request;
   others.body = to_text(Json{{"leave", to_json(*leaving)}, {"decided", true}});
-  router.asker().ask_all(others, [answer](auto&& there) { answer(there); });
+  router.broadcast().post_to_all(others, [answer](auto&& there) { answer(there); });
 }
 
 Result<Json> join_terms(const RankChangeOptions& options) {
@@ -78,12 +78,12 @@ Result<Json> join_terms(const RankChangeOptions& options) {
 }  // namespace
 
 void add_rank_change_routes(std::vector<Route>& routes, const RankChangeOptions& options) {
-  routes.push_back({"GET", "/join_terms", RunOn::control,
+  routes.push_back({"GET", "/join_terms", HandlerThread::control,
                     [options](const HttpRequest&, const Exchange& exchange, TimePoint) {
                       respond_json(*exchange, join_terms(options));
                     },
                     Access::admin});
-  routes.push_back({"POST", "/scale_ranks", RunOn::control,
+  routes.push_back({"POST", "/scale_ranks", HandlerThread::control,
                     [options](const HttpRequest& request, const Exchange& exchange, TimePoint) {
                       scale_ranks(options, request, exchange);
                     },

@@ -56,10 +56,10 @@ std::string metrics_text(const ReportOptions& options) {
 void add_report_routes(std::vector<Route>& routes, const ReportOptions& options) {
   using Exchange = std::shared_ptr<HttpExchange>;
   const auto json = [&](std::string_view path, auto answer) {
-    routes.push_back(
-        {"GET", path, RunOn::http, [answer](const HttpRequest& r, const Exchange& e, TimePoint) {
-           respond_json(*e, answer(r));
-         }});
+    routes.push_back({"GET", path, HandlerThread::http,
+                      [answer](const HttpRequest& r, const Exchange& e, TimePoint) {
+                        respond_json(*e, answer(r));
+                      }});
   };
   const int64_t created = unix_seconds();
   json("/v1/models", [options, created](const HttpRequest&) {
@@ -82,7 +82,7 @@ void add_report_routes(std::vector<Route>& routes, const ReportOptions& options)
        [options](const HttpRequest&) { return overlap_json(options.engine->overlap()); });
   json("/speculation",
        [options](const HttpRequest&) { return speculation_json(options.engine->speculation()); });
-  routes.push_back({"GET", "/metrics", RunOn::http,
+  routes.push_back({"GET", "/metrics", HandlerThread::http,
                     [options](const HttpRequest&, const Exchange& exchange, TimePoint) {
                       exchange->respond(200, kMetricsContentType, metrics_text(options));
                     }});

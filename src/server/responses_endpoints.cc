@@ -103,22 +103,22 @@ void ResponsesEndpoints::one(const HttpRequest& request, const Exchange& exchang
 }
 
 void ResponsesEndpoints::add_routes(std::vector<Route>& routes) const {
-  routes.push_back({"POST", "/v1/responses", RunOn::text,
+  routes.push_back({"POST", "/v1/responses", HandlerThread::text,
                     [this](const HttpRequest& r, const Exchange& e, TimePoint arrived) {
                       create(r, e, arrived);
                     }});
-  routes.push_back({"POST", "/v1/responses/input_tokens", RunOn::text,
+  routes.push_back({"POST", "/v1/responses/input_tokens", HandlerThread::text,
                     [this](const HttpRequest& r, const Exchange& e, TimePoint) {
                       respond(*e, count_input(r));
                     }});
-  const auto of_one = [&](std::string_view methods, RunOn thread) {
+  const auto of_one = [&](std::string_view methods, HandlerThread thread) {
     routes.push_back({methods, kBelow, thread,
                       [this](const HttpRequest& r, const Exchange& e, TimePoint arrived) {
                         one(r, e, arrived);
                       }});
   };
-  of_one("GET", RunOn::text);
-  of_one("POST, DELETE", RunOn::control);  // POST cancels an answer
+  of_one("GET", HandlerThread::text);
+  of_one("POST, DELETE", HandlerThread::control);  // POST cancels an answer
 }
 
 }  // namespace hocket

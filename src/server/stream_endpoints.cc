@@ -32,7 +32,7 @@ Error not_a_position(std::string_view what) {
 // Returns the error for a stream that this rank does not have, and perhaps one that did not answer.
 Error not_asked(std::string_view id, const PeerAnswer& peer) {
   return error(ErrorCode::lost_rank, "whether there is a stream '{}' is not known: {}",
-               id.substr(0, 128), complaint_of(peer))
+               id.substr(0, 128), error_text(peer))
       .with_fix("ask again after the time in Retry-After, or ask another rank");
 }
 
@@ -139,14 +139,15 @@ void StreamEndpoints::resume(const HttpRequest& request, const Exchange& exchang
   to_all.path = kTakePath;
   to_all.body =
       to_text({{"id", client->named.answer_id}, {"numbers", client->named.position.next.size()}});
-  options_.rank_router->asker().ask_all(
+  options_.rank_router->broadcast().post_to_all(
       to_all,
       [this, client](std::vector<PeerAnswer>&& there) {
         auto task = [this, client, there = std::move(there)] { choose(*client, there); };
-        if (auto taken = options_.push(std::move(task), proven_asker(client->request)); !taken)
+        if (auto taken = options_.push(std::move(task), proven_client_hash(client->request));
+            !taken)
           respond_error(*client->exchange, taken.error());
       },
-      {.patience = kTakePatience, .max_bytes = kMaxRecord, .asks_lost = true});
+      {.patience = kTakePatience, .max_bytes = kMaxRecord, .includes_lost = true});
 }
 
 // Goes on with the record that has the most tokens.
@@ -244,32 +245,33 @@ void StreamEndpoints::begin(const Api& api, const HttpRequest& request, const Ex
 void StreamEndpoints::add_routes(std::vector<Route>& routes) const {
   for (const Api* api : all_apis())
     if (api != &kResponsesApi)
-      routes.push_back({"POST", api->path, RunOn::text,
+      routes.push_back({"POST", api->path, HandlerThread::text,
                         [this, api](const HttpRequest& r, const Exchange& e, TimePoint arrived) {
                           begin(*api, r, e, arrived);
                         }});
-  routes.push_back({"GET", kStreamsBelow, RunOn::text,
+  routes.push_back({"GET", kStreamsBelow, HandlerThread::text,
                     [this](const HttpRequest& r, const Exchange& e, TimePoint arrived) {
                       const std::string_view path = r.path;
                       resume(r, e, path.substr(kStreamsBelow.size()), arrived);
                     }});
   if (options_.rank_router == nullptr) return;
-  const auto of_ranks = [&](std::string_view path, RunOn thread, auto handle) {
+  const auto of_ranks = [&](std::string_view path, HandlerThread thread, auto handle) {
     routes.push_back(
         {"POST", path, thread, [handle, path](const HttpRequest& r, const Exchange& e, TimePoint) {
            if (r.from_rank) return handle(r, e);
            respond_error(*e, error(ErrorCode::not_found, "{} is for ranks", path));
          }});
   };
-  of_ranks(kKeepPath, RunOn::http, [this](const HttpRequest& r, const Exchange& e) { keep(r, e); });
-  of_ranks(kChangesPath, RunOn::http, [this](const HttpRequest& r, const Exchange& e) {
+  of_ranks(kKeepPath, HandlerThread::http,
+           [this](const HttpRequest& r, const Exchange& e) { keep(r, e); });
+  of_ranks(kChangesPath, HandlerThread::http, [this](const HttpRequest& r, const Exchange& e) {
     if (const auto unknown =
             options_.stream_records->changes().take_changes(r.body, r.header(kViaHeader)))
       e->respond(200, kJsonType, to_text({{"unknown", *unknown}}));
     else
       respond_error(*e, error(ErrorCode::invalid_request, "these are no changes of streams"));
   });
-  of_ranks(kTakePath, RunOn::control,
+  of_ranks(kTakePath, HandlerThread::control,
            [this](const HttpRequest& r, const Exchange& e) { give(r, e); });
 }
 

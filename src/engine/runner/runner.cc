@@ -13,7 +13,7 @@
 #include "base/show_bytes.h"
 #include "compute/kernels/choose.h"
 #include "compute/moe/local_dispatcher.h"
-#include "compute/weights/gguf_prices.h"
+#include "compute/weights/gguf_footprints.h"
 #include "compute/weights/hf_config.h"
 #include "compute/weights/stacked_experts.h"
 #include "engine/plan/latent_form.h"
@@ -54,7 +54,7 @@ Result<void> announce_blocks(const ModelChoice& choice, const std::string& path,
                              std::vector<SettingChange>& changes) {
   if (choice.headers == nullptr || choice.dtype != DType::bf16) return {};
   HOCKET_TRY(const auto file, GgufFile::open(gguf_file_of(path)));
-  for (const GgufPrice& price : gguf_prices(*file, choice.quantize))
+  for (const GgufFootprint& price : gguf_footprints(*file, choice.quantize))
     changes.push_back({.flag = "weights",
                        .from = fmt::format("{}, {}", price.type, show_bytes(price.file_bytes)),
                        .to = fmt::format("{}, {}", price.format, show_bytes(price.memory_bytes)),
@@ -167,15 +167,15 @@ Result<void> Runner::make_plan(const ServerSettings& settings) {
     HOCKET_TRY(weights_.moving,
                moving_memory(settings, choice_, *placement_, weights_.source.get()));
   }
-  MemoryQuestion question = memory_question(settings, choice_);
-  question.weight_bytes = most.bytes;
-  question.moving_bytes = weights_.moving.bytes();
-  question.total_bytes = machine_.memory_bytes;
-  question.available_bytes = machine_.memory_available_bytes;
-  question.num_workers = workers_->size();
-  question.placement = placement_ ? &*placement_ : nullptr;
-  question.isa = info_.isa;
-  HOCKET_TRY(plan_, plan_memory(question));
+  MemoryPlanInput input = memory_plan_input(settings, choice_);
+  input.weight_bytes = most.bytes;
+  input.moving_bytes = weights_.moving.bytes();
+  input.total_bytes = machine_.memory_bytes;
+  input.available_bytes = machine_.memory_available_bytes;
+  input.num_workers = workers_->size();
+  input.placement = placement_ ? &*placement_ : nullptr;
+  input.isa = info_.isa;
+  HOCKET_TRY(plan_, plan_memory(input));
   plan_.weight_bytes = weights.bytes;
   std::ranges::copy(plan_.changes, std::back_inserter(info_.changes));
   return {};
@@ -221,7 +221,7 @@ void Runner::choose_kept(const ModelSettings& settings) {
 }
 
 void Runner::keep_weights() {
-  using enum KeptWeights::Packed;
+  using enum PackedWeightCache::Packed;
   const auto change =
       weights_.kept->write({weights_.memory.data(), static_cast<size_t>(weights_.memory.bytes())},
                            plan_.moving_bytes > 0 ? may_change : stay);

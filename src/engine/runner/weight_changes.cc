@@ -6,7 +6,7 @@
 #include "base/show_bytes.h"
 #include "compute/models/family.h"
 #include "compute/models/mtp_module.h"
-#include "compute/weights/noted_reads.h"
+#include "compute/weights/tracked_weight_source.h"
 #include "engine/plan/scheduler_settings.h"
 
 namespace hocket {

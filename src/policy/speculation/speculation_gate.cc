@@ -59,7 +59,7 @@ void SpeculationGate::offer(const Offer& step, std::span<GateAnswer> answers) {
     return;
   }
   Bucket& bucket = bucket_for(num_answers, step.total_keys);
-  if (drafts_.is_ahead()) return offer_with_prepared(bucket, answers, max_rows);
+  if (drafts_.drafts_ahead()) return offer_with_prepared(bucket, answers, max_rows);
   drafts_.list(DraftSet::made, answers, max_rows);
   share_out(choose(bucket, DraftTiming::now, num_sharing_, 0).num_drafts, answers);
 }
@@ -96,7 +96,7 @@ void SpeculationGate::offer_with_prepared(Bucket& bucket, std::span<GateAnswer> 
     share_out(std::min(next_.num_drafts, std::max(max_rows, 0)), answers);
   }
   is_trial_ = false;
-  choose_ahead(bucket, answers, max_rows, free_gain);
+  choose_drafts_ahead(bucket, answers, max_rows, free_gain);
   next_.is_trial = std::exchange(is_trial_, is_trial);
 }
 
@@ -108,24 +108,25 @@ void SpeculationGate::postpone_trial(const Bucket& bucket) {
   pace_.postpone();
 }
 
-SpeculationGate::Ahead SpeculationGate::ahead() const {
-  return drafts_.fixed() ? Ahead{.depth = *drafts_.fixed()} : next_.ahead;
+SpeculationGate::DraftsAhead SpeculationGate::ahead() const {
+  return drafts_.fixed() ? DraftsAhead{.depth = *drafts_.fixed()} : next_.ahead;
 }
 
 // Chooses for the step after the one that is being offered, as if it had the same answers, they
 // as much room, and the free drafter as much to offer. The drafter rests in steps that are to show
 // the time without it. In others it makes one draft at least: whether that holds is seen without
 // its row.
-void SpeculationGate::choose_ahead(Bucket& bucket, std::span<const GateAnswer> answers,
-                                   int max_rows, double free_gain) {
+void SpeculationGate::choose_drafts_ahead(Bucket& bucket, std::span<const GateAnswer> answers,
+                                          int max_rows, double free_gain) {
   drafts_.list(DraftSet::next_step, answers, max_rows);
   // If all answers do better with free drafts, none has to be made ahead.
-  if (drafts_.max_ahead() == 0) drafts_.drop_candidates();
+  if (drafts_.max_drafts_ahead() == 0) drafts_.drop_candidates();
   next_.num_drafts = choose(bucket, DraftTiming::ahead, num_sharing_, free_gain).num_drafts;
   const bool is_shown = is_trial_ || bucket.num_plain() < kGate.few_plain;
   const bool follows = next_.num_drafts > 0 || (!rests_ && !is_shown);
   drafts_.assign(next_.num_drafts);
-  next_.ahead = {.follows = follows, .depth = std::max(follows ? 1 : 0, drafts_.max_ahead())};
+  next_.ahead = {.follows = follows,
+                 .depth = std::max(follows ? 1 : 0, drafts_.max_drafts_ahead())};
 }
 
 void SpeculationGate::note_step(const Step& step) {
@@ -176,7 +177,7 @@ void SpeculationGate::note_step(const Step& step) {
 // Spreads the time of following prompts over the steps of answers, of which those with drafts that
 // were made ahead have to gain it.
 void SpeculationGate::note_prompts(const Step& step) {
-  if (!drafts_.is_ahead() || last_plain_us_ <= 0) return;
+  if (!drafts_.drafts_ahead() || last_plain_us_ <= 0) return;
   if (step.is_pure) {
     prompts_cost_ *= kGate.prompts_decay;
     prompts_steps_ = prompts_steps_ * kGate.prompts_decay + 1;
@@ -239,7 +240,7 @@ GateState SpeculationGate::state() const {
     if (bucket.num_answers == 0 || bucket.num_steps == 0) continue;
     const TimingState &now = bucket.way(DraftTiming::now), &ahead = bucket.way(DraftTiming::ahead);
     const bool by_ahead =
-        drafts_.is_ahead() &&
+        drafts_.drafts_ahead() &&
         (ahead.usual.num_drafts > 0 || (now.usual.num_drafts == 0 && now.best.num_drafts == 0));
     const TimingState& used = by_ahead ? ahead : now;
     GateState::Bucket copy{.num_answers = bucket.num_answers,

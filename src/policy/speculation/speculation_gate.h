@@ -64,14 +64,14 @@ class SpeculationGate {
   // it. A drafter that does not rest follows what comes, so prompts whose answers end at once are
   // followed, too.
   void offer_nothing();
-  // Says what a drafter that is_ahead() makes for the step after the one that was offered last.
-  struct Ahead {
+  // Says what a drafter that drafts_ahead() makes for the step after the one that was offered last.
+  struct DraftsAhead {
     bool follows = true;  // it computes the rows of the tokens that the step settles
     int depth = 0;        // drafts of each answer that are made from them
   };
-  Ahead ahead() const;
+  DraftsAhead ahead() const;
   // True if that step has drafts which are made ahead, or is for a trial.
-  bool chose_ahead() const { return next_.num_drafts > 0 || next_.is_trial; }
+  bool chose_drafts_ahead() const { return next_.num_drafts > 0 || next_.is_trial; }
 
   // As OfferedDrafts.
   void note_answer(int seat, int num_drafts, int num_held) {
@@ -83,7 +83,8 @@ class SpeculationGate {
     double us = 0;           // from the end of the step before to its end
     // True if it had rows of answers and their drafts only, and began right after the step before.
     bool is_pure = false;
-    // True if rows of a drafter that is_ahead() were computed in this time, which took making_us.
+    // True if rows of a drafter that drafts_ahead() were computed in this time, which took
+    // making_us.
     bool follows = false;
     double making_us = 0;
   };
@@ -92,7 +93,7 @@ class SpeculationGate {
   GateState state() const;
 
  private:
-  // When drafts of a step are made: at once, or, by a drafter that is_ahead(), before it.
+  // When drafts of a step are made: at once, or, by a drafter that drafts_ahead(), before it.
   enum class DraftTiming : uint8_t { now, ahead };
   using Candidate = OfferedDrafts::Candidate;
   using DraftSet = OfferedDrafts::DraftSet;
@@ -124,11 +125,11 @@ class SpeculationGate {
     uint64_t num_steps = 0, num_draft_steps = 0, num_trial_steps = 0, last_used = 0;
     uint64_t last_plain = 0;  // num_steps at its last step without drafts
   };
-  // The choice for the next step of a drafter that is_ahead().
+  // The choice for the next step of a drafter that drafts_ahead().
   struct Next {
     int num_drafts = 0;
     bool is_trial = false;
-    Ahead ahead;
+    DraftsAhead ahead;
   };
 
   // gate_choice.cc: judges the candidates, and chooses one. num_answers: of all ranks. Ranks wait
@@ -154,8 +155,8 @@ class SpeculationGate {
 
   void offer_with_prepared(Bucket& bucket, std::span<GateAnswer> answers, int max_rows);
   void postpone_trial(const Bucket& bucket);
-  void choose_ahead(Bucket& bucket, std::span<const GateAnswer> answers, int max_rows,
-                    double free_gain);
+  void choose_drafts_ahead(Bucket& bucket, std::span<const GateAnswer> answers, int max_rows,
+                           double free_gain);
   void note_prompts(const Step& step);
   void share_out(int num_drafts, std::span<GateAnswer> answers);
   double tokens_an_answer(const Step& step) const;

@@ -30,7 +30,7 @@ void ForwardedRequests::note_view(const ClusterView& before, const ClusterView& 
   }
   const Member& coordinator = view.members[static_cast<size_t>(view.coordinator)];
   const bool is_other = !before.members.empty() && before.coordinator != view.coordinator;
-  if (!unsettled_since_ && !view.serves() && (is_other || coordinator.presence == Presence::absent))
+  if (!unsettled_since_ && !view.serves() && (is_other || coordinator.state == MemberState::absent))
     unsettled_since_ = RealClock().now();
 }
 
@@ -59,7 +59,7 @@ bool ForwardedRequests::is_lost(const Forward& forward, const ClusterView& view,
   const Member& member = view.members[static_cast<size_t>(forward.rank)];
   const TimePoint moved = std::max(forward.since, forward.relay->moved_at());
   if (unsettled_since_) return now - std::max(moved, *unsettled_since_) >= kSettles;
-  if (member.presence != Presence::member || member.identity.boot_id != forward.boot_id)
+  if (member.state != MemberState::member || member.identity.boot_id != forward.boot_id)
     return true;
   if (view.present().has(own)) return false;
   const bool may_return = forward.prepared && !forward.request;

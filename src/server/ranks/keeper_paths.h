@@ -23,7 +23,7 @@ inline constexpr const char* kKeptPathHeader = "X-Hocket-Kept-Path";  // the pat
 // The rank that sends a request, as to_via() has it.
 inline constexpr const char* kViaHeader = "X-Hocket-Via";
 inline constexpr const char* kChoicesHeader = "X-Hocket-Choices";  // number of choices
-// How often another rank went on with the stream; a copy with a smaller number is refused.
+// How many times a rank has taken the stream over; a copy with a smaller number is refused.
 inline constexpr const char* kTakeoversHeader = "X-Hocket-Takeovers";
 
 // Returns "rank 2".

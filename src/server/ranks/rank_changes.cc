@@ -3,18 +3,18 @@
 namespace hocket {
 namespace {
 
-// Within this time the beat of a rank that was told to leave is in the view.
+// Within this time the heartbeat of a rank that was told to leave is in the view.
 constexpr Duration kBeatsArrive = std::chrono::seconds(5);
 
 }  // namespace
 
-RankChanges::RankChanges(ControlPlane& cluster, Coordinators coordinators)
+RankChanges::RankChanges(ControlPlane& cluster, EligibleCoordinators coordinators)
     : cluster_(cluster),
       coordinators_(coordinators),
       leaving_(static_cast<size_t>(cluster.self().num_ranks)),
       offered_at_(leaving_.size()) {}
 
-// A rank that was told to leave says so in its next beat; until then this rank knows better.
+// A rank that was told to leave says so in its next heartbeat; until then this rank knows better.
 ClusterView RankChanges::view_with_leaving() const {
   ClusterView view = cluster_.view();
   const TimePoint now = RealClock().now();
@@ -28,7 +28,7 @@ ClusterView RankChanges::view_with_leaving() const {
 void RankChanges::note_leaving(const RankSet& leaving) {
   const ClusterView view = cluster_.view();
   const TimePoint until = RealClock().now() + kBeatsArrive;
-  if (leaving.has(rank())) cluster_.pulse().leave();
+  if (leaving.has(rank())) cluster_.heartbeat_state().leave();
   MutexLock lock(mutex_);
   for (size_t rank = 0; rank < view.members.size(); ++rank)
     if (leaving.has(static_cast<int>(rank)))
@@ -101,7 +101,7 @@ Result<int> RankChanges::offer_rank() {
   MutexLock lock(mutex_);
   int chosen = -1;
   for (const Member& member : view.members) {
-    if (member.presence != Presence::absent) continue;
+    if (member.state != MemberState::absent) continue;
     const int rank = member.identity.rank;
     if (chosen < 0 ||
         offered_at_[static_cast<size_t>(rank)] < offered_at_[static_cast<size_t>(chosen)])

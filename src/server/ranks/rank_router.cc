@@ -47,11 +47,12 @@ Error epoch_ended(const ClusterView& view) {
 RankRouter::RankRouter(const Options& options)
     : options_(options),
       peers_(*options_.cluster),
-      asker_(peers_),
+      broadcast_(peers_),
       keeper_(peers_, {.reply = options_.reply,
                        .changes = &options_.stream_records->changes(),
                        .tolerate_ranks = options_.tolerate_ranks}),
-      changes_(*options_.cluster, options_.has_store ? Coordinators::any : Coordinators::rank_0),
+      changes_(*options_.cluster,
+               options_.has_store ? EligibleCoordinators::any : EligibleCoordinators::rank_0),
       chooser_(peers_, *options_.engine, options_.routing),
       view_(std::make_shared<ClusterView>()) {
   const auto num_ranks = static_cast<size_t>(peers_.num_ranks());
@@ -235,7 +236,7 @@ void RankRouter::refresh() {
   if (view_ == before) return;
   counts_.epoch = view_->epoch;
   for (size_t r = 0; r < view_->members.size(); ++r) {
-    const bool up = view_->members[r].presence == Presence::member;
+    const bool up = view_->members[r].state == MemberState::member;
     if (counts_.up[r] && !up) ++counts_.num_lost;
     counts_.up[r] = up;
     // A rank that was started again has an empty cache, and knows no stream.
@@ -285,7 +286,7 @@ Json RankRouter::describe() const {
     const auto to = endpoint_of(member.identity.rank);
     peers.push_back({{"rank", member.identity.rank},
                      {"host", member.identity.host},
-                     {"there", member.presence == Presence::member},
+                     {"there", member.state == MemberState::member},
                      {"address", to ? Json(to->address.text()) : Json()}});
   }
   return {{"rank", rank()}, {"epoch", view_->epoch}, {"peers", std::move(peers)}};

@@ -24,7 +24,7 @@
 #include "engine/engine.h"
 #include "server/generation/prepared_request.h"
 #include "server/ranks/forwarded_requests.h"
-#include "server/ranks/peer_asker.h"
+#include "server/ranks/peer_broadcast.h"
 #include "server/ranks/rank_changes.h"
 #include "server/ranks/rank_chooser.h"
 #include "server/ranks/rank_peers.h"
@@ -60,14 +60,14 @@ class RankRouter {
   // does nothing, if `rank` is this rank or no rank of the service.
   bool forward_to(int rank, const HttpRequest& request,
                   const std::shared_ptr<HttpExchange>& exchange);
-  PeerAsker& asker() { return asker_; }
+  PeerBroadcast& broadcast() { return broadcast_; }
   StreamKeeper& keeper() { return keeper_; }
   RankChanges& changes() { return changes_; }
   // Forgets which rank has which prefix, because all prefix caches were emptied.
   void forget_prefixes();
 
   // True if ranks serve though others may be missing: a request goes to one of them, or waits here
-  // until this rank has met them.
+  // until this rank has joined them.
   bool serves() const {
     const ClusterView view = options_.cluster->view();
     return view.began && view.serves();
@@ -99,7 +99,7 @@ class RankRouter {
 
   const Options options_;
   RankPeers peers_;
-  PeerAsker asker_;
+  PeerBroadcast broadcast_;
   StreamKeeper keeper_;
   RankChanges changes_;
   mutable Mutex mutex_;
@@ -110,9 +110,9 @@ class RankRouter {
   ClusterCounts counts_ HOCKET_GUARDED_BY(mutex_);
 };
 
-// Returns the asker of the other ranks; null: all ranks are in this process.
-inline PeerAsker* peers_of(RankRouter* router) {
-  return router == nullptr ? nullptr : &router->asker();
+// Returns the broadcast to the other ranks; null: all ranks are in this process.
+inline PeerBroadcast* peers_of(RankRouter* router) {
+  return router == nullptr ? nullptr : &router->broadcast();
 }
 
 }  // namespace hocket

@@ -6,7 +6,7 @@
 
 #include "core/rank_set.h"
 #include "server/http/json_body.h"
-#include "server/ranks/peer_asker.h"
+#include "server/ranks/peer_broadcast.h"
 
 namespace hocket {
 

@@ -114,7 +114,7 @@ void StreamKeeper::find_keepers() {
   for (int i = 1; i < num_ranks && keepers_.size() < num_copies(); ++i) {
     const int rank = (peers_.rank() + i) % num_ranks;
     const Member& member = view->members[static_cast<size_t>(rank)];
-    if (member.presence != Presence::member || member.leaves) continue;
+    if (member.state != MemberState::member || member.leaves) continue;
     keepers_.push_back(member.identity);
     boot_ids.push_back(member.identity.boot_id);
   }

@@ -122,7 +122,7 @@ bool ReplyJob::was_sent(int choice) {
   if (!sent_before_loss || client_has) return false;
   if (choice == kClosingBlock) return sent_before_loss->closed;
   const auto index = static_cast<size_t>(choice);
-  AnswerProgress::OfChoice& sent = sent_before_loss->choices[index];
+  AnswerProgress::ChoiceProgress& sent = sent_before_loss->choices[index];
   const size_t num_ids = answer.choices[index].ids.size();
   if (num_ids != sent.ids.size()) return num_ids < sent.ids.size();
   return sent.num_blocks-- > 0;

@@ -86,8 +86,8 @@ struct ReplyJob {
   void end_meter() const;
 
   // The part of the job that belongs to one choice of the answer.
-  struct OfChoice {
-    OfChoice(const Answer& answer, size_t index)
+  struct ChoiceState {
+    ChoiceState(const Answer& answer, size_t index)
         : id(Engine::next_request_id()), text(answer, index) {}
 
     const RequestId id;
@@ -103,7 +103,7 @@ struct ReplyJob {
   std::optional<SseWriter> stream;
   Answer answer;
   // These three have one element for each of answer.choices.
-  std::deque<OfChoice> of_choice;  // its number of elements never changes
+  std::deque<ChoiceState> of_choice;  // its number of elements never changes
   std::vector<WrittenChoice> written;
   std::vector<uint32_t> next_event;           // the number of the choice's next event
   std::shared_ptr<RequestRecorder> recorder;  // null: nothing is observed
