@@ -261,7 +261,8 @@ Result<void> BlockingHttpClient::State::read_body(BeastParser& parser) {
     begin_wait(end);
     Code code;
     http::read_some(stream, buffer, parser, code);
-    if (code == beast::error::timeout && DeadlineSocket::Clock::now() >= end)
+    // A wait alone would not end it, since bytes that are there already are read without one.
+    if (!parser.is_done() && DeadlineSocket::Clock::now() >= end)
       return fail(too_long(fmt::format("{} s", options.max_body_s)));
     if (code) return fail(broken(code));
     if (parser.get().body().size() > options.max_body_bytes) return too_many();

@@ -45,6 +45,16 @@ TEST(BlockingHttpClient, AnAnswerThatTricklesHasALimitOfTime) {
   EXPECT_THAT(got.error().message, HasSubstr("is longer than 0.1 s"));
 }
 
+TEST(BlockingHttpClient, AnAnswerWhoseBytesAreAlwaysThereHasThatLimitToo) {
+  const FalseServer server({.head = kChunked, .piece = kChunk});
+  auto options = options_of(server);
+  options.max_body_s = 0.05;
+  options.max_body_bytes = size_t{1} << 40;
+  const auto got = BlockingHttpClient(options).get("/");
+  ASSERT_FALSE(got);
+  EXPECT_THAT(got.error().message, HasSubstr("is longer than 0.05 s"));
+}
+
 TEST(BlockingHttpClient, AStreamOfEventsMayBeLonger) {
   const FakeServer server({.head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
                                    "Transfer-Encoding: chunked\r\n\r\n",

@@ -61,7 +61,7 @@ void attention(Backend& backend, const AttentionCall& call) {
                                         .key_dim = shape.key_dim,
                                         .value_dim = shape.value_dim,
                                         .scale = call.scale,
-                                        .visible = call.visible,
+                                        .visible_keys = call.visible,
                                         .soft_cap = call.soft_cap};
         if (!call.sinks.empty()) queries.sink = call.sinks[head];
         queries.run(backend.scratch<float>(worker, queries.scratch_floats()));
