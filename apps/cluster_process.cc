@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "base/machine.h"
-#include "cluster/auth.h"
+#include "cluster/token_proof.h"
 #include "engine/rank_setup.h"
 
 namespace hocket {

@@ -54,7 +54,7 @@ Result<void> ask_all(const RunningServer& running, DemoRun& run) {
 }
 
 void add_transfers(const OverlapView& view, int sign, DemoRun& run) {
-  for (const OverlapView::OfRank& rank : view.ranks) {
+  for (const OverlapView::RankEntry& rank : view.ranks) {
     run.hidden += sign * rank.stats.hidden_seconds;
     run.exposed += sign * rank.stats.exposed_seconds;
   }

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "client/http_client.h"
+#include "client/blocking_http_client.h"
 
 namespace hocket {
 namespace {

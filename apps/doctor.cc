@@ -25,41 +25,42 @@ struct DoctorOptions {
 // Reports UCX, which carries messages between ranks in different processes.
 Finding ucx_finding() {
   const auto end = UcxTransport::create(0, 1, {});
-  if (!end) return {"UCX", end.error().message, end.error().fix, Weight::hint};
+  if (!end) return {"UCX", end.error().message, end.error().fix, Severity::hint};
   return {"UCX", fmt::format("{}; devices {}", (*end)->describe(), ucx_devices_here()), "",
-          Weight::fine};
+          Severity::fine};
 }
 
 // Tries to listen on this host and port, and reports the result.
 Finding port_finding(const HttpSettings& http) {
-  Finding finding{"port", fmt::format("{} of {} is free", http.port, http.host), "", Weight::fine};
+  Finding finding{"port", fmt::format("{} of {} is free", http.port, http.host), "",
+                  Severity::fine};
   HttpOptions options;
   options.host = http.host;
   options.port = http.port;
   const auto server =
       HttpServer::create(options, [](HttpRequest&&, const std::shared_ptr<HttpExchange>&) {});
-  if (!server) finding = {"port", server.error().message, server.error().fix, Weight::bad};
+  if (!server) finding = {"port", server.error().message, server.error().fix, Severity::bad};
   return finding;
 }
 
 // Warns if any client can reach a server at that address without a key.
 Finding access_finding(const HttpSettings& http) {
   if (const auto open = open_to_all(http))
-    return {"access", fmt::format("{}: {}", open->what, open->why), open->fix, Weight::slow};
-  return {"access", "only clients with a key, or only this machine", "", Weight::fine};
+    return {"access", fmt::format("{}: {}", open->what, open->why), open->fix, Severity::slow};
+  return {"access", "only clients with a key, or only this machine", "", Severity::fine};
 }
 
 // Connects to the store of prefixes, and reports what there is.
 Finding store_finding(const std::string& address) {
-  const Result<std::string> found = look_at_store(address);
-  if (!found) return {"store", found.error().message, found.error().fix, Weight::bad};
-  return {"store", *found, "", Weight::fine};
+  const Result<std::string> found = probe_store(address);
+  if (!found) return {"store", found.error().message, found.error().fix, Severity::bad};
+  return {"store", *found, "", Severity::fine};
 }
 
 void add_level(std::vector<Finding>& findings) {
   const Result<Isa> chosen = choose_isa();
   if (!chosen) {
-    findings.push_back({"HOCKET_ISA", chosen.error().message, chosen.error().fix, Weight::bad});
+    findings.push_back({"HOCKET_ISA", chosen.error().message, chosen.error().fix, Severity::bad});
     return;
   }
   findings.push_back(judge_level(*chosen, detect_isa()));
@@ -67,21 +68,21 @@ void add_level(std::vector<Finding>& findings) {
     findings.push_back({"few rows",
                         fmt::format("below {} rows bf16 is multiplied by {}", kTileRows,
                                     uses_vdpbf16ps(*chosen) ? "VDPBF16PS (avx512_bf16)" : "FMA"),
-                        "", Weight::fine});
+                        "", Severity::fine});
 }
 
 void print(const Finding& finding, bool json) {
   if (json) {
     fmt::print("{}\n", nlohmann::json({{"name", finding.name},
                                        {"value", finding.value},
-                                       {"weight", weight_name(finding.weight)},
+                                       {"weight", severity_name(finding.weight)},
                                        {"remedy", finding.remedy}})
                            .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     return;
   }
   fmt::print("{:<16} {}\n", finding.name, finding.value);
-  if (finding.weight != Weight::fine)
-    fmt::print("{:<16}   {}: {}\n", "", weight_name(finding.weight), finding.remedy);
+  if (finding.weight != Severity::fine)
+    fmt::print("{:<16}   {}: {}\n", "", severity_name(finding.weight), finding.remedy);
 }
 
 Result<int> examine_machine(const Arguments& arguments) {
@@ -112,7 +113,7 @@ Result<int> examine_machine(const Arguments& arguments) {
   bool works = true;
   for (const Finding& finding : findings) {
     print(finding, options.json);
-    works = works && finding.weight != Weight::bad;
+    works = works && finding.weight != Severity::bad;
   }
   return works ? 0 : 1;
 }

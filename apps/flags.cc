@@ -8,11 +8,11 @@
 #include <iterator>
 #include <string_view>
 
+#include "apps/flag_hints.h"
 #include "apps/flag_pages.h"
-#include "apps/foreign_names.h"
 #include "apps/yaml_file.h"
 #include "base/log.h"
-#include "base/nearest.h"
+#include "base/nearest_name.h"
 #include "base/thread.h"
 #include "core/setting_ranges.h"
 
@@ -48,7 +48,7 @@ Error unknown(const CLI::App& app, const std::string& argument) {
   const std::string name = argument.substr(0, argument.find('='));
   const Error base =
       error(ErrorCode::unknown_flag, "{} is not a flag of hocket {}", name, app.get_name());
-  if (const auto ours = translation_of(name)) return Error(base).with_fix(std::string(*ours));
+  if (const auto ours = flag_hint(name)) return Error(base).with_fix(std::string(*ours));
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options())
     for (const std::string& known : option->get_lnames()) names.push_back("--" + known);
@@ -352,7 +352,7 @@ void warn_of_variables(const std::vector<FlagGroup>& groups) {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
     const std::string name(text.substr(0, text.find('=')));
-    if (const auto ours = translation_of(name)) log::warning("{} does nothing: {}", name, *ours);
+    if (const auto ours = flag_hint(name)) log::warning("{} does nothing: {}", name, *ours);
     if (!name.starts_with("HOCKET_") || std::ranges::count(known, name) > 0) continue;
     if (const std::string meant = suggestion(name, known, ""); !meant.empty())
       log::warning("{} is no setting: {}", name, meant);

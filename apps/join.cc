@@ -12,7 +12,7 @@
 #include "apps/flags.h"
 #include "base/check.h"
 #include "base/log.h"
-#include "client/http_client.h"
+#include "client/blocking_http_client.h"
 #include "cluster/member.h"
 #include "core/bounded_json.h"
 #include "core/version.h"

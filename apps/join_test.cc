@@ -10,7 +10,7 @@
 
 #include "apps/flags.h"
 #include "base/source_dir_testing.h"
-#include "client/false_server_testing.h"
+#include "client/fake_server_testing.h"
 #include "engine/lockstep/identity.h"
 
 namespace hocket {
@@ -124,8 +124,8 @@ TEST(JoinTest, OnlySharedFlagsThatWereChangedAreGiven) {
                                     Pair("nnodes", "4"), Pair("dist-init-addr", "h0:5000")));
 }
 
-Error refusal_of(FalseServer::Answer answer) {
-  const FalseServer server(std::move(answer));
+Error refusal_of(FakeServer::Answer answer) {
+  const FakeServer server(std::move(answer));
   const auto got = arguments_to_join(fmt::format("127.0.0.1:{}", server.port()), {}, {});
   return got ? Error() : got.error();
 }

@@ -33,7 +33,7 @@ struct PlanFlags {
 };
 
 struct CapacityPlan {
-  ForecastQuestion question;
+  ForecastInput input;
   Forecast forecast;
   std::optional<Advice> advice;
   std::optional<int> fitting_hosts;  // set if the model does not fit, but would on that many
@@ -70,7 +70,7 @@ void print_weights(const ModelCost& cost) {
 void print_memory(const CapacityPlan& plan) {
   const Forecast& f = plan.forecast;
   const MemoryPlan& memory = f.memory;
-  const int page_tokens = plan.question.settings.memory.page_size;
+  const int page_tokens = plan.input.settings.memory.page_size;
   fmt::print("\nmemory\n");
   print_row("weights", show_bytes(memory.weight_bytes));
   if (const int n = f.choice.model.num_mtp_loaded; n > 0)
@@ -100,7 +100,7 @@ void print_memory(const CapacityPlan& plan) {
                           memory.num_states, memory.num_blocks));
   print_row("total", show_bytes(f.total_bytes()));
   print_row("budget", show_bytes(memory.budget_bytes),
-            fmt::format("of {} available", show_bytes(plan.question.available_bytes)));
+            fmt::format("of {} available", show_bytes(plan.input.available_bytes)));
   if (!f.fits()) return;
   for (const SettingChange& change : memory.changes)
     print_row("changed", "",
@@ -112,7 +112,7 @@ void print_memory(const CapacityPlan& plan) {
                                                                          : "prompts, chat answers",
               fmt::format("--mla-form absorbed: all; prompts of {} tokens cost {:.2f} x",
                           kComparedPromptLen, absorbed_cost_ratio(f.cost)));
-  const int asked = std::max(1, plan.question.settings.memory.max_running_requests);
+  const int asked = std::max(1, plan.input.settings.memory.max_running_requests);
   const int wanted = std::min(asked, std::max(1, memory.max_running_requests));
   print_row("largest context", fmt::format("{}", f.largest_context),
             fmt::format("tokens, of {} request{} at once", wanted, wanted == 1 ? "" : "s"));
@@ -159,7 +159,7 @@ void print_table(const CapacityPlan& plan) {
     fmt::print("         and {} {} multi-token-prediction layer{}, {} parameters, {}\n",
                loaded > 0 ? "besides" : "not loaded:", modules, modules == 1 ? "" : "s",
                parameters(f.cost.mtp().parameters), show_bytes(f.cost.mtp().bytes));
-  const MachineSpeed& speed = plan.question.speed;
+  const MachineSpeed& speed = plan.input.speed;
   fmt::print("machine  {}\n         read {:.1f} GB/s | {} {:.0f} GFLOP/s | int8 {:.0f} Gop/s\n",
              plan.machine, speed.read_bytes_per_s / 1e9, plan.peak_name,
              speed.operations_per_s / 1e9, speed.integer_operations_per_s / 1e9);
@@ -218,8 +218,8 @@ void print_json(const CapacityPlan& plan) {
               {"tier_bytes", memory.tier_bytes},
               {"total_bytes", f.total_bytes()},
               {"budget_bytes", memory.budget_bytes},
-              {"memory_bytes", plan.question.total_bytes},
-              {"available_bytes", plan.question.available_bytes},
+              {"memory_bytes", plan.input.total_bytes},
+              {"available_bytes", plan.input.available_bytes},
               {"parts", parts_json(f.cost)},
               {"mtp_bytes", f.cost.mtp().bytes},
               {"mtp_parameters", f.cost.mtp().parameters},
@@ -229,9 +229,9 @@ void print_json(const CapacityPlan& plan) {
               {"max_total_tokens", f.fitting_tokens},
               {"largest_context", f.largest_context},
               {"largest_batch", f.largest_batch},
-              {"read_bytes_per_s", plan.question.speed.read_bytes_per_s},
-              {"operations_per_s", plan.question.speed.operations_per_s},
-              {"integer_operations_per_s", plan.question.speed.integer_operations_per_s},
+              {"read_bytes_per_s", plan.input.speed.read_bytes_per_s},
+              {"operations_per_s", plan.input.speed.operations_per_s},
+              {"integer_operations_per_s", plan.input.speed.integer_operations_per_s},
               {"prefill_tokens", f.prefill_len},
               {"prefill_tokens_per_s", f.prefill_tokens_per_s},
               {"decode_context", f.kv_len},
@@ -245,11 +245,11 @@ void print_json(const CapacityPlan& plan) {
   fmt::print("{}\n", out.dump());
 }
 
-// Fills question.speed from the flags and measures the speeds that no flag gives. Returns the name
+// Fills input.speed from the flags and measures the speeds that no flag gives. Returns the name
 // of the peak: "peak" (from a flag), or the instruction's.
 Result<std::string_view> measure_speed(const PlanFlags& flags, const WorkerPool::Options& options,
-                                       ForecastQuestion& question) {
-  MachineSpeed& speed = question.speed;
+                                       ForecastInput& input) {
+  MachineSpeed& speed = input.speed;
   speed = {flags.read_gbs * 1e9, flags.peak_gflops * 1e9,
            (flags.peak_gops > 0 ? flags.peak_gops : 2 * flags.peak_gflops) * 1e9};
   HOCKET_TRY(const Isa isa, choose_isa());
@@ -271,13 +271,13 @@ Result<std::string_view> measure_speed(const PlanFlags& flags, const WorkerPool:
 }
 
 // Divides memory, workers and speeds of this machine by the number of ranks that share it.
-void share(int ranks, ForecastQuestion& question) {
-  question.total_bytes /= ranks;
-  question.available_bytes /= ranks;
-  question.num_workers = std::max(1, question.num_workers / ranks);
-  question.speed.read_bytes_per_s /= ranks;
-  question.speed.operations_per_s /= ranks;
-  question.speed.integer_operations_per_s /= ranks;
+void share(int ranks, ForecastInput& input) {
+  input.total_bytes /= ranks;
+  input.available_bytes /= ranks;
+  input.num_workers = std::max(1, input.num_workers / ranks);
+  input.speed.read_bytes_per_s /= ranks;
+  input.speed.operations_per_s /= ranks;
+  input.speed.integer_operations_per_s /= ranks;
 }
 
 Result<CapacityPlan> make_plan(const PlanFlags& flags) {
@@ -289,24 +289,24 @@ Result<CapacityPlan> make_plan(const PlanFlags& flags) {
   ComputeSettings compute = flags.settings.compute;
   compute.num_threads *= a_host;  // --num-threads is the number of each rank
   HOCKET_TRY(const WorkerPool::Options workers, choose_workers(compute, machine));
-  ForecastQuestion question{.settings = flags.settings,
-                            .total_bytes = machine.memory_bytes,
-                            .available_bytes = machine.memory_available_bytes,
-                            .num_workers = workers.num_workers};
-  HOCKET_TRY(question.isa, choose_isa());
+  ForecastInput input{.settings = flags.settings,
+                      .total_bytes = machine.memory_bytes,
+                      .available_bytes = machine.memory_available_bytes,
+                      .num_workers = workers.num_workers};
+  HOCKET_TRY(input.isa, choose_isa());
   std::string name = describe(machine);
   if (flags.memory_gb > 0) {
-    question.total_bytes = question.available_bytes = static_cast<int64_t>(flags.memory_gb * 1e9);
+    input.total_bytes = input.available_bytes = static_cast<int64_t>(flags.memory_gb * 1e9);
     name = fmt::format("{:.1f} GB, all free (--memory-gb)", flags.memory_gb);
   }
-  HOCKET_TRY(const std::string_view peak, measure_speed(flags, workers, question));
+  HOCKET_TRY(const std::string_view peak, measure_speed(flags, workers, input));
   if (num_ranks > 1)
     name += a_host == 1 ? fmt::format("\n         one of {} hosts, each with a rank", num_ranks)
                         : fmt::format("\n         {} ranks share it; figures are of one", a_host);
-  share(a_host, question);
-  HOCKET_TRY(Forecast found, forecast(question));
-  std::optional<Advice> advice = advise(question, found);
-  CapacityPlan plan{std::move(question),
+  share(a_host, input);
+  HOCKET_TRY(Forecast found, forecast(input));
+  std::optional<Advice> advice = advise(input, found);
+  CapacityPlan plan{std::move(input),
                     std::move(found),
                     std::move(advice),
                     {},
@@ -317,15 +317,14 @@ Result<CapacityPlan> make_plan(const PlanFlags& flags) {
                     0,
                     {}};
   if (!plan.forecast.fits())
-    if (const auto ranks = fitting_ranks(plan.question, plan.forecast))
+    if (const auto ranks = fitting_ranks(plan.input, plan.forecast))
       plan.fitting_hosts = (*ranks + a_host - 1) / a_host;
-  if (flags.overlap)
-    plan.overlap = plan_overlap(plan.question, plan.forecast, flags.num_hosts() > 1);
+  if (flags.overlap) plan.overlap = plan_overlap(plan.input, plan.forecast, flags.num_hosts() > 1);
   plan.disaggregation_hosts = flags.disaggregation_hosts;
   if (flags.disaggregation_hosts > 0 && plan.forecast.fits())
-    plan.split = plan_split(plan.question, plan.forecast, flags.disaggregation_hosts);
+    plan.split = plan_split(plan.input, plan.forecast, flags.disaggregation_hosts);
   if (const std::string& address = flags.settings.memory.kv_cache_store; !address.empty()) {
-    const Result<std::string> store = look_at_store(address);
+    const Result<std::string> store = probe_store(address);
     plan.store = store ? *store : fmt::format("{}; {}", store.error().message, store.error().fix);
   }
   return plan;

@@ -60,14 +60,14 @@ void print_reason(const OverlapPoint& point) {
 
 }  // namespace
 
-std::vector<OverlapPoint> plan_overlap(const ForecastQuestion& question, const Forecast& forecast,
+std::vector<OverlapPoint> plan_overlap(const ForecastInput& input, const Forecast& forecast,
                                        bool on_hosts) {
-  const ParallelSettings& parallel = question.settings.parallel;
-  OverlapQuestion overlap{.choice = forecast.choice,
-                          .cost = forecast.cost,
-                          .speed = question.speed,
-                          .num_ranks = forecast.num_ranks,
-                          .kv_len = std::min(forecast.kv_len, kMaxKeys)};
+  const ParallelSettings& parallel = input.settings.parallel;
+  OverlapForecastInput overlap{.choice = forecast.choice,
+                               .cost = forecast.cost,
+                               .speed = input.speed,
+                               .num_ranks = forecast.num_ranks,
+                               .kv_len = std::min(forecast.kv_len, kMaxKeys)};
   for (int rows = 1; rows <= 512; rows *= 2) overlap.decode_rows.push_back(rows);
   for (int rows = 512; rows <= 8192; rows *= 2) overlap.prefill_rows.push_back(rows);
   StageLink link{

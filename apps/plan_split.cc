@@ -30,17 +30,17 @@ Result<void> check_split_hosts(int num_hosts, const ParallelSettings& parallel) 
                   .with_fix("--disaggregation-hosts 2, without --ep-size and --overlap"));
 }
 
-std::vector<SplitPoint> plan_split(const ForecastQuestion& question, const Forecast& forecast,
+std::vector<SplitPoint> plan_split(const ForecastInput& input, const Forecast& forecast,
                                    int num_hosts) {
-  const double gbit = question.settings.parallel.ep_link_gbit;
-  SplitQuestion split{.num_hosts = num_hosts,
-                      .answer_len = kSplitAnswer,
-                      .link_bytes_per_s = (gbit > 0 ? gbit : kSplitLinkGbit) * 1e9 / 8,
-                      .interval_s = {std::begin(kIntervals), std::end(kIntervals)}};
+  const double gbit = input.settings.parallel.ep_link_gbit;
+  SplitForecastInput split{.num_hosts = num_hosts,
+                           .answer_len = kSplitAnswer,
+                           .link_bytes_per_s = (gbit > 0 ? gbit : kSplitLinkGbit) * 1e9 / 8,
+                           .interval_s = {std::begin(kIntervals), std::end(kIntervals)}};
   const int longest = forecast.memory.context_length - kSplitAnswer;
   for (int len = kMinPrompt; len <= longest; len *= 4) split.prompt_lens.push_back(len);
   if (split.prompt_lens.empty()) split.prompt_lens.push_back(std::max(1, longest));
-  return forecast_split(forecast, question.speed, split);
+  return forecast_split(forecast, input.speed, split);
 }
 
 void print_split(const std::vector<SplitPoint>& points, int num_hosts) {

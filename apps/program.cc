@@ -14,7 +14,7 @@
 
 #include "apps/bench_program.h"
 #include "base/mapped_files.h"
-#include "base/nearest.h"
+#include "base/nearest_name.h"
 #include "engine/grammar/grammar_trials.h"
 
 namespace hocket {

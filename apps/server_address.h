@@ -4,7 +4,7 @@
 #include <string>
 
 #include "apps/flags.h"
-#include "client/http_client.h"
+#include "client/blocking_http_client.h"
 
 namespace hocket {
 

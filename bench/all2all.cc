@@ -12,7 +12,7 @@
 #include "base/machine.h"
 #include "base/quantile.h"
 #include "bench/all2all_mpi.h"
-#include "bench/ending.h"
+#include "bench/bench_error.h"
 #include "bench/mesh.h"
 #include "bench/processes.h"
 #include "bench/socket_transport.h"
@@ -32,7 +32,7 @@ constexpr int kWarm = 2;        // rounds that are not counted
 using Bytes = std::vector<std::byte>;
 
 // One transport with its exchange, and the mean times of an exchange by length and round.
-struct Way {
+struct ComparedTransport {
   std::string name, about;
   std::string absent;  // the reason why it is not measured; empty: it is measured
   std::unique_ptr<Transport> transport;
@@ -108,10 +108,10 @@ class BenchRank {
 
   Result<void> run() {
     pin_thread(cpu_of(rank_));
-    HOCKET_TRY_VOID(add_sockets("sockets", SocketWay::calls));
-    HOCKET_TRY_VOID(add_sockets("sockets, zc", SocketWay::zero_copy));
-    HOCKET_TRY_VOID(add_sockets("io_uring", SocketWay::ring));
-    HOCKET_TRY_VOID(add_sockets("io_uring, zc", SocketWay::ring_zero_copy));
+    HOCKET_TRY_VOID(add_sockets("sockets", SendMethod::calls));
+    HOCKET_TRY_VOID(add_sockets("sockets, zc", SendMethod::zero_copy));
+    HOCKET_TRY_VOID(add_sockets("io_uring", SendMethod::ring));
+    HOCKET_TRY_VOID(add_sockets("io_uring, zc", SendMethod::ring_zero_copy));
     UcxOptions tcp{.tls = "tcp", .devices = options_.devices};
     if (tcp.devices.empty()) tcp.devices = mesh_.device();
     HOCKET_TRY_VOID(add_ucx("ucx tcp", tcp));
@@ -119,7 +119,7 @@ class BenchRank {
       HOCKET_TRY_VOID(add_ucx("ucx shm", {.tls = ucx_tls_of_one_host()}));
       ways_.emplace_back().name = "loopback";
     }
-    for (Way& way : ways_) {
+    for (ComparedTransport& way : ways_) {
       way.us.resize(options_.bytes.size());
       way.core_us.resize(options_.bytes.size());
       if (way.absent.empty() && rank_ == 0 && !options_.json && !way.about.empty()) {
@@ -128,7 +128,7 @@ class BenchRank {
     }
     for (size_t i = 0; i < options_.bytes.size(); ++i) {
       for (int round = -kWarm; round < options_.rounds; ++round) {
-        for (Way& way : ways_) HOCKET_TRY_VOID(measure(way, i, round));
+        for (ComparedTransport& way : ways_) HOCKET_TRY_VOID(measure(way, i, round));
       }
       HOCKET_TRY_VOID(meet());
       if (rank_ == 0) print_all(i);
@@ -144,7 +144,7 @@ class BenchRank {
     return {.max_bytes = on_lanes(1, {most_, most_, 1})};
   }
 
-  Result<void> add(Way way) {
+  Result<void> add(ComparedTransport way) {
     if (way.absent.empty()) {
       HOCKET_TRY(way.exchange, AllToAll::create(*way.transport, exchange_options()));
     }
@@ -152,7 +152,7 @@ class BenchRank {
     return {};
   }
 
-  Result<void> add_sockets(const char* name, SocketWay how) {
+  Result<void> add_sockets(const char* name, SendMethod how) {
     return add_connected(name, SocketTransport::create(rank_, options_.num_ranks,
                                                        {.host = mesh_.host(), .way = how}));
   }
@@ -170,7 +170,7 @@ class BenchRank {
       mine.assign(address.begin(), address.end());
     }
     HOCKET_TRY(const std::vector<Bytes> all, mesh_.gather(mine));
-    Way way{.name = name};
+    ComparedTransport way{.name = name};
     for (size_t peer = 0; peer < all.size(); ++peer) {
       if (all[peer].empty()) way.absent = fmt::format("rank {} is without it", peer);
     }
@@ -194,7 +194,7 @@ class BenchRank {
     const Stamp stamp{.step = num_agreed_++};
     HOCKET_TRY_VOID(sockets.start(0, MessageKind::agree, stamp, nothing));
     while (!sockets.ready(0, MessageKind::agree)) {
-      for (const Way& way : ways_) {
+      for (const ComparedTransport& way : ways_) {
         if (way.exchange != nullptr) way.exchange->progress();
       }
       ways_[0].transport->wait(std::chrono::microseconds(50));
@@ -204,7 +204,7 @@ class BenchRank {
     return {};
   }
 
-  Result<void> measure(Way& way, size_t i, int round) {
+  Result<void> measure(ComparedTransport& way, size_t i, int round) {
     if (!way.absent.empty()) return {};
     HOCKET_TRY_VOID(meet());
     Result<double> us = 0;
@@ -250,7 +250,7 @@ class BenchRank {
   }
 
   void print_all(size_t i) {
-    std::vector<Way> mpi(1);
+    std::vector<ComparedTransport> mpi(1);
     if (!options_.probe && (options_.rank < 0 || !options_.mpirun.empty())) {
       mpi[0].name = "mpi tcp";
       std::vector<int> cpus;
@@ -268,11 +268,11 @@ class BenchRank {
       }
     }
     const double sockets_us = quantile(ways_[0].us[i], 0.5);
-    for (const Way& way : ways_) print(way, i, sockets_us);
+    for (const ComparedTransport& way : ways_) print(way, i, sockets_us);
     if (!mpi[0].name.empty()) print(mpi[0], i, sockets_us);
   }
 
-  void print(const Way& way, size_t i, double sockets_us) const {
+  void print(const ComparedTransport& way, size_t i, double sockets_us) const {
     const double us = quantile(way.us[i], 0.5);
     const double out = static_cast<double>(options_.bytes[i]) * (options_.num_ranks - 1);
     const double gb_per_s = us > 0 ? out / us / 1e3 : 0;
@@ -323,7 +323,7 @@ class BenchRank {
   const Bytes bytes_;
   const std::vector<int> cpus_ = inspect_machine().cpus;  // before this thread is pinned
   Mesh& mesh_;
-  std::vector<Way> ways_;  // sockets first
+  std::vector<ComparedTransport> ways_;  // sockets first
   uint64_t num_agreed_ = 0;
 };
 

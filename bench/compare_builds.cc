@@ -6,8 +6,8 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "bench/bench_error.h"
 #include "bench/child_program.h"
-#include "bench/ending.h"
 #include "bench/peers_figures.h"
 
 namespace hocket {

@@ -14,8 +14,8 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/quantile.h"
-#include "cluster/auth.h"
 #include "cluster/connection.h"
+#include "cluster/token_proof.h"
 #include "engine/pages/page_link.h"
 
 namespace hocket {
@@ -119,7 +119,7 @@ Result<double> seconds_of_pages(bool tls) {
   std::thread other([&] {
     PageLink server(std::move(sockets.server), "the asker", goes_on);
     const std::vector<std::byte> page(kPageBytes, std::byte{7});
-    sent = server.greet(kBenchToken, use).has_value();
+    sent = server.serve_handshake(kBenchToken, use).has_value();
     for (int i = 0; i <= kNumPages && sent; ++i)
       sent = server.send(PageFrame::page, "key", page).has_value();
   });

@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/quantile.h"
-#include "bench/ending.h"
+#include "bench/bench_error.h"
 #include "engine/engine.h"
 #include "engine/grammar/random_schemas.h"
 #include "text/tokens/tokenizer.h"

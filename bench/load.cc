@@ -307,7 +307,7 @@ LoadResult run_load(const LoadOptions& options) {
   LoadResult result;
   for (const LoadResult& part : parts) add(result, part);
   result.seconds = to_seconds(RealClock().now() - start);
-  std::ranges::sort(result.answered, {}, &Answered::index);
+  std::ranges::sort(result.answered, {}, &AnsweredRequest::index);
   return result;
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "client/http_client.h"
+#include "client/blocking_http_client.h"
 
 namespace hocket {
 
@@ -32,7 +32,7 @@ struct LoadOptions {
 };
 
 // One good answer, as the log needs it.
-struct Answered {
+struct AnsweredRequest {
   int index = 0;      // number of the request
   double due_ms = 0;  // due (without a rate: sent) so long after the load began
   int input_len = 0, cached_len = 0, output_len = 0;
@@ -44,8 +44,8 @@ struct LoadResult {
   int num_ok = 0, num_failed = 0;
   int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;  // sums of good answers
   std::vector<double> ttft_ms, itl_ms, e2e_ms;
-  std::map<std::string, int> errors;  // number of failed requests by kind
-  std::vector<Answered> answered;     // sorted by index
+  std::map<std::string, int> errors;      // number of failed requests by kind
+  std::vector<AnsweredRequest> answered;  // sorted by index
 };
 
 // Runs the load and returns the results of all clients. Request i depends on the seed and i alone,

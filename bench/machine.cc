@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/machine.h"
+#include "bench/bench_error.h"
 #include "bench/child_program.h"
-#include "bench/ending.h"
 #include "bench/peers_figures.h"
 
 namespace hocket {

@@ -10,8 +10,8 @@
 #include <optional>
 
 #include "base/clock.h"
+#include "bench/bench_error.h"
 #include "bench/dummy_shape.h"
-#include "bench/ending.h"
 #include "bench/pass_bench.h"
 #include "bench/peers_figures.h"
 #include "compute/weights/progress_bar.h"

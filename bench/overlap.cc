@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "bench/ending.h"
+#include "bench/bench_error.h"
 #include "bench/overlap_real.h"
 #include "bench/overlap_report.h"
 #include "bench/overlap_virtual.h"

@@ -63,7 +63,7 @@ bool is_answer(std::string_view order) {
 
 }  // namespace
 
-OverlapFigures figures_of(const SixRuns& r) {
+OverlapFigures figures_of(const StepTimings& r) {
   OverlapFigures f;
   f.eta = ratio(r.serial_us - r.overlapped_us, std::min(r.compute_us, r.exchange_us));
   f.over_ideal = ratio(r.overlapped_us, std::max(r.compute_us, r.exchange_us));

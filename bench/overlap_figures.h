@@ -20,7 +20,7 @@
 namespace hocket {
 
 // Times of the same step, played in six ways, in microseconds.
-struct SixRuns {
+struct StepTimings {
   double serial_us = 0;      // nothing is computed while rows travel
   double compute_us = 0;     // the whole batch; rows of other ranks are there at once
   double split_us = 0;       // the same, with the batch cut as in the overlapped run
@@ -35,7 +35,7 @@ struct OverlapFigures {
   double over_ideal = 0;  // overlapped / max(compute, exchange)
   double loss_split_us = 0, loss_interference_us = 0, loss_exposed_us = 0, loss_waiting_us = 0;
 };
-OverlapFigures figures_of(const SixRuns& runs);
+OverlapFigures figures_of(const StepTimings& runs);
 
 // Returns kappa of one rank's step from its spans; 0 if nothing was on the wire.
 double coverage_of(std::span<const LedgerSpan> spans);
@@ -47,7 +47,7 @@ inline constexpr std::string_view kBestOfAll = "best of all orders";
 struct OverlapRow {
   std::string order;  // its name; "auto", "best", "best single-batch" are answers of a search
   std::string plan;   // the plan in words
-  SixRuns runs;
+  StepTimings runs;
   double kappa = 0;
   double spread_us = 0;           // width of the middle half of rounds_us; 0 in virtual time
   std::vector<double> rounds_us;  // overlapped time of each round; empty in virtual time

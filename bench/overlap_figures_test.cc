@@ -7,13 +7,13 @@
 namespace hocket {
 namespace {
 
-constexpr SixRuns kRuns = {.serial_us = 150,
-                           .compute_us = 100,
-                           .split_us = 108,
-                           .traffic_us = 113,
-                           .exchange_us = 50,
-                           .overlapped_us = 120,
-                           .waiting_us = 3};
+constexpr StepTimings kRuns = {.serial_us = 150,
+                               .compute_us = 100,
+                               .split_us = 108,
+                               .traffic_us = 113,
+                               .exchange_us = 50,
+                               .overlapped_us = 120,
+                               .waiting_us = 3};
 
 LedgerSpan span(LedgerSpan::Kind kind, int begin, int end) {
   return {.kind = kind, .begin = TimePoint(Duration(begin)), .end = TimePoint(Duration(end))};
@@ -23,7 +23,7 @@ using Kind = LedgerSpan::Kind;
 PlayedPoint point(std::string clock, double automatic_us, double serial_us, double order_us) {
   PlayedPoint p{.clock = std::move(clock), .rows = 8, .link_gbit = 1};
   const auto add = [&](std::string order, double us) {
-    SixRuns runs = kRuns;
+    StepTimings runs = kRuns;
     runs.serial_us = serial_us, runs.overlapped_us = us;
     p.rows_of_orders.push_back({.order = std::move(order), .runs = runs});
   };
@@ -44,7 +44,7 @@ TEST(OverlapFigures, LossesAndWhatWasHiddenAddUpToTheStep) {
 }
 
 TEST(OverlapFigures, EtaIsOfTheExchangeOrOfComputeWhicheverIsLess) {
-  SixRuns wire = kRuns;
+  StepTimings wire = kRuns;
   wire.exchange_us = 400, wire.serial_us = 500, wire.overlapped_us = 400;
   EXPECT_DOUBLE_EQ(figures_of(wire).eta, 1);  // all compute is hidden behind the wire
   wire.overlapped_us = 550;

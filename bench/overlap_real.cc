@@ -52,7 +52,7 @@ int most(const std::vector<int>& rows) {
 // The measurements of one kind of run, one a round.
 struct Series {
   std::vector<double> took_us, waiting_us;
-  void add(const OverlapRig::Played& played) {
+  void add(const OverlapRig::PassResult& played) {
     took_us.push_back(played.took_us);
     waiting_us.push_back(played.waiting_us);
   }
@@ -87,7 +87,7 @@ class MeasuredPoint {
   // Returns nullopt if a step takes longer than kMaxStepUs.
   Result<std::optional<PlayedPoint>> play(Phase phase, int rows, double gbit) {
     rig_.set_batch(phase, rows);
-    HOCKET_TRY(const OverlapRig::Played first, rig_.play({}, Mode::live));
+    HOCKET_TRY(const OverlapRig::PassResult first, rig_.play({}, Mode::live));
     none_us_ = first.took_us;
     if (none_us_ > kMaxStepUs) {
       say_left_out(phase, rows, gbit);
@@ -111,9 +111,9 @@ class MeasuredPoint {
   Result<void> record();
   Result<void> play_rounds();
   Result<void> play_round(int round);
-  Result<OverlapRig::Played> play_chosen();
+  Result<OverlapRig::PassResult> play_chosen();
   PlayedPoint result(Phase phase, int rows, double gbit) const;
-  SixRuns runs_of(const Plan& plan, const Series& live) const;
+  StepTimings runs_of(const Plan& plan, const Series& live) const;
   double time_share() const { return options_.quick ? kQuickShare : 1; }
   bool is_long() const { return none_us_ > kLongStepUs; }
 
@@ -151,7 +151,7 @@ void MeasuredPoint::add_forced(int rows) {
 // Plays planned steps alone, so that the planner has time to settle on a plan.
 Result<void> MeasuredPoint::let_planner_learn() {
   if (!is_long()) {
-    HOCKET_TRY(const OverlapRig::Played warm, rig_.play({}, Mode::live));
+    HOCKET_TRY(const OverlapRig::PassResult warm, rig_.play({}, Mode::live));
     none_us_ = warm.took_us;
   }
   const int by_time = static_cast<int>(kAutoUs * time_share() / none_us_);
@@ -159,7 +159,7 @@ Result<void> MeasuredPoint::let_planner_learn() {
   const int steps = std::min(std::max(by_time, least), std::max(options_.auto_steps, 1));
   double planner_us = 0, all_us = 0;
   for (int step = 0; step < steps; ++step) {
-    HOCKET_TRY(const OverlapRig::Played played, rig_.play_planned());
+    HOCKET_TRY(const OverlapRig::PassResult played, rig_.play_planned());
     idle_share_ = std::max(idle_share_, step == 0 ? 0 : played.idle_share);
     automatic_.plan = played.plan;
     planner_us += played.planner_us, all_us += played.took_us;
@@ -192,7 +192,7 @@ Result<void> MeasuredPoint::play_rounds() {
 
 // Plays planned steps until one belongs to no trial, and returns that one. At most one step in a
 // hundred is one of a trial, so a few rounds would count them too much.
-Result<OverlapRig::Played> MeasuredPoint::play_chosen() {
+Result<OverlapRig::PassResult> MeasuredPoint::play_chosen() {
   HOCKET_TRY(auto played, rig_.play_planned());
   for (int i = 0; i < kMaxTrialSteps && played.is_trial; ++i) {
     HOCKET_TRY(played, rig_.play_planned());
@@ -204,7 +204,7 @@ Result<OverlapRig::Played> MeasuredPoint::play_chosen() {
 // are spread over all.
 Result<void> MeasuredPoint::play_round(int round) {
   const bool counts = round >= 0;
-  const auto note = [counts](Series& series, const OverlapRig::Played& played) {
+  const auto note = [counts](Series& series, const OverlapRig::PassResult& played) {
     if (counts) series.add(played);
   };
   for (size_t i = 0; i < forced_.size(); ++i) {
@@ -232,7 +232,7 @@ Result<void> MeasuredPoint::play_round(int round) {
   return {};
 }
 
-SixRuns MeasuredPoint::runs_of(const Plan& plan, const Series& live) const {
+StepTimings MeasuredPoint::runs_of(const Plan& plan, const Series& live) const {
   const CutRuns& whole = cuts_.at(cut_of({}));
   const CutRuns& cut = cuts_.at(cut_of(plan));
   return {.serial_us = forced_[0].live.median(),

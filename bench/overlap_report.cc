@@ -30,7 +30,7 @@ void OverlapReport::add(PlayedPoint point) {
 
 void OverlapReport::print(const PlayedPoint& p) const {
   const OverlapRow* serial = p.find("serial");
-  const SixRuns runs = serial != nullptr ? serial->runs : SixRuns{};
+  const StepTimings runs = serial != nullptr ? serial->runs : StepTimings{};
   fmt::print(
       "\n{} {} {:g} Gbit/s, {} {} rows, {} ranks | compute {:.0f} us, exchange {:.0f} us ({:.2f})",
       p.clock, p.shape, p.link_gbit, phase_name(p.phase), p.rows, p.ranks, runs.compute_us,

@@ -24,7 +24,7 @@ std::span<const std::byte> bytes_of(const MatrixView& rows) {
 
 }  // namespace
 
-struct OverlapRig::Said {
+struct OverlapRig::RankMessage {
   StepReport report;
   PlanId plan = PlanId::none;
   float took_us = 0;
@@ -127,27 +127,27 @@ void OverlapRig::set_batch(Phase phase, int rows) {
                                                         .clock = &kClock});
 }
 
-Result<std::vector<OverlapRig::Said>> OverlapRig::agree(const Said& mine) {
-  static_assert(sizeof(Said) <= kAgreementBytes);
+Result<std::vector<OverlapRig::RankMessage>> OverlapRig::agree(const RankMessage& mine) {
+  static_assert(sizeof(RankMessage) <= kAgreementBytes);
   const Stamp stamp{.step = num_agreed_++};
   const std::span<const std::byte> piece[] = {std::as_bytes(std::span(&mine, 1))};
   const std::vector<AllToAll::Parts> parts(static_cast<size_t>(seat_.num_ranks), piece);
   HOCKET_TRY_VOID(exchange_->start(0, MessageKind::agree, stamp, parts));
   HOCKET_TRY_VOID(exchange_->wait(0, MessageKind::agree, stamp));
-  std::vector<Said> all(static_cast<size_t>(seat_.num_ranks), mine);
+  std::vector<RankMessage> all(static_cast<size_t>(seat_.num_ranks), mine);
   for (int peer = 0; peer < seat_.num_ranks; ++peer) {
     if (peer == seat_.rank) continue;
     const auto said = exchange_->from(0, MessageKind::agree, peer);
-    if (said.size() != sizeof(Said))
+    if (said.size() != sizeof(RankMessage))
       return fail(ErrorCode::lost_rank, "rank {} says what is no agreement", peer);
-    std::memcpy(&all[static_cast<size_t>(peer)], said.data(), sizeof(Said));
+    std::memcpy(&all[static_cast<size_t>(peer)], said.data(), sizeof(RankMessage));
   }
   exchange_->release(0, MessageKind::agree);
   return all;
 }
 
 // Runs one pass; an agreement comes before it and one after it.
-Result<OverlapRig::Said> OverlapRig::run(const Plan& plan, Mode mode) {
+Result<OverlapRig::RankMessage> OverlapRig::run(const Plan& plan, Mode mode) {
   messages_.begin_pass(mode, ++step_);
   const Phase phase = bucket_.phase == Phase::decode ? Phase::decode : Phase::prefill;
   const TimePoint begin = kClock.now();
@@ -159,18 +159,18 @@ Result<OverlapRig::Said> OverlapRig::run(const Plan& plan, Mode mode) {
                .ledger = ledger_.get()}));
   const TimePoint end = kClock.now();
   const StepAccount& account = ledger_->end_step(end);
-  return Said{.report = account.report(),
-              .plan = id_of(plan),
-              .took_us = static_cast<float>(to_us(end - begin - messages_.copied()))};
+  return RankMessage{.report = account.report(),
+                     .plan = id_of(plan),
+                     .took_us = static_cast<float>(to_us(end - begin - messages_.copied()))};
 }
 
-Result<OverlapRig::Played> OverlapRig::finish(const Plan& plan, const Said& mine) {
-  HOCKET_TRY(const std::vector<Said> all, agree(mine));
+Result<OverlapRig::PassResult> OverlapRig::finish(const Plan& plan, const RankMessage& mine) {
+  HOCKET_TRY(const std::vector<RankMessage> all, agree(mine));
   HOCKET_TRY_VOID(messages_.end_pass());
   HOCKET_TRY_VOID(compare_bits());
-  Played played{.plan = plan};
+  PassResult played{.plan = plan};
   heard_.clear();
-  for (const Said& said : all) {
+  for (const RankMessage& said : all) {
     played.took_us = std::max(played.took_us, static_cast<double>(said.took_us));
     played.waiting_us += said.report.waiting_us / seat_.num_ranks;
     heard_.push_back(said.report);
@@ -189,14 +189,14 @@ Result<void> OverlapRig::compare_bits() {
               step_);
 }
 
-Result<OverlapRig::Played> OverlapRig::play(const Plan& plan, Mode mode) {
+Result<OverlapRig::PassResult> OverlapRig::play(const Plan& plan, Mode mode) {
   HOCKET_TRY_VOID(agree({}));
-  HOCKET_TRY(const Said mine, run(plan, mode));
+  HOCKET_TRY(const RankMessage mine, run(plan, mode));
   return finish(plan, mine);
 }
 
-Result<OverlapRig::Played> OverlapRig::play_planned() {
-  Said proposal;
+Result<OverlapRig::PassResult> OverlapRig::play_planned() {
+  RankMessage proposal;
   const TimePoint begin = kClock.now();
   if (planner_ != nullptr) {
     if (!reports_.empty()) planner_->note(reports_);
@@ -205,11 +205,11 @@ Result<OverlapRig::Played> OverlapRig::play_planned() {
     proposal.is_trial = choice.is_trial ? 1 : 0;
   }
   const double planned_us = to_us(kClock.now() - begin);
-  HOCKET_TRY(const std::vector<Said> all, agree(proposal));
+  HOCKET_TRY(const std::vector<RankMessage> all, agree(proposal));
   const Plan plan = plan_of(all[0].plan, OrderTable::builtin()).value_or(Plan{});
-  HOCKET_TRY(Said mine, run(plan, Mode::live));
+  HOCKET_TRY(RankMessage mine, run(plan, Mode::live));
   mine.took_us += static_cast<float>(planned_us);
-  HOCKET_TRY(Played played, finish(plan, mine));
+  HOCKET_TRY(PassResult played, finish(plan, mine));
   played.is_trial = all[0].is_trial != 0;
   played.planner_us = planned_us;
   reports_ = heard_;
@@ -217,7 +217,7 @@ Result<OverlapRig::Played> OverlapRig::play_planned() {
 }
 
 Result<double> OverlapRig::exchange_us() {
-  const std::vector<ReplayTransport::Sent> sent = messages_.sent_messages();
+  const std::vector<ReplayTransport::SentMessage> sent = messages_.sent_messages();
   size_t longest = 0;
   for (const auto& message : sent) longest = std::max(longest, message.num_bytes);
   const std::vector<std::byte> bytes(longest);
@@ -238,11 +238,11 @@ Result<double> OverlapRig::exchange_us() {
     HOCKET_TRY_VOID(exchange_->wait(0, sent[i].kind, stamp));
     exchange_->release(0, sent[i].kind);
   }
-  const Said mine{.took_us = static_cast<float>(to_us(kClock.now() - begin))};
-  HOCKET_TRY(const std::vector<Said> all, agree(mine));
+  const RankMessage mine{.took_us = static_cast<float>(to_us(kClock.now() - begin))};
+  HOCKET_TRY(const std::vector<RankMessage> all, agree(mine));
   HOCKET_TRY_VOID(messages_.end_pass());
   double us = 0;
-  for (const Said& said : all) us = std::max(us, static_cast<double>(said.took_us));
+  for (const RankMessage& said : all) us = std::max(us, static_cast<double>(said.took_us));
   return us;
 }
 

@@ -34,7 +34,7 @@ class OverlapRig {
   void set_batch(Phase phase, int rows);
 
   // The result of a pass, over all ranks.
-  struct Played {
+  struct PassResult {
     Plan plan;
     bool is_trial = false;  // play_planned() only: the planner tried a finalist
     double took_us = 0;     // the slowest rank's time, without copying recorded messages
@@ -45,10 +45,10 @@ class OverlapRig {
   // Plays a pass; all ranks call it with the same arguments.
   // Errors: lost_rank; internal (a plan changed bits).
   using Mode = ReplayTransport::Mode;
-  Result<Played> play(const Plan& plan, Mode mode);
+  Result<PassResult> play(const Plan& plan, Mode mode);
   // Plays a pass as rank 0's planner chooses, and reports it to that planner at the next call. The
   // planner's time is part of took_us.
-  Result<Played> play_planned();
+  Result<PassResult> play_planned();
   // Sends the messages of the recorded pass, which must be one of the plan `none`, and computes
   // nothing. Returns the slowest rank's time.
   Result<double> exchange_us();
@@ -63,14 +63,14 @@ class OverlapRig {
   int rank() const { return seat_.rank; }
 
  private:
-  struct Said;
+  struct RankMessage;
   explicit OverlapRig(const Options& options);
   Result<void> load(const Options& options);
   void add_sequence(int first, int rows, std::span<const PageId> pages);
   // Sends `mine` to all ranks and returns the messages of all, by rank. It is a barrier.
-  Result<std::vector<Said>> agree(const Said& mine);
-  Result<Said> run(const Plan& plan, Mode mode);
-  Result<Played> finish(const Plan& plan, const Said& mine);
+  Result<std::vector<RankMessage>> agree(const RankMessage& mine);
+  Result<RankMessage> run(const Plan& plan, Mode mode);
+  Result<PassResult> finish(const Plan& plan, const RankMessage& mine);
   Result<void> compare_bits();
   Ledger::Limits ledger_limits() const;
 

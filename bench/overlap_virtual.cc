@@ -161,7 +161,7 @@ Result<void> VirtualBench::add(std::string name, const Plan& plan, PlayedPoint& 
   }
   HOCKET_TRY(const PlayedStep played, play(plan));
   const std::vector<StageTimes> halves = times_of_halves(plan);
-  SixRuns runs;
+  StepTimings runs;
   runs.serial_us =
       to.rows_of_orders.empty() ? played.step_us : to.rows_of_orders[0].runs.overlapped_us;
   runs.compute_us =

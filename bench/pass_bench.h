@@ -144,7 +144,7 @@ class PassBench {
     for (int row = 0; row < wanted; row += block)
       runner_.logits(row, std::min(block, wanted - row));
     work.seconds += to_seconds(RealClock().now() - start);
-    const PassProbe::Found found = probe_.end();
+    const PassProbe::PassRecord found = probe_.end();
     work.experts_hit += found.experts_hit;
     pass.experts_hit = static_cast<double>(found.experts_hit);
     pass.outputs = wanted;

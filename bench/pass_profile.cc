@@ -83,7 +83,7 @@ void PassProbe::after(int layer, Op op, const Half& half) {
     found_.experts_hit += offsets[e] > offsets[e - 1] ? 1 : 0;
 }
 
-PassProbe::Found PassProbe::end() {
+PassProbe::PassRecord PassProbe::end() {
   book(found_.profile.head);
   return std::exchange(found_, {});
 }

@@ -35,19 +35,19 @@ class PassProbe final : public ForwardProbe {
   void begin() { at_ = RealClock().now(); }
   void after(int layer, Op op, const Half& half) override;
   void after_delta_net() override { book(found_.profile.delta_net); }
-  struct Found {
+  struct PassRecord {
     PassProfile profile;  // only the seconds are set
     int64_t experts_hit = 0;
   };
   // Call it after the logits. Returns the times and counts since the previous end().
-  Found end();
+  PassRecord end();
 
  private:
   void book(PassProfile::Stage& stage);
 
   const ModelConfig& model_;
   TimePoint at_{};
-  Found found_;
+  PassRecord found_;
 };
 
 // Returns a line for each operation that took 1 % or more, with its mean time over `passes`:

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "client/http_client.h"
+#include "client/blocking_http_client.h"
 
 namespace hocket {
 

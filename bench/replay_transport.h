@@ -37,17 +37,17 @@ class ReplayTransport final : public Transport {
   Duration copied() const { return copied_; }
 
   // A message that the recorded pass sent.
-  struct Sent {
+  struct SentMessage {
     int peer, lane;
     MessageKind kind;
     size_t num_bytes;  // without the head
   };
   // Returns them in the order in which they were sent.
-  const std::vector<Sent>& sent_messages() const { return record_.sent; }
+  const std::vector<SentMessage>& sent_messages() const { return record_.sent; }
 
   // A recorded pass. take_record() moves it out, set_record() puts it back.
   struct Record {
-    std::vector<Sent> sent;
+    std::vector<SentMessage> sent;
     std::vector<std::vector<std::vector<std::byte>>> came;  // [channel][nth]
   };
   Record take_record() { return std::move(record_); }

@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/quantile.h"
-#include "bench/ending.h"
+#include "bench/bench_error.h"
 #include "server/reports/info_json.h"
 
 namespace hocket {
@@ -177,7 +177,7 @@ Result<Json> scheduler_of(BlockingHttpClient& client) {
 int shared_len(const LoadOptions& load, const LoadResult& r) {
   if (load.endpoint != Endpoint::chat) return load.shared_prefix_len;
   int most = 0;
-  for (const Answered& a : r.answered) most = std::max(most, a.cached_len);
+  for (const AnsweredRequest& a : r.answered) most = std::max(most, a.cached_len);
   return most;
 }
 
@@ -202,7 +202,7 @@ Result<void> write_log(const std::string& path, const LoadOptions& load, const L
                                                     static_cast<double>(r.prompt_tokens)}}}};
   file << head.dump() << '\n';
   const int shared = shared_len(load, r);
-  for (const Answered& a : r.answered) {
+  for (const AnsweredRequest& a : r.answered) {
     const int common = std::min(shared, a.input_len - 1);
     const Json line = {{"timestamp", a.due_ms},
                        {"input_length", a.input_len},

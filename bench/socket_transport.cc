@@ -29,7 +29,7 @@ bool poll_for(int fd, int max_ms) {
 
 }  // namespace
 
-SocketTransport::SocketTransport(int rank, int num_ranks, SocketWay way)
+SocketTransport::SocketTransport(int rank, int num_ranks, SendMethod way)
     : rank_(rank),
       way_(way),
       epoll_fd_(epoll_create1(EPOLL_CLOEXEC)),
@@ -58,7 +58,7 @@ SocketTransport::~SocketTransport() {
 Result<std::unique_ptr<SocketTransport>> SocketTransport::create(int rank, int num_ranks,
                                                                  const Options& options) {
   std::unique_ptr<SocketTransport> end(new SocketTransport(rank, num_ranks, options.way));
-  if (options.way == SocketWay::ring || options.way == SocketWay::ring_zero_copy) {
+  if (options.way == SendMethod::ring || options.way == SendMethod::ring_zero_copy) {
     HOCKET_TRY(end->ring_, IoRing::create());
   }
   sockaddr_in where{};
@@ -91,7 +91,7 @@ bool SocketTransport::adopt(int peer, int fd) {
     ring_->submit();
     return true;
   }
-  if (way_ == SocketWay::zero_copy) {
+  if (way_ == SendMethod::zero_copy) {
     if (setsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &on, sizeof(on)) != 0) return false;
     peers_[peer].sent.resize(kMaxUnfreed);
   }
@@ -234,7 +234,7 @@ void SocketTransport::write_to(Peer& p) {
   while (!p.queue.empty()) {  // writes until the kernel's buffer is full
     Flow& f = *p.queue.front();
     const msghdr message = next_out(p);
-    const int flags = way_ == SocketWay::zero_copy ? MSG_ZEROCOPY : 0;
+    const int flags = way_ == SendMethod::zero_copy ? MSG_ZEROCOPY : 0;
     ssize_t num = sendmsg(p.fd, &message, MSG_NOSIGNAL | flags);
     const bool is_counted = flags != 0 && num >= 0;
     // The kernel pins no more pages until notices are read.

@@ -19,13 +19,13 @@ namespace hocket {
 
 // calls: send and recv of all that is left. zero_copy: the same with MSG_ZEROCOPY. ring: a request
 // of io_uring for each message. ring_zero_copy: with its zero-copy send.
-enum class SocketWay : uint8_t { calls, zero_copy, ring, ring_zero_copy };
+enum class SendMethod : uint8_t { calls, zero_copy, ring, ring_zero_copy };
 
 class SocketTransport final : public Transport {
  public:
   struct Options {
     std::string host;  // where it listens, as "10.0.0.2"
-    SocketWay way = SocketWay::calls;
+    SendMethod way = SendMethod::calls;
   };
   // Errors: io (also if the kernel does not have the way).
   static Result<std::unique_ptr<SocketTransport>> create(int rank, int num_ranks,
@@ -85,9 +85,9 @@ class SocketTransport final : public Transport {
   };
   static constexpr uint32_t kMaxUnfreed = 1 << 16;  // sends of a peer
 
-  SocketTransport(int rank, int num_ranks, SocketWay way);
+  SocketTransport(int rank, int num_ranks, SendMethod way);
   bool never_copies() const {
-    return way_ == SocketWay::zero_copy || way_ == SocketWay::ring_zero_copy;
+    return way_ == SendMethod::zero_copy || way_ == SendMethod::ring_zero_copy;
   }
   Flow& flow(const Channel& channel);
   bool adopt(int peer, int fd);
@@ -112,7 +112,7 @@ class SocketTransport final : public Transport {
   bool progress_ring();
 
   const int rank_;
-  const SocketWay way_;
+  const SendMethod way_;
   int listener_ = -1, epoll_fd_ = -1, wake_fd_ = -1;
   std::vector<Peer> peers_;
   std::unique_ptr<IoRing> ring_;

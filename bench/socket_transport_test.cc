@@ -26,7 +26,7 @@ Bytes message_of(int from, int to, int step) {
   return bytes;
 }
 
-class SocketTransportTest : public ::testing::TestWithParam<SocketWay> {};
+class SocketTransportTest : public ::testing::TestWithParam<SendMethod> {};
 
 void exchange_all(Transport& transport) {
   auto exchange =
@@ -81,8 +81,8 @@ TEST_P(SocketTransportTest, MessagesOfAllLengthsArriveWholeAndInOrder) {
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryWay, SocketTransportTest,
-                         ::testing::Values(SocketWay::calls, SocketWay::zero_copy, SocketWay::ring,
-                                           SocketWay::ring_zero_copy));
+                         ::testing::Values(SendMethod::calls, SendMethod::zero_copy,
+                                           SendMethod::ring, SendMethod::ring_zero_copy));
 
 }  // namespace
 }  // namespace hocket

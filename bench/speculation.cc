@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "bench/ending.h"
+#include "bench/bench_error.h"
 #include "bench/speculation_rig.h"
 #include "bench/speculation_table.h"
 #include "engine/plan/cost.h"
@@ -168,7 +168,7 @@ Result<void> GroupMeasurement::count_experts(FixedSteps& steps) {
 
 GateTotals GroupMeasurement::gate_totals() const {
   GateTotals most;  // the rank with most steps has these
-  for (const SpeculationView::OfRank& rank : gated_.rig->engine().speculation().ranks)
+  for (const SpeculationView::RankEntry& rank : gated_.rig->engine().speculation().ranks)
     if (rank.gate.totals.num_steps > most.num_steps) most = rank.gate.totals;
   return most;
 }
@@ -187,7 +187,7 @@ Result<GateFigures> GroupMeasurement::measure_gate(const ImposedChoice& choice, 
   out.num_learning = static_cast<int>(gate_totals().num_steps - begin);
   while (out.later.empty() || (std::ssize(out.later) < 2 * options_.rounds && !time.is_over()))
     HOCKET_TRY_VOID(play_gate(choice, begin, out));
-  for (const SpeculationView::OfRank& rank : gated_.rig->engine().speculation().ranks)
+  for (const SpeculationView::RankEntry& rank : gated_.rig->engine().speculation().ranks)
     for (const GateState::Bucket& bucket : rank.gate.buckets) out.choices.push_back(bucket.text);
   out.is_cut = out.num_learning < num_learning || std::ssize(out.later) < 2 * options_.rounds;
   return out;

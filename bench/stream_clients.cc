@@ -39,7 +39,7 @@ struct StreamClients::State {
   };
   struct Group {
     std::string request;
-    StreamsSeen seen;
+    StreamResults seen;
   };
   int port = 0;
   int poll = -1;
@@ -85,7 +85,7 @@ void StreamClients::State::fail(Client& client) {
 }
 
 void StreamClients::State::take_bytes(Client& client, std::string_view bytes) {
-  StreamsSeen& seen = groups[client.group].seen;
+  StreamResults& seen = groups[client.group].seen;
   const TimePoint now = RealClock().now();
   if (!client.begun) {
     client.begun = true;
@@ -124,7 +124,7 @@ StreamClients::~StreamClients() {
   close(state_->poll);
 }
 
-Result<size_t> StreamClients::add(const StreamAsk& ask) {
+Result<size_t> StreamClients::add(const StreamRequest& ask) {
   const size_t group = state_->groups.size();
   state_->groups.push_back(
       {fmt::format("POST /generate HTTP/1.1\r\nHost: localhost\r\n"
@@ -154,7 +154,7 @@ void StreamClients::run(double seconds) {
   }
 }
 
-StreamsSeen StreamClients::take(size_t group) {
+StreamResults StreamClients::take(size_t group) {
   return std::exchange(state_->groups[group].seen, {});
 }
 

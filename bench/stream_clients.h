@@ -14,13 +14,13 @@
 namespace hocket {
 
 // The request of a group of clients. Each client sends it again when its answer has ended.
-struct StreamAsk {
+struct StreamRequest {
   std::string body;  // JSON for /generate, with "stream": true
   int num_clients = 0;
 };
 
 // The results of a group since the previous take().
-struct StreamsSeen {
+struct StreamResults {
   int64_t num_done = 0, num_failed = 0;
   int64_t num_events = 0;
   std::vector<double> first_byte_ms;  // from the request's last byte sent to the answer's first
@@ -36,11 +36,11 @@ class StreamClients {
   StreamClients& operator=(const StreamClients&) = delete;
 
   // Connects a group of clients and sends their requests. Returns the group's number.   Errors: io.
-  Result<size_t> add(const StreamAsk& ask);
+  Result<size_t> add(const StreamRequest& ask);
   // Reads answers and sends requests again for `seconds`.
   void run(double seconds);
   // Returns the group's results and clears them.
-  StreamsSeen take(size_t group);
+  StreamResults take(size_t group);
   // Returns the number of clients of the group whose answer has not ended.
   int num_open(size_t group) const;
 

@@ -18,7 +18,7 @@
 #include "base/quantile.h"
 #include "bench/child_program.h"
 #include "bench/stream_clients.h"
-#include "client/http_client.h"
+#include "client/blocking_http_client.h"
 
 namespace hocket {
 namespace {
@@ -102,12 +102,12 @@ std::string ask_of(int output_len, int priority) {
 
 struct Part {
   const char* name;
-  StreamsSeen busy;
+  StreamResults busy;
   int64_t resident_bytes = 0;
 };
 
 void print(const Part& part, double seconds) {
-  const StreamsSeen& b = part.busy;
+  const StreamResults& b = part.busy;
   fmt::print(
       "{:<18} {:>5.0f} answers/s {:>6.0f} events/s | first byte p50 {:.1f} p99 {:.1f} max {:.1f} "
       "ms "
@@ -162,7 +162,7 @@ Result<int> bench_streams(const BenchStreamsOptions& o) {
   clients.take(idle);
   clients.run(o.seconds);
   const Part together{"busy and idle", clients.take(busy), server.resident_bytes()};
-  const StreamsSeen waited = clients.take(idle);
+  const StreamResults waited = clients.take(idle);
   const int open = clients.num_open(idle);
 
   const double each =

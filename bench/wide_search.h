@@ -8,8 +8,8 @@ namespace hocket {
 
 // Returns the built-in orders and, behind them, all_two_half_orders().
 const OrderTable& all_orders();
-// Returns the plan with the least predicted time among all orders of the question's table, at every
+// Returns the plan with the least predicted time among all orders of the input's table, at every
 // share, in all parts and waves.
-Candidate best_of_all(const SearchInput& question);
+Candidate best_of_all(const SearchInput& input);
 
 }  // namespace hocket

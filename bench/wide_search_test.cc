@@ -47,7 +47,7 @@ TEST(WideSearch, GainsMostWhereTransfersFlyTogether) {
   constexpr int kRounds = 60;
   double link = 0, free = 0;
   for (int round = 0; round < kRounds; ++round) {
-    const StageTimes stages = testing::StageDraw{}(random);
+    const StageTimes stages = testing::StageTimeSampler{}(random);
     for (const bool as_latency : {false, true}) {
       const MinTimes least = min_us(stages, as_latency);
       (as_latency ? free : link) += 100 * (least.named / least.all - 1) / kRounds;
@@ -68,7 +68,7 @@ TEST(WideSearch, HardlyAnyOrderBeatsTheTable) {
   for (int i = 0; i < 3000; ++i) others.push_back(testing::random_order(random));
   double worst = 0;
   for (int round = 0; round < 40; ++round) {
-    const StageTimes stages = testing::StageDraw{}(random);
+    const StageTimes stages = testing::StageTimeSampler{}(random);
     const bool as_latency = round % 2 == 0;
     double other = 1e18;
     for (const Order& order : others) other = std::min(other, layer_us(order, stages, as_latency));
@@ -114,11 +114,11 @@ TEST(WideSearch, TheChoiceIsNearTheBestOnAnyRanksLinksAndCores) {
     LayerCounts layers = shape.layers();
     layers.num_moe = 12;
     const Phase phase = random() % 2 == 0 ? Phase::decode : Phase::prefill;
-    const SearchInput question{.model = model,
-                               .orders = OrderTable::builtin(),
-                               .layers = layers,
-                               .bucket = ShapeTimes::bucket_of(phase, one_of(kRows))};
-    const double ratio = best_of_all(question).step_us / search(question).best().step_us;
+    const SearchInput input{.model = model,
+                            .orders = OrderTable::builtin(),
+                            .layers = layers,
+                            .bucket = ShapeTimes::bucket_of(phase, one_of(kRows))};
+    const double ratio = best_of_all(input).step_us / search(input).best().step_us;
     EXPECT_GE(ratio, 0.95) << "round " << round;
     num_near += ratio >= 0.99 ? 1 : 0;
     worst = std::min(worst, ratio);
@@ -137,21 +137,21 @@ TEST(WideSearch, FindsTheBestOfAll) {
       const ShapeTimes model(shape, 2, {.gbit = 1});
       LayerCounts layers = shape.layers();
       layers.num_moe = 3;
-      const SearchInput question{.model = model,
-                                 .orders = all_orders(),
-                                 .layers = layers,
-                                 .bucket = ShapeTimes::bucket_of(phase, rows)};
+      const SearchInput input{.model = model,
+                              .orders = all_orders(),
+                              .layers = layers,
+                              .bucket = ShapeTimes::bucket_of(phase, rows)};
       double least = 1e18;
       for (int order = 0; order < all_orders().size(); ++order)
         for (const Grain& grain : kTuning.grains)
           for (int share = 1; share < kWholeShare; ++share)
             if (all_orders().at(order).num_halves == 2 || share == kEvenShare)
               least = std::min(
-                  least, predict_plan(question, {order, grain.parts, grain.waves, share}).step_us);
-      const Candidate best = best_of_all(question);
+                  least, predict_plan(input, {order, grain.parts, grain.waves, share}).step_us);
+      const Candidate best = best_of_all(input);
       EXPECT_EQ(best.step_us, least);
-      EXPECT_EQ(predict_plan(question, best.plan).step_us, least);
-      EXPECT_GE(search(question).best().step_us, least);
+      EXPECT_EQ(predict_plan(input, best.plan).step_us, least);
+      EXPECT_GE(search(input).best().step_us, least);
     }
 }
 

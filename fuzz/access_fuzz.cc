@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "server/access/access_check.h"
-#include "server/access/auth.h"
+#include "server/access/api_key.h"
 #include "server/http/error_map.h"
 
 using namespace hocket;
@@ -40,7 +40,7 @@ void check_origins(std::string_view list, std::string_view origin) {
   origins->add_headers(request, headers);
   const bool told = std::ranges::any_of(
       headers, [](const auto& h) { return h.first == "Access-Control-Allow-Origin"; });
-  if (told) HOCKET_CHECK(origins->lets_in(request, Access::admin));
+  if (told) HOCKET_CHECK(origins->allows(request, Access::admin));
 }
 
 }  // namespace

@@ -17,7 +17,7 @@
 #include "compute/weights/hf_config.h"
 #include "compute/weights/stored_rows.h"
 #include "gguf/config.h"
-#include "gguf/tokenizer.h"
+#include "gguf/tokenizer_json.h"
 #include "text/tokens/tokenizer.h"
 
 namespace {

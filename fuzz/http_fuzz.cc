@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "server/access/auth.h"
+#include "server/access/api_key.h"
 #include "server/http/error_map.h"
 #include "server/http/request_target.h"
 

@@ -1,5 +1,5 @@
 // Fuzzes what the two sides of a connection for pages (engine/pages/page_link.h) send each other. A
-// server of pages and an asker each talk to a stranger that knows the token and signs whatever the
+// server of pages and a client each talk to a stranger that knows the token and signs whatever the
 // input says; a page is only ever taken with the bytes of its key.
 //
 //   input: a byte that chooses the side and one mode, then messages: u8 type | u16 length | payload
@@ -141,9 +141,9 @@ void answer_an_asker(Spoken spoken, std::span<const uint8_t> input) {
     Fd socket(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket) return;
     const int number = socket.get();
-    PageLink link(std::move(socket), "the asker", never);
+    PageLink link(std::move(socket), "the client", never);
     if (spoken != Spoken::strange) {
-      if (!link.greet("") || !link.receive(PageLink::kSilence, 1024) ||
+      if (!link.serve_handshake("") || !link.receive(PageLink::kSilence, 1024) ||
           !link.send(PageFrame::ok, {}))
         return;
     }

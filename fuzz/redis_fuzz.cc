@@ -33,9 +33,9 @@ std::vector<std::byte> fuzzed_page() {
 
 // Returns what the stranger sends.
 std::string spoken(std::string_view input) {
-  const PageSeal seal = seal_page(fuzzed_key(), fuzzed_page());
-  std::string whole = fmt::format("${}\r\n", sizeof seal + kFuzzedValue);
-  whole.append(reinterpret_cast<const char*>(&seal), sizeof seal);
+  const PageHeader header = make_page_header(fuzzed_key(), fuzzed_page());
+  std::string whole = fmt::format("${}\r\n", sizeof header + kFuzzedValue);
+  whole.append(reinterpret_cast<const char*>(&header), sizeof header);
   whole.append(kFuzzedValue, '\7').append("\r\n");
   std::string text;
   for (size_t i = 0; i < input.size(); ++i) {

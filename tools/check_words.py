@@ -26,7 +26,7 @@ DEFINED = re.compile(r"^(?:(?:inline )?namespace ([\w:]+) \{|(namespace \{)|(\} 
                      re.MULTILINE)
 PRECONDITION = re.compile(r"//.*?\b(Pre|pre|Requires|REQUIRES|Preconditions|precondition):")
 RIDDLES = set("wish manner beside voice fate shadow burst streak tell told teller news story look looker heard outside meanwhile door farewell liar prospect glance "
-              "interlude coming spared worth wishes".split())
+              "interlude coming spared worth wishes dial asker talker pulse mortal".split())
 
 
 def terms_of(text):

@@ -25,7 +25,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 // The signal and the file of a child process that opens a box and dies by `end`.
-struct Left {
+struct ProcessEnd {
   int signal = 0;
   std::string text;
   std::vector<std::string> files;
@@ -38,7 +38,7 @@ class BlackBox : public testing::Test {
   }
   ~BlackBox() override { fs::remove_all(folder_); }
 
-  Left left_by(const std::function<void()>& end) {
+  ProcessEnd left_by(const std::function<void()>& end) {
     const pid_t child = fork();
     if (child == 0) {
       std::freopen("/dev/null", "w", stderr);
@@ -49,7 +49,7 @@ class BlackBox : public testing::Test {
     }
     int status = 0;
     waitpid(child, &status, 0);
-    Left left{.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0};
+    ProcessEnd left{.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0};
     for (const auto& entry : fs::directory_iterator(folder_)) {
       left.files.push_back(entry.path());
       std::stringstream all;
@@ -63,7 +63,7 @@ class BlackBox : public testing::Test {
 };
 
 TEST_F(BlackBox, AFailedCheckLeavesItsWordsAndTheLastEvents) {
-  const Left left = left_by([] {
+  const ProcessEnd left = left_by([] {
     for (int i = 0; i < 20; ++i) black_box::note(black_box::Ring::steps, "\"step\":{}", i);
     black_box::note(black_box::Ring::requests, R"("request":"began","id":"{}")", "gen-1");
     HOCKET_CHECK(1 == 2);
@@ -81,7 +81,7 @@ TEST_F(BlackBox, AFailedCheckLeavesItsWordsAndTheLastEvents) {
 }
 
 TEST_F(BlackBox, AFaultInAnotherThreadNamesTheThreadAndStillKills) {
-  const Left left = left_by([] {
+  const ProcessEnd left = left_by([] {
     std::thread([] {
       pthread_setname_np(pthread_self(), "engine7");
       raise(SIGSEGV);
@@ -130,7 +130,7 @@ TEST_F(BlackBox, LinesThatWaitAreWrittenBeforeTheEnd) {
 }
 
 TEST_F(BlackBox, AStackOverflowOnAnyThreadLeavesAReport) {
-  const Left left = left_by([] {
+  const ProcessEnd left = left_by([] {
     Thread({.name = "text3"}, [] {
       volatile int depth = 0;
       descend(&depth);
@@ -142,7 +142,7 @@ TEST_F(BlackBox, AStackOverflowOnAnyThreadLeavesAReport) {
 }
 
 TEST_F(BlackBox, WhatIsTooLongIsCutAndWhatNeedsEscapesIsNoHarm) {
-  const Left left = left_by([] {
+  const ProcessEnd left = left_by([] {
     black_box::note(black_box::Ring::steps, "\"long\":\"{}\"", std::string(1000, 'x'));
     black_box::last_words("a \"quoted\"\nword");
     black_box::write("watchdog");
@@ -153,7 +153,7 @@ TEST_F(BlackBox, WhatIsTooLongIsCutAndWhatNeedsEscapesIsNoHarm) {
 }
 
 TEST_F(BlackBox, NotesOfManyThreadsAreWhole) {
-  const Left left = left_by([] {
+  const ProcessEnd left = left_by([] {
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t)
       threads.emplace_back([t] {
@@ -177,7 +177,7 @@ TEST_F(BlackBox, NotesOfManyThreadsAreWhole) {
 TEST_F(BlackBox, OldFilesGo) {
   for (int i = 0; i < 30; ++i)
     std::ofstream(folder_ / fmt::format("hocket-crash-10000000{:02}-1.jsonl", i)) << "{}";
-  const Left left = left_by([] { black_box::write("x"); });
+  const ProcessEnd left = left_by([] { black_box::write("x"); });
   EXPECT_EQ(left.files.size(), static_cast<size_t>(black_box::kFilesKept));
 }
 

@@ -33,16 +33,16 @@ std::string show(const T& value) {
 
 // Splits `a < b` into its sides, so that a failure can print both values.
 template <class A>
-struct Left {
+struct LeftOperand {
   const A& value;
 };
-struct Splitter {
+struct OperandSplitter {
   template <class A>
-  Left<A> operator<=>(const A& a) const {
+  LeftOperand<A> operator<=>(const A& a) const {
     return {a};
   }
 };
-struct Verdict {
+struct ComparisonResult {
   bool ok;
   std::string values;
   explicit operator bool() const { return ok; }  // makes a && b and a || b possible
@@ -51,7 +51,7 @@ struct Verdict {
 #pragma GCC diagnostic ignored "-Wsign-compare"
 #define HOCKET_CHECK_OP(op)                                          \
   template <class A, class B>                                        \
-  Verdict operator op(Left<A> a, const B& b) {                       \
+  ComparisonResult operator op(LeftOperand<A> a, const B& b) {       \
     if (a.value op b) return {true, {}};                             \
     return {false, fmt::format("{} vs {}", show(a.value), show(b))}; \
   }
@@ -63,17 +63,17 @@ HOCKET_CHECK_OP(>)
 HOCKET_CHECK_OP(>=)
 #undef HOCKET_CHECK_OP
 #pragma GCC diagnostic pop
-inline Verdict verdict(Verdict v) {
+inline ComparisonResult verdict(ComparisonResult v) {
   return v;
 }
-inline Verdict verdict(bool ok) {
+inline ComparisonResult verdict(bool ok) {
   return {ok, {}};
 }
 template <class A>
-Verdict verdict(Left<A> a) {
+ComparisonResult verdict(LeftOperand<A> a) {
   return {static_cast<bool>(a.value), {}};
 }
-inline std::string sentence(const char* condition, const Verdict& v) {
+inline std::string sentence(const char* condition, const ComparisonResult& v) {
   return v.values.empty() ? condition : fmt::format("{} ({})", condition, v.values);
 }
 
@@ -81,11 +81,11 @@ inline std::string sentence(const char* condition, const Verdict& v) {
 }  // namespace hocket
 
 // <=> binds more tightly than comparisons, less tightly than arithmetic: it takes the left side.
-#define HOCKET_CHECK(condition)                                                                \
-  do {                                                                                         \
-    if (auto hocket_verdict =                                                                  \
-            ::hocket::check_detail::verdict(::hocket::check_detail::Splitter{} <=> condition); \
-        !hocket_verdict.ok) [[unlikely]]                                                       \
-      ::hocket::check_failed(__FILE__, __LINE__,                                               \
-                             ::hocket::check_detail::sentence(#condition, hocket_verdict));    \
+#define HOCKET_CHECK(condition)                                                             \
+  do {                                                                                      \
+    if (auto hocket_verdict = ::hocket::check_detail::verdict(                              \
+            ::hocket::check_detail::OperandSplitter{} <=> condition);                       \
+        !hocket_verdict.ok) [[unlikely]]                                                    \
+      ::hocket::check_failed(__FILE__, __LINE__,                                            \
+                             ::hocket::check_detail::sentence(#condition, hocket_verdict)); \
   } while (false)

@@ -11,18 +11,18 @@
 
 namespace hocket {
 
-enum class Weight : uint8_t {
+enum class Severity : uint8_t {
   fine,
   hint,  // may matter, or only in some cases
   slow,  // serving is slower than it could be
   bad,   // serving will fail
 };
-std::string_view weight_name(Weight weight);
+std::string_view severity_name(Severity weight);
 
 struct Finding {
   std::string name, value;
   std::string remedy;  // empty for Weight::fine
-  Weight weight = Weight::fine;
+  Severity weight = Severity::fine;
 };
 
 // Pure.   Thread: any.

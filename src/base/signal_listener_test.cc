@@ -38,14 +38,14 @@ int status_after(const std::function<void()>& body) {
   std::abort();
 }
 
-void tell_self(int number) {
+void signal_self(int number) {
   kill(getpid(), number);
 }
 
 TEST(SignalListener, ASignalBeforeTheHandOverEndsTheProcessWhateverItDoes) {
   EXPECT_EQ(status_after([] {
               const SignalListener signals;
-              tell_self(SIGTERM);
+              signal_self(SIGTERM);
               hang();
             }),
             0);
@@ -55,10 +55,10 @@ TEST(SignalListener, TheFirstOneIsHandedOver) {
   EXPECT_EQ(status_after([] {
               SignalListener signals;
               signals.hand_over({.end = 1h});
-              tell_self(SIGHUP);
+              signal_self(SIGHUP);
               if (signals.wait(10s) != SIGHUP) _exit(3);
               if (signals.wait(1ms) != 0) _exit(4);
-              tell_self(SIGINT);
+              signal_self(SIGINT);
               if (signals.wait(10s) != SIGINT) _exit(5);
             }),
             200);
@@ -68,12 +68,12 @@ TEST(SignalListener, ASecondOneEndsTheProcessAtOnce) {
   EXPECT_EQ(status_after([] {
               SignalListener signals;
               signals.hand_over({.end = 1h});
-              tell_self(SIGTERM);
+              signal_self(SIGTERM);
               if (signals.wait(10s) != SIGTERM) _exit(3);
-              tell_self(SIGTERM);  // ignored: it may be the first signal, coming by another way
+              signal_self(SIGTERM);  // ignored: it may be the first signal, coming by another way
               const Thread again({.name = "again"}, [] {
                 usleep(1'100'000);
-                tell_self(SIGTERM);
+                signal_self(SIGTERM);
               });
               hang();
             }),
@@ -84,7 +84,7 @@ TEST(SignalListener, AfterTheFirstOneTheProcessEndsInTime) {
   EXPECT_EQ(status_after([] {
               SignalListener signals;
               signals.hand_over({.end = 50ms});
-              tell_self(SIGTERM);
+              signal_self(SIGTERM);
               hang();
             }),
             1);
@@ -121,7 +121,7 @@ TEST(SignalListener, APausedLogHindersNoEnd) {
               const log::Writer writer;
               for (int i = 0; i < 30'000; ++i) log::info("Decode batch, {:40}", i);
               signals.hand_over({.end = 50ms});
-              tell_self(SIGTERM);
+              signal_self(SIGTERM);
               hang();
             }),
             1);
@@ -132,7 +132,7 @@ TEST(SignalListener, AfterwardsSignalsEndTheProcessAsTheyDoByDefault) {
               {
                 const SignalListener signals;
               }
-              tell_self(SIGTERM);
+              signal_self(SIGTERM);
             }),
             -1);
 }

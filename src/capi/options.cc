@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "base/nearest.h"
+#include "base/nearest_name.h"
 #include "core/setting_ranges.h"
 
 namespace hocket {

@@ -60,7 +60,7 @@ class Connection {
   // Returns why the connection ended; next() still returns the messages that came before. The code
   // is unauthorized if the handshake of TLS failed, else lost_rank.
   const std::optional<Error>& ended() const { return ended_; }
-  // Counts them as they came, TLS included.
+  // Returns the number of bytes that have arrived, those of TLS included.
   size_t received_bytes() const { return received_bytes_; }
   // Closes the sending direction; the peer sees the end after it has read all bytes.
   void finish();

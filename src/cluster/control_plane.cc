@@ -9,11 +9,11 @@
 #include "base/log.h"
 #include "base/mailbox.h"
 #include "base/thread.h"
-#include "cluster/auth.h"
 #include "cluster/coordinator.h"
 #include "cluster/elected_role.h"
 #include "cluster/follower.h"
-#include "cluster/link_watch.h"
+#include "cluster/link_monitor.h"
+#include "cluster/token_proof.h"
 
 namespace hocket {
 namespace {
@@ -30,7 +30,7 @@ struct ControlPlane::State {
   Shared shared;
   Fd wake{eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
   Mailbox<ControlCommand> commands{kMaxCommands};
-  LinkWatch links;
+  LinkMonitor links;
   std::unique_ptr<ControlRole> role;
   uint16_t port = 0;
   std::atomic<bool> stopping{false};
@@ -67,8 +67,8 @@ struct ControlPlane::State {
         (void)!read(wake.get(), &count, sizeof count);
       }
       while (auto command = commands.pop()) role->on_command(*std::move(command), now);
-      // After a pause of this process many beats wait to be read: no rank is judged before they
-      // are.
+      // After a pause of this process many heartbeats wait to be read: no rank is judged before
+      // they are.
       if (events.size() >= Poller::kMaxEvents) continue;
       role->on_tick(now);
       watch_links(now);
@@ -81,7 +81,7 @@ struct ControlPlane::State {
   // Reports a rank that this one hears no longer, if both are in one epoch.
   void watch_links(TimePoint now) {
     const auto silent = links.tick(shared.view(), now);
-    shared.pulse.does_not_hear(links.unheard(now));
+    shared.heartbeat_state.set_unreachable(links.unreachable(now));
     if (!silent) return;
     const uint32_t epoch = shared.leave_epoch();
     if (epoch == 0) return;
@@ -155,8 +155,8 @@ const std::atomic<uint32_t>& ControlPlane::aborted() const {
   return state_->shared.abort;
 }
 
-Pulse& ControlPlane::pulse() {
-  return state_->shared.pulse;
+HeartbeatState& ControlPlane::heartbeat_state() {
+  return state_->shared.heartbeat_state;
 }
 
 void ControlPlane::post_report(uint32_t epoch, int rank, std::string_view why) {

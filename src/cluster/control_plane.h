@@ -4,21 +4,21 @@
 // (elected_role.h). Then that rank does all that is said of rank 0 below.
 //
 //   join() .... wait_epoch() -> ClusterView ... enter(epoch)   the engine may work in this epoch
-//   every rank  <-- beats, 4 a second -->  rank 0   pulse(): the engine says where it is
-//   aborted() becomes non-zero                      the epoch is over: leave the step, close it
+//   every rank  <-- 4 heartbeats a second -->  rank 0   heartbeat_state() has the engine's step
+//   aborted() becomes non-zero                     the epoch is over: leave the step, close it
 //   wait_epoch() -> ClusterView ... enter(next epoch)   when all ranks are there
 //
 // With ClusterOptions::tolerate_ranks the next epoch also begins when enough ranks are there.
 //
 // All connections go to rank 0 (a star), because that is enough: rank 0 sees every other rank die,
-// every other rank sees rank 0 die, and rank 0 tells all. A star cannot see a cut link between two
-// other ranks; the data plane's waits notice it and call report_lost(). A full mesh would see it
-// sooner, at the price of n^2 connections and of ranks that disagree on the members; here rank 0
-// alone decides, so all members of an epoch have the same view of it. membership.h says how a loss
-// is noticed, and within which time. All ranks know which rank was lost, and why, within 4 s.
-// A rank that comes back (restarted, or its link healed) joins again by itself; all ranks do so
-// when rank 0 comes back. The store is empty then, and epochs go on counting. The thread sleeps in
-// epoll until a message arrives or a deadline is reached.
+// every other rank sees rank 0 die, and rank 0 tells all. These connections do not show that a link
+// between two other ranks is cut; datagrams (link_monitor.h) do, and so do the waits of the data
+// plane, which call report_lost(). A full mesh would need n^2 connections, and its ranks could
+// disagree on the members; here rank 0 alone decides, so all members of an epoch have the same view
+// of it. membership.h says how a loss is noticed, and within which time. All ranks know which rank
+// was lost, and why, within 4 s. A rank that comes back (restarted, or its link healed) joins again
+// by itself; all ranks do so when rank 0 comes back. The store is empty then, and epochs go on
+// counting. The thread sleeps in epoll until a message arrives or a deadline is reached.
 #pragma once
 
 #include <atomic>
@@ -51,8 +51,8 @@ class ControlPlane {
   // naming the missing ranks; failure().
   Result<ClusterView> wait_epoch(Duration max_wait);
   // Waits until the ranks have agreed on the replicas of experts that each of them holds in every
-  // layer (ClusterView::replicas), after pulse().has_memory_for(). Thread: any. Errors: timed_out;
-  // failure().
+  // layer (ClusterView::replicas), after heartbeat_state().set_max_replicas(). Thread: any. Errors:
+  // timed_out; failure().
   Result<int> wait_replicas(Duration max_wait);
   // Declares that the engine's next steps belong to `epoch`, and clears aborted(). No step may be
   // open. Thread: engine. Errors: lost_rank, with the reason, if the epoch is over already.
@@ -60,8 +60,8 @@ class ControlPlane {
   // Returns a flag that is 0 from enter() until the epoch is over, else non-zero. Waits of the data
   // plane poll it. Thread: any.
   const std::atomic<uint32_t>& aborted() const;
-  // Threads: see pulse.h.
-  Pulse& pulse();
+  // Threads: see heartbeat_state.h.
+  HeartbeatState& heartbeat_state();
 
   // Reports that the data plane waited in vain for `rank` in the entered epoch. Thread: any.
   void report_lost(int rank, std::string_view why);

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "cluster/auth.h"
+#include "cluster/token_proof.h"
 
 namespace hocket {
 namespace {
@@ -234,8 +234,8 @@ bool Coordinator::handle_join(uint64_t token, Session& session, const Message& m
 
 bool Coordinator::handle_member(uint64_t token, Session& session, const Message& message,
                                 TimePoint now) {
-  if (const auto* beat = std::get_if<BeatMessage>(&message)) {
-    if (auto taken = membership_.beat(session.rank, beat->beat, now); !taken) {
+  if (const auto* heartbeat = std::get_if<HeartbeatMessage>(&message)) {
+    if (auto taken = membership_.heartbeat(session.rank, heartbeat->heartbeat, now); !taken) {
       log::error("cluster: refused {}", taken.error().message);
       membership_.leave(session.rank, taken.error().message);
       refuse(session, taken.error(), false, now);
@@ -295,7 +295,7 @@ void Coordinator::on_tick(TimePoint now) {
     accept_again_ = TimePoint::max();
     poller_.change(listener_, kListenToken, EPOLLIN);
   }
-  if (next_beat_ <= now) beat(now);
+  if (next_heartbeat_ <= now) heartbeat(now);
   membership_.tick(now);
   store_.expire(now);
   send_changes();
@@ -309,15 +309,15 @@ void Coordinator::on_tick(TimePoint now) {
   }
 }
 
-void Coordinator::beat(TimePoint now) {
-  next_beat_ = now + options_.limits.heartbeat;
-  const Beat own = shared_.pulse.beat();
-  if (const auto taken = membership_.beat(own_, own, now); !taken && !shared_.failure()) {
+void Coordinator::heartbeat(TimePoint now) {
+  next_heartbeat_ = now + options_.limits.heartbeat;
+  const Heartbeat own = shared_.heartbeat_state.heartbeat();
+  if (const auto taken = membership_.heartbeat(own_, own, now); !taken && !shared_.failure()) {
     log::error("cluster: {}", taken.error().message);
     shared_.give_up(taken.error());
   }
   for (auto& [token, session] : sessions_)
-    if (session.phase == Phase::member) session.connection->send(BeatMessage{own});
+    if (session.phase == Phase::member) session.connection->send(HeartbeatMessage{own});
   shared_.publish_status(membership_.status(now));
 }
 
@@ -336,17 +336,17 @@ void Coordinator::send_changes() {
 
 void Coordinator::send_replies() {
   for (const Store::Reply& reply : store_.take_replies()) {
-    if (reply.asker == 0) {
+    if (reply.requester == 0) {
       calls_.finish(reply.message());
-    } else if (const auto found = sessions_.find(reply.asker); found != sessions_.end()) {
+    } else if (const auto found = sessions_.find(reply.requester); found != sessions_.end()) {
       found->second.connection->send(reply.message());
     }
   }
 }
 
 TimePoint Coordinator::next_deadline() const {
-  TimePoint next =
-      std::min({accept_again_, next_beat_, membership_.next_deadline(), store_.next_deadline()});
+  TimePoint next = std::min(
+      {accept_again_, next_heartbeat_, membership_.next_deadline(), store_.next_deadline()});
   for (const auto& [token, session] : sessions_)
     if (session.phase != Phase::member) next = std::min(next, session.until);
   return next;

@@ -1,4 +1,4 @@
-// The coordinator's role: listens, accepts ranks, receives their beats, sends the view to all,
+// The coordinator's role: listens, accepts ranks, receives their heartbeats, sends the view to all,
 // keeps the store. With etcd it announces an epoch once the seat has taken it (elected_role.h);
 // until then its view says that the last epoch is over. A connection that has not joined is closed
 // after ClusterOptions::handshake. It is also closed if it sends more than 4 KiB before its proof.
@@ -39,12 +39,12 @@ class Coordinator final : public ControlRole {
   TimePoint next_deadline() const override;
   void leave(const Error& why) override;
 
-  // Allows to announce the epochs up to this one.
+  // Allows this rank to announce epochs up to this one.
   void grant(uint32_t epoch) { granted_ = std::max(granted_, epoch); }
   uint32_t granted_epoch() const { return granted_; }
   // Returns the epoch of its members; it is announced once it is granted.
   uint32_t wanted_epoch() const { return membership_.view().epoch; }
-  // Returns the view as ranks know it.
+  // Returns the view that is sent to the ranks: it names no epoch that was not granted.
   ClusterView announced() const;
 
   uint16_t port() const { return local_address(listener_).port(); }
@@ -73,7 +73,7 @@ class Coordinator final : public ControlRole {
   void drop(uint64_t token, TimePoint now);
   void send_changes();
   void send_replies();
-  void beat(TimePoint now);
+  void heartbeat(TimePoint now);
 
   const ClusterOptions options_;
   const int own_;  // this rank
@@ -91,7 +91,7 @@ class Coordinator final : public ControlRole {
   std::map<uint64_t, Session> sessions_;   // sorted by token, so oldest first
   std::vector<uint64_t> session_of_rank_;  // token of the rank's session; 0 if none
   uint64_t next_token_ = kFirstSessionToken;
-  TimePoint next_beat_{};
+  TimePoint next_heartbeat_{};
   LogLimit stranger_warnings_{std::chrono::seconds(5)};
 };
 

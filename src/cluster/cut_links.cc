@@ -7,22 +7,22 @@
 
 namespace hocket {
 
-RankSet CutLinks::of(int rank, const ClusterView& view, std::span<const Beat> beats) {
-  const RankSet& unheard = beats[static_cast<size_t>(rank)].unheard;
+RankSet CutLinks::of(int rank, const ClusterView& view, std::span<const Heartbeat> heartbeats) {
+  const RankSet& unreachable = heartbeats[static_cast<size_t>(rank)].unreachable;
   RankSet cut;
   for (int other = 0; other < std::ssize(view.members); ++other) {
     const auto at = static_cast<size_t>(other);
-    if (other != rank && view.members[at].presence == Presence::member &&
-        (unheard.has(other) || beats[at].unheard.has(rank)))
+    if (other != rank && view.members[at].state == MemberState::member &&
+        (unreachable.has(other) || heartbeats[at].unreachable.has(rank)))
       cut.add(other);
   }
   return cut;
 }
 
-bool CutLinks::keeps_out(int rank, const ClusterView& view, std::span<const Beat> beats,
+bool CutLinks::keeps_out(int rank, const ClusterView& view, std::span<const Heartbeat> heartbeats,
                          TimePoint now) {
   Apart& apart = apart_[static_cast<size_t>(rank)];
-  const int other = of(rank, view, beats).first();
+  const int other = of(rank, view, heartbeats).first();
   if (other < 0) {
     apart.since.reset();
     apart.limit = {};

@@ -1,7 +1,7 @@
-// The links between ranks that are cut, as their beats say (Beat::unheard), and for how long one
-// keeps a rank out. Datagrams alone may be blocked for good, so each rank is tried again some day,
-// after LivenessLimits::apart; that doubles each time, up to max_apart. Owner: Membership, whose
-// view and newest beats (by rank) it is given. Thread: the control plane's.
+// The links between ranks that are cut, as their heartbeats say (Heartbeat::unreachable), and for
+// how long one keeps a rank out. Datagrams alone may be blocked for good, so each rank is tried
+// again some day, after LivenessLimits::apart; that doubles each time, up to max_apart. Owner:
+// Membership, whose view and newest heartbeats (by rank) it is given. Thread: the control plane's.
 #pragma once
 
 #include <optional>
@@ -19,9 +19,10 @@ class CutLinks {
       : limits_(limits), apart_(static_cast<size_t>(num_ranks)) {}
 
   // Returns the members that do not hear `rank`, or that `rank` does not hear.
-  static RankSet of(int rank, const ClusterView& view, std::span<const Beat> beats);
+  static RankSet of(int rank, const ClusterView& view, std::span<const Heartbeat> heartbeats);
   // Returns true while a cut link to a member keeps `rank` out.
-  bool keeps_out(int rank, const ClusterView& view, std::span<const Beat> beats, TimePoint now);
+  bool keeps_out(int rank, const ClusterView& view, std::span<const Heartbeat> heartbeats,
+                 TimePoint now);
   // The process of `rank` is another, which was never kept out.
   void forget(int rank) { apart_[static_cast<size_t>(rank)] = {}; }
 

@@ -12,28 +12,28 @@ class CutLinkTest : public MembershipTest {
   void SetUp() override {
     all_join(0);
     members_.report({.by = 1, .rank = 2, .epoch = 1, .why = "the link carries nothing"}, at(100));
-    ASSERT_EQ(presence(2), Presence::connected);
+    ASSERT_EQ(state(2), MemberState::connected);
     ASSERT_EQ(members_.view().epoch, 2u);
   }
-  void unheard(int rank, int other) { beats_[rank].unheard.add(other); }
+  void unreachable(int rank, int other) { heartbeats_[rank].unreachable.add(other); }
 };
 
 TEST_F(CutLinkTest, TheLoserIsTakenBackWhenBothHearEachOther) {
-  unheard(1, 2);
-  unheard(2, 1);
+  unreachable(1, 2);
+  unreachable(2, 1);
   live(100, 60'000);
   EXPECT_EQ(members_.view().epoch, 2u) << "one pause, though the link stays cut";
-  beats_[2].unheard = {};
+  heartbeats_[2].unreachable = {};
   live(60'000, 61'000);
   EXPECT_EQ(members_.view().epoch, 2u) << "rank 1 does not hear rank 2";
-  beats_[1].unheard = {};
+  heartbeats_[1].unreachable = {};
   live(61'000, 61'250);
   EXPECT_TRUE(members_.view().whole());
   EXPECT_EQ(members_.view().epoch, 3u);
 }
 
 TEST_F(CutLinkTest, TheLoserItselfMayBeTheOneThatDoesNotHear) {
-  unheard(2, 1);
+  unreachable(2, 1);
   live(100, 60'000);
   EXPECT_EQ(members_.view().epoch, 2u);
 }
@@ -41,32 +41,32 @@ TEST_F(CutLinkTest, TheLoserItselfMayBeTheOneThatDoesNotHear) {
 TEST_F(CutLinkTest, ARankThatIsOutBlamesNobody) {
   members_.report({.by = 2, .rank = 1, .epoch = 2, .why = "the link carries nothing"}, at(200));
   EXPECT_EQ(members_.view().epoch, 2u);
-  EXPECT_EQ(presence(1), Presence::member);
+  EXPECT_EQ(state(1), MemberState::member);
   members_.report({.by = 2, .rank = -1, .epoch = 2, .why = "a head is damaged"}, at(200));
   EXPECT_EQ(members_.view().epoch, 2u);
 }
 
 // Rank 1 still misses the datagrams of the process that has ended.
 TEST_F(CutLinkTest, ANewProcessIsTakenBackAtOnce) {
-  unheard(1, 2);
+  unreachable(1, 2);
   live(100, 2000);
-  ASSERT_EQ(presence(2), Presence::connected);
+  ASSERT_EQ(state(2), MemberState::connected);
   members_.cut(2, at(2000));
   EXPECT_TRUE(join(2, 2010, "second"));
-  EXPECT_EQ(presence(2), Presence::member);
+  EXPECT_EQ(state(2), MemberState::member);
 }
 
 // A coordinator that is new to a rank does not know whether its process is.
 TEST_F(MembershipTest, ACoordinatorThatTakesOverKeepsTheNewsOfCutLinks) {
-  JoinMessage first{.identity = identity(1), .last_epoch = 5, .beat = {}};
-  first.beat.unheard.add(2);
+  JoinMessage first{.identity = identity(1), .last_epoch = 5, .heartbeat = {}};
+  first.heartbeat.unreachable.add(2);
   EXPECT_TRUE(members_.join(first, at(10)));
   EXPECT_TRUE(join(2, 20));
-  EXPECT_EQ(presence(2), Presence::connected);
+  EXPECT_EQ(state(2), MemberState::connected);
 }
 
 TEST_F(CutLinkTest, TheLogNamesALinkThatIsCutForASecond) {
-  unheard(1, 2);
+  unreachable(1, 2);
   testing::internal::CaptureStderr();
   live(100, 1850);  // its pause ends at 1100
   EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::Not(HasSubstr("link")));
@@ -91,10 +91,10 @@ TEST_F(CutLinkTest, WithoutNewsOfTheLinkItIsTakenBackAfterItsPause) {
 // A rank that is out itself does not keep another out.
 TEST_F(CutLinkTest, OnlyMembersCount) {
   members_.report({.by = 0, .rank = 1, .epoch = 2, .why = "no message"}, at(200));
-  ASSERT_EQ(presence(1), Presence::connected);
-  unheard(1, 2);
+  ASSERT_EQ(state(1), MemberState::connected);
+  unreachable(1, 2);
   live(200, 2000);
-  EXPECT_NE(presence(1) == Presence::member, presence(2) == Presence::member);
+  EXPECT_NE(state(1) == MemberState::member, state(2) == MemberState::member);
   EXPECT_EQ(members_.view().present().size(), 3);
 }
 
@@ -111,7 +111,7 @@ class FiveRanksTest : public testing::Test {
             .version = "1"};
   }
   void SetUp() override {
-    for (Beat& beat : beats_) beat.terms = "t";
+    for (Heartbeat& heartbeat : heartbeats_) heartbeat.terms = "t";
     for (int rank = 1; rank < kRanks; ++rank) join(rank);
     live(std::chrono::seconds(2));
     ASSERT_EQ(present(), "0,1,2,3,4");
@@ -119,14 +119,15 @@ class FiveRanksTest : public testing::Test {
   }
   void join(int rank, const std::string& boot = "first") {
     ASSERT_TRUE(members_.join(
-        {.identity = identity(rank, boot), .beat = beats_.at(static_cast<size_t>(rank))}, now_));
+        {.identity = identity(rank, boot), .heartbeat = heartbeats_.at(static_cast<size_t>(rank))},
+        now_));
   }
-  // All beat every 250 ms.
+  // All send a heartbeat every 250 ms.
   void live(Duration duration) {
     for (const TimePoint until = now_ + duration; now_ < until;) {
       now_ += std::chrono::milliseconds(250);
       for (int rank = 0; rank < kRanks; ++rank)
-        members_.beat(rank, beats_.at(static_cast<size_t>(rank)), now_);
+        members_.heartbeat(rank, heartbeats_.at(static_cast<size_t>(rank)), now_);
       members_.tick(now_);
     }
   }
@@ -138,13 +139,13 @@ class FiveRanksTest : public testing::Test {
 
   TimePoint now_{std::chrono::hours(1)};
   Membership members_{identity(0, "first"), LivenessLimits(), now_, {.tolerate_ranks = 1}};
-  std::array<Beat, kRanks> beats_;
+  std::array<Heartbeat, kRanks> heartbeats_;
 };
 
 // The datagrams of rank 4 come through, and those to it do not. It would have the others lost one
 // after the other.
 TEST_F(FiveRanksTest, ARankThatHearsNobodyIsLostItself) {
-  for (const int other : {1, 2, 3}) beats_[4].unheard.add(other);
+  for (const int other : {1, 2, 3}) heartbeats_[4].unreachable.add(other);
   live(std::chrono::milliseconds(250));
   report(4, 1);
   EXPECT_EQ(present(), "0,1,2,3");
@@ -165,7 +166,7 @@ TEST_F(FiveRanksTest, ARankThatHearsNobodyIsLostItself) {
   report(4, 3);
   live(std::chrono::seconds(5));
   EXPECT_EQ(present(), "0,1,2,3");
-  beats_[4].unheard = {};
+  heartbeats_[4].unreachable = {};
   live(std::chrono::milliseconds(250));
   EXPECT_EQ(present(), "0,1,2,3,4") << "the links are whole";
 }
@@ -175,7 +176,7 @@ TEST_F(FiveRanksTest, ARankThatNobodyHearsIsLost) {
   members_.leave(3, "x");
   join(3, "second");
   ASSERT_EQ(present(), "0,1,2,3,4");
-  for (const size_t other : {1, 2, 3}) beats_.at(other).unheard.add(4);
+  for (const size_t other : {1, 2, 3}) heartbeats_.at(other).unreachable.add(4);
   live(std::chrono::milliseconds(250));
   report(3, 4);
   EXPECT_EQ(present(), "0,1,2,3");

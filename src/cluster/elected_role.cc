@@ -26,8 +26,9 @@ ElectedRole::ElectedRole(const ClusterOptions& options, Identity self, Poller& p
       follower_(std::make_unique<Follower>(options_, self_, poller, shared, Follower::Elected{})) {
   HOCKET_CHECK(static_cast<bool>(news_));
   poller_.add(news_, kSeatToken, EPOLLIN);
-  seat_ = std::make_unique<SeatThread>(
-      *options_.store, Seat::Options{.name = options_.store->name, .self = self_}, [this] {
+  seat_ = std::make_unique<CoordinatorSeatThread>(
+      *options_.store, CoordinatorSeat::Options{.name = options_.store->name, .self = self_},
+      [this] {
         const uint64_t one = 1;
         (void)!write(news_.get(), &one, sizeof one);
       });
@@ -67,12 +68,12 @@ void ElectedRole::leave(const Error& why) {
   seat_.reset();
 }
 
-bool ElectedRole::is_other(const Seat::State& seat) const {
+bool ElectedRole::is_other(const CoordinatorSeat::State& seat) const {
   return seat.holder && seat.holder->boot_id != self_.boot_id;
 }
 
 void ElectedRole::on_tick(TimePoint now) {
-  const Seat::State seat = seat_->state();
+  const CoordinatorSeat::State seat = seat_->state();
   if (coordinator_)
     keep_role(seat, now);
   else if (seat.mine && listener_ && seat.holder->address.port == local_address(listener_).port())
@@ -87,7 +88,7 @@ void ElectedRole::on_tick(TimePoint now) {
   }
 }
 
-void ElectedRole::follow_seat(const Seat::State& seat, TimePoint now) {
+void ElectedRole::follow_seat(const CoordinatorSeat::State& seat, TimePoint now) {
   if (!seat.problem.empty())
     follower_->explain("etcd: " + seat.problem);
   else if (!seat.holder)
@@ -104,7 +105,7 @@ void ElectedRole::follow_seat(const Seat::State& seat, TimePoint now) {
 }
 
 // Runs for the seat while nobody has it and this rank hears no coordinator.
-void ElectedRole::run_for_seat(const Seat::State& seat, TimePoint now) {
+void ElectedRole::run_for_seat(const CoordinatorSeat::State& seat, TimePoint now) {
   if (is_other(seat) || follower_->gave_up()) {
     seat_->want(std::nullopt);
     listener_ = {};
@@ -140,7 +141,7 @@ void ElectedRole::run_for_seat(const Seat::State& seat, TimePoint now) {
   seat_->want(address);
 }
 
-void ElectedRole::take_role(const Seat::State& seat) {
+void ElectedRole::take_role(const CoordinatorSeat::State& seat) {
   follower_->leave(error(ErrorCode::lost_rank, "it coordinates from now on"));
   // Epochs go on from the last one that any rank knows.
   const uint32_t last = std::max(seat.floor, follower_->view().epoch);
@@ -158,7 +159,7 @@ void ElectedRole::take_role(const Seat::State& seat) {
                                                        .replicas = replicas});
 }
 
-void ElectedRole::keep_role(const Seat::State& seat, TimePoint now) {
+void ElectedRole::keep_role(const CoordinatorSeat::State& seat, TimePoint now) {
   if (is_other(seat)) return step_down(fmt::format("rank {} coordinates now", seat.holder->rank));
   if (!seat.mine || now >= seat.until)
     return;  // until the seat is taken again, no epoch is granted
@@ -176,7 +177,7 @@ void ElectedRole::step_down(const std::string& why) {
   known.over = true;
   known.why = why;
   for (Member& member : known.members)
-    if (member.identity.rank != self_.rank) member.presence = Presence::absent;
+    if (member.identity.rank != self_.rank) member.state = MemberState::absent;
   coordinator_.reset();
   shared_.publish_status({});
   shared_.publish_over(known);

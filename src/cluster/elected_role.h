@@ -1,5 +1,5 @@
 // The role of a rank in a service whose coordinator is found by etcd: coordinator or follower, as
-// the seat says (cluster/seat.h).
+// the seat says (cluster/coordinator_seat.h).
 //
 //   nobody has the seat, and this rank hears no coordinator   listen, try to take it
 //   this rank has it ......................................   coordinator: epochs go through it
@@ -11,19 +11,19 @@
 // one. The coordinator announces no other epoch, because none is taken for it. When it reaches etcd
 // again it takes the seat again, and goes on if no epoch was taken meanwhile.
 // A rank that is lost can come back only by a new epoch, so while etcd is away a loss pauses the
-// service. The small store is the coordinator's memory, as it is rank 0's without etcd: what is in
-// it are addresses for one epoch, which ranks set again in the next.
-// After a coordinator's silence another rank has the seat within Seat::Options::ttl and 2 s. When
-// its process ends its port refuses connections: whoever finds that takes the seat from it at once.
-// Were it wrong (a firewall), the coordinator would find the seat taken, and no epoch would be
-// taken twice. Thread: the control plane's.
+// service. The small store (store.h) is in the coordinator's memory, as it is in rank 0's without
+// etcd. It holds addresses for one epoch, which the ranks set again in the next. When a coordinator
+// falls silent, another rank has the seat within CoordinatorSeat::Options::ttl and 2 s. When the
+// coordinator's process ends, its port refuses connections, and the first rank that notices this
+// takes the seat at once. If that rank was wrong (a firewall refused), the coordinator finds that
+// the seat is taken; no epoch is taken twice. Thread: the control plane's.
 #pragma once
 
 #include <memory>
 
 #include "cluster/coordinator.h"
+#include "cluster/coordinator_seat_thread.h"
 #include "cluster/follower.h"
-#include "cluster/seat_thread.h"
 
 namespace hocket {
 
@@ -41,12 +41,12 @@ class ElectedRole final : public ControlRole {
  private:
   ControlRole& role();
   const ControlRole& role() const;
-  void follow_seat(const Seat::State& seat, TimePoint now);
-  void run_for_seat(const Seat::State& seat, TimePoint now);
-  void take_role(const Seat::State& seat);
-  void keep_role(const Seat::State& seat, TimePoint now);
+  void follow_seat(const CoordinatorSeat::State& seat, TimePoint now);
+  void run_for_seat(const CoordinatorSeat::State& seat, TimePoint now);
+  void take_role(const CoordinatorSeat::State& seat);
+  void keep_role(const CoordinatorSeat::State& seat, TimePoint now);
   void step_down(const std::string& why);
-  bool is_other(const Seat::State& seat) const;
+  bool is_other(const CoordinatorSeat::State& seat) const;
 
   const ClusterOptions options_;
   const Identity self_;
@@ -55,11 +55,11 @@ class ElectedRole final : public ControlRole {
   Fd news_;                             // readable when the seat's state has changed
   std::unique_ptr<Follower> follower_;  // exactly one of these two is there
   std::unique_ptr<Coordinator> coordinator_;
-  int64_t term_ = 0;                  // the coordinator's
-  int64_t followed_term_ = 0;         // that of the holder whom the follower was told last
-  Fd listener_;                       // while this rank runs for the seat
-  TimePoint listen_at_{};             // not before; after a failure
-  std::unique_ptr<SeatThread> seat_;  // last, so that its thread ends first
+  int64_t term_ = 0;           // the coordinator's
+  int64_t followed_term_ = 0;  // that of the holder whom the follower was told last
+  Fd listener_;                // while this rank runs for the seat
+  TimePoint listen_at_{};      // not before; after a failure
+  std::unique_ptr<CoordinatorSeatThread> seat_;  // last, so that its thread ends first
 };
 
 }  // namespace hocket

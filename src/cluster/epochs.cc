@@ -17,13 +17,13 @@ Epochs::Epochs(Identity coordinator, const Start& start)
   view_.members.resize(why_lost_.size());
   for (int rank = 0; rank < num_ranks(); ++rank) at(rank).identity.rank = rank;
   Member& own = at(coordinator.rank);
-  own.presence = Presence::connected;
+  own.state = MemberState::connected;
   own.identity = std::move(coordinator);
 }
 
 void Epochs::note_joined(const Identity& identity, bool leaves) {
   Member& m = at(identity.rank);
-  if (m.presence == Presence::absent) m.presence = Presence::connected;
+  if (m.state == MemberState::absent) m.state = MemberState::connected;
   m.identity = identity;
   m.leaves = leaves;
   ++version_;
@@ -33,8 +33,8 @@ void Epochs::set_leaves(int rank, bool leaves) {
   if (std::exchange(at(rank).leaves, leaves) != leaves) ++version_;
 }
 
-void Epochs::set_presence(int rank, Presence presence) {
-  if (std::exchange(at(rank).presence, presence) != presence) ++version_;
+void Epochs::set_state(int rank, MemberState state) {
+  if (std::exchange(at(rank).state, state) != state) ++version_;
 }
 
 void Epochs::set_began() {
@@ -62,8 +62,8 @@ void Epochs::begin_next() {
   ++version_;
 }
 
-void Epochs::lose(int rank, Presence left, const std::string& why) {
-  set_presence(rank, left);
+void Epochs::lose(int rank, MemberState left, const std::string& why) {
+  set_state(rank, left);
   if (view_.epoch == 0) return;  // not all ranks were there yet, so no step is open
   begin_next();
   view_.lost = rank;
@@ -75,7 +75,7 @@ void Epochs::lose(int rank, Presence left, const std::string& why) {
 }
 
 void Epochs::take_in(int rank) {
-  set_presence(rank, Presence::member);
+  set_state(rank, MemberState::member);
   why_lost_[static_cast<size_t>(rank)].clear();
   const bool all = first_missing() < 0;
   // The service may have begun though no epoch is known: a coordinator began without some ranks

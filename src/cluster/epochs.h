@@ -28,12 +28,12 @@ class Epochs {
   uint64_t version() const { return version_; }
   int num_ranks() const { return static_cast<int>(view_.members.size()); }
   const Member& member(int rank) const { return view_.members[static_cast<size_t>(rank)]; }
-  bool is_in(int rank) const { return member(rank).presence == Presence::member; }
+  bool is_in(int rank) const { return member(rank).state == MemberState::member; }
 
   // These change the view and start no epoch. note_joined() makes an absent rank a connected one.
   void note_joined(const Identity& identity, bool leaves);
   void set_leaves(int rank, bool leaves);
-  void set_presence(int rank, Presence presence);
+  void set_state(int rank, MemberState state);
   void set_began();
   void set_replicas(int replicas);
   void set_tolerated(int num_ranks);
@@ -45,7 +45,7 @@ class Epochs {
   // Starts the next epoch.
   void begin_next();
   // Takes a rank out, which is `left` from then on, and logs why ("is silent for 3.0 s").
-  void lose(int rank, Presence left, const std::string& why);
+  void lose(int rank, MemberState left, const std::string& why);
   // Makes a connected rank a member.
   void take_in(int rank);
   // Returns `why`, followed by why the other ranks are missing that are.

@@ -1,8 +1,7 @@
 // The part of etcd that ranks use: leases, entries that live as long as a lease, compare-and-swap,
 // and a watch. EtcdClient speaks to servers; tests have one in memory.
-// Calls block, each within EtcdClient::Options::call_limit. A call that failed may have happened
-// nevertheless, so callers repeat only what may happen twice.
-// Thread: one.
+// Calls block, each within EtcdClient::Options::call_limit. A call that failed may still have taken
+// effect, so callers repeat only calls that may take effect twice. Thread: one.
 #pragma once
 
 #include <cstdint>
@@ -50,8 +49,8 @@ struct EtcdChange {
   EtcdEntry entry;  // only key and mod_revision if erased
 };
 
-// Errors of all: io (no server answers, or none has an answer in time; what one answers is no
-// answer of etcd), not_found (the lease is over), unauthorized (etcd asks who this is).
+// Errors of all: io (no server answers in time, or an answer is not one of etcd), not_found (the
+// lease is over), unauthorized (etcd demands credentials).
 class Etcd {
  public:
   virtual ~Etcd() = default;

@@ -1,9 +1,8 @@
-// Asks the servers of an etcd, by HTTP: one after the other until one answers, then that one until
-// it fails. A watch is at the server that answered last; when another one answers, the watch ends,
-// and so it never rests at a server that is cut off from the others.
-// Each server has attempt_limit to answer. The look-up of its name has the same limit, and is
-// repeated after the server has failed. A look-up that hangs longer is left to itself.
-// Thread: one.
+// Sends requests to the servers of an etcd by HTTP: to one after the other until one answers, then
+// to that one until it fails. A watch runs at the server that answered last. It ends when another
+// server answers, so it never stays at a server that is cut off from the others. Each server has
+// attempt_limit to answer. The look-up of its name has the same limit, and is repeated after the
+// server has failed. A look-up that takes longer is abandoned. Thread: one.
 #pragma once
 
 #include <functional>

@@ -44,10 +44,10 @@ TEST(EtcdAddress, RefusesWhatIsNotThere) {
 }
 
 // A server that sends what it is given to whoever connects, and keeps the connection.
-class Talker {
+class CheckedExchange {
  public:
-  explicit Talker(std::string text) : text_(std::move(text)), thread_([this] { run(); }) {}
-  ~Talker() {
+  explicit CheckedExchange(std::string text) : text_(std::move(text)), thread_([this] { run(); }) {}
+  ~CheckedExchange() {
     stopping_ = true;
     thread_.join();
   }
@@ -72,7 +72,7 @@ class Talker {
 };
 
 std::string told_by(const std::string& text) {
-  const Talker talker(text);
+  const CheckedExchange talker(text);
   EtcdClient client({.servers = {talker.address()}, .attempt_limit = milliseconds(300)});
   const TimePoint began = RealClock().now();
   const auto range = client.range("/a", 1);
@@ -94,8 +94,8 @@ TEST(EtcdClient, StrangersAreBoundedInTimeAndBytes) {
 }
 
 TEST(EtcdClient, AWatchOfAnEndlessLineEnds) {
-  const Talker talker("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n180000\r\n" +
-                      std::string(0x180000, 'x'));
+  const CheckedExchange talker("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n180000\r\n" +
+                               std::string(0x180000, 'x'));
   EtcdClient client({.servers = {talker.address()}});
   ASSERT_TRUE(client.watch("/a", 1));
   for (int i = 0; i < 1000; ++i) {

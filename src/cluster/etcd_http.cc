@@ -54,7 +54,7 @@ Result<EtcdConnection> EtcdConnection::dial(const HostPort& server,
       why = error(ErrorCode::io, "{}: no connection in time", to_text(server));
       continue;
     }
-    if (const int problem = dial_error(*socket); problem != 0) {
+    if (const int problem = connect_error(*socket); problem != 0) {
       why = error(ErrorCode::io, "{}: {}", to_text(server), std::strerror(problem));
       continue;
     }

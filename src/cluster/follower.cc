@@ -90,7 +90,7 @@ JoinMessage Follower::join_message() {
           .last_epoch = view_.epoch,
           .resumes = !lost_,
           .began = view_.began,
-          .beat = shared_.pulse.beat(),
+          .heartbeat = shared_.heartbeat_state.heartbeat(),
           .replicas = view_.replicas};
 }
 
@@ -122,7 +122,7 @@ void Follower::promote(const ClusterView& view, TimePoint now) {
   attempt_.reset();
   cut_at_ = TimePoint::max();
   last_heard_ = now;
-  next_beat_ = now;
+  next_heartbeat_ = now;
   if (lost_) log::info("cluster: joined {} as {}", coordinator_.text(), name_of(self_));
   lost_ = false;
   was_in_ = true;
@@ -147,7 +147,7 @@ void Follower::read_current(TimePoint now) {
 }
 
 bool Follower::handle_current(const Message& message, TimePoint now) {
-  if (std::holds_alternative<BeatMessage>(message)) return true;
+  if (std::holds_alternative<HeartbeatMessage>(message)) return true;
   if (const auto* view = std::get_if<ViewMessage>(&message)) return apply(view->view);
   if (const auto* reply = std::get_if<StoreReply>(&message)) return calls_.finish(*reply), true;
   if (const auto* refused = std::get_if<RefusedMessage>(&message))
@@ -198,7 +198,7 @@ void Follower::lose_coordinator(const std::string& why, TimePoint now) {
   lost_since_ = now;
   next_announcement_ = now + kAnnounceEvery;
   Member& gone = view_.members[static_cast<size_t>(coordinator_.rank())];
-  gone.presence = Presence::absent;
+  gone.state = MemberState::absent;
   view_.lost = coordinator_.rank();
   view_.why = cut_why(fmt::format("{} {}", name_of(gone.identity), why));
   log::error("cluster: lost epoch={} {}; waiting for {} for {:g} s", view_.epoch, view_.why,
@@ -265,9 +265,9 @@ void Follower::on_tick(TimePoint now) {
   } else if (lost_ && !gave_up_) {
     announce(now);
   }
-  if (current_ && next_beat_ <= now) {
-    next_beat_ = now + options_.limits.heartbeat;
-    current_->send(BeatMessage{shared_.pulse.beat()});
+  if (current_ && next_heartbeat_ <= now) {
+    next_heartbeat_ = now + options_.limits.heartbeat;
+    current_->send(HeartbeatMessage{shared_.heartbeat_state.heartbeat()});
   }
 }
 
@@ -280,7 +280,7 @@ TimePoint Follower::next_deadline() const {
     next = std::min(lost_since_ + options_.rank_wait, next_announcement_);
   }
   if (attempt_) next = std::min(next, attempt_->until());
-  if (current_) next = std::min(next, next_beat_);
+  if (current_) next = std::min(next, next_heartbeat_);
   if (!attempt_ && !gave_up_ && coordinator_.is_known()) next = std::min(next, dial_at());
   return next;
 }

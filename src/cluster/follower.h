@@ -1,5 +1,5 @@
 // The role of every rank that does not coordinate: finds the coordinator (rank 0, or the rank that
-// follow() names), proves that it knows the token, joins, sends beats, and notices when the
+// follow() names), proves that it knows the token, joins, sends heartbeats, and notices when the
 // coordinator is gone. While that is silent for longer than suspect_after, this rank dials a second
 // connection: after an outage a new one works at once, whereas the old one waits for its kernel's
 // next retransmission. The rank uses the connection that joined last. The coordinator is lost if
@@ -92,7 +92,7 @@ class Follower final : public ControlRole {
   bool refused_ = false;
   TimePoint lost_since_, last_heard_{};
   TimePoint cut_at_ = TimePoint::max();
-  TimePoint next_beat_{}, next_dial_{}, next_announcement_{};
+  TimePoint next_heartbeat_{}, next_dial_{}, next_announcement_{};
   std::optional<ReportMessage> unsent_;  // kept while the connection is renewed
   std::string last_problem_ = "nothing answered yet";
 };

@@ -45,7 +45,7 @@ JoinAttempt::~JoinAttempt() {
 }
 
 Result<std::string> JoinAttempt::finish_dial(TimePoint now) {
-  const int problem = dial_error(dialled_);
+  const int problem = connect_error(dialled_);
   if (problem != 0)
     return fail(problem == ECONNREFUSED ? ErrorCode::lost_rank : ErrorCode::io, "{}: {}",
                 options_.coordinator.address_text(), std::strerror(problem));

@@ -13,10 +13,10 @@
 #include <optional>
 #include <string>
 
-#include "cluster/auth.h"
 #include "cluster/connection.h"
 #include "cluster/control_role.h"
 #include "cluster/coordinator_address.h"
+#include "cluster/token_proof.h"
 
 namespace hocket {
 

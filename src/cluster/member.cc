@@ -61,8 +61,8 @@ std::string make_boot_id() {
   return text;
 }
 
-Result<void> check(const Beat& beat) {
-  if (beat.terms.size() <= kMaxNameBytes && is_printable(beat.terms)) return {};
+Result<void> check(const Heartbeat& heartbeat) {
+  if (heartbeat.terms.size() <= kMaxNameBytes && is_printable(heartbeat.terms)) return {};
   return fail(ErrorCode::bad_value, "the terms are longer than {} bytes, or not printable",
               kMaxNameBytes);
 }
@@ -143,7 +143,7 @@ Error other_terms(const Identity& member, std::string_view theirs, const Identit
 // A rank that does not hear the coordinator marks it as absent, and is in no epoch then.
 bool ClusterView::serves() const {
   if (epoch == 0 || over || members.empty()) return false;
-  const bool is_heard = members.at(static_cast<size_t>(coordinator)).presence != Presence::absent;
+  const bool is_heard = members.at(static_cast<size_t>(coordinator)).state != MemberState::absent;
   const int num_needed = static_cast<int>(members.size()) - (began ? tolerate_ranks : 0);
   return is_heard && present().size() >= num_needed;
 }
@@ -151,14 +151,14 @@ bool ClusterView::serves() const {
 RankSet ClusterView::present() const {
   RankSet ranks;
   for (size_t rank = 0; rank < members.size(); ++rank)
-    if (members[rank].presence == Presence::member) ranks.add(static_cast<int>(rank));
+    if (members[rank].state == MemberState::member) ranks.add(static_cast<int>(rank));
   return ranks;
 }
 
 RankSet ClusterView::staying() const {
   RankSet ranks;
   for (size_t rank = 0; rank < members.size(); ++rank)
-    if (members[rank].presence == Presence::member && !members[rank].leaves)
+    if (members[rank].state == MemberState::member && !members[rank].leaves)
       ranks.add(static_cast<int>(rank));
   return ranks;
 }
@@ -167,13 +167,13 @@ std::string missing(const ClusterView& view) {
   if (view.whole()) return {};
   std::string names;
   for (const Member& member : view.members)
-    if (member.presence != Presence::member)
+    if (member.state != MemberState::member)
       names += (names.empty() ? "" : ", ") + name_of(member.identity);
   if (names.empty())
     return fmt::format("epoch {} is over, and etcd has not taken the next one yet{}{}", view.epoch,
                        view.why.empty() ? "" : ": ", view.why);
   const bool one = std::ranges::count_if(view.members, [](const Member& m) {
-                     return m.presence != Presence::member;
+                     return m.state != MemberState::member;
                    }) == 1;
   if (one && view.why.starts_with(names)) return view.why;
   std::string text = fmt::format("{} {} not there", names, one ? "is" : "are");
@@ -186,12 +186,12 @@ std::string loading_line(const std::vector<RankStatus>& status) {
   std::vector<std::string> loading;
   for (size_t rank = 0; rank < status.size(); ++rank) {
     const RankStatus& one = status[rank];
-    const Beat& beat = one.beat;
-    const bool there = one.presence != Presence::absent;
-    if (there && beat.to_load > 0 && beat.loaded >= beat.to_load) continue;
-    const double share = beat.to_load == 0
-                             ? 0
-                             : static_cast<double>(beat.loaded) / static_cast<double>(beat.to_load);
+    const Heartbeat& heartbeat = one.heartbeat;
+    const bool there = one.state != MemberState::absent;
+    if (there && heartbeat.to_load > 0 && heartbeat.loaded >= heartbeat.to_load) continue;
+    const double share = heartbeat.to_load == 0 ? 0
+                                                : static_cast<double>(heartbeat.loaded) /
+                                                      static_cast<double>(heartbeat.to_load);
     const std::string name =
         name_of({.rank = static_cast<int>(rank), .host = there ? one.host : ""});
     loading.push_back(there ? fmt::format("{} {:.0f} %", name, std::floor(100 * share))

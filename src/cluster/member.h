@@ -15,7 +15,7 @@
 namespace hocket {
 
 inline constexpr int kMaxRanks = RankSet::kMaxRank + 1;
-// Limit of every text of an Identity, except the address, and of Beat::terms.
+// Limit of every text of an Identity, except the address, and of Heartbeat::terms.
 inline constexpr size_t kMaxNameBytes = 255;
 inline constexpr size_t kMaxAddressBytes = 4096;  // limit of the transport's address
 inline constexpr size_t kMaxWhyBytes = 1024;      // limit of a reason; longer ones are cut
@@ -24,7 +24,7 @@ inline constexpr uint32_t kMaxEpoch = uint32_t{1} << 30;
 // A rank that joins is refused if its epoch is further than this beyond the coordinator's, or if it
 // is within this of kMaxEpoch.
 inline constexpr uint32_t kMaxEpochLead = uint32_t{1} << 20;
-inline constexpr int kMaxReplicas = 1 << 20;  // limit of Beat::max_replicas
+inline constexpr int kMaxReplicas = 1 << 20;  // limit of Heartbeat::max_replicas
 
 // The facts that a rank publishes when it joins.
 struct Identity {
@@ -46,8 +46,8 @@ struct Identity {
 std::string name_of(const Identity& identity);
 // Returns the first kMaxWhyBytes of `why`.
 std::string cut_why(std::string_view why);
-// Texts of other processes are printed: a line end or an escape would let one write into another's
-// log. Returns false for a text with control characters.
+// Texts of other processes are printed. With a line end or an escape sequence, one process could
+// forge lines in another's log. Returns false for a text with control characters.
 bool is_printable(std::string_view text);
 // Returns the text with a space for each control character.
 std::string in_one_line(std::string_view text);
@@ -59,7 +59,7 @@ Result<void> check(const Identity& identity);
 // that differs, with both values; nullopt if they agree.
 std::optional<Error> disagreement(const Identity& own, const Identity& other);
 
-// Returns the error of rank `other`, whose terms (Beat::terms) are not those of the members.
+// Returns the error of rank `other`, whose terms (Heartbeat::terms) are not those of the members.
 Error other_terms(const Identity& member, std::string_view theirs, const Identity& other,
                   std::string_view its);
 
@@ -69,38 +69,40 @@ enum class EngineState : uint8_t { closed, computing, waiting };
 
 // One heartbeat. loaded and to_load are the progress of loading in bytes; both 0 before it is
 // known.
-struct Beat {
+struct Heartbeat {
   uint64_t step = 0;
   uint32_t stage = 0;
   EngineState state = EngineState::closed;
   uint32_t expected_ms = 0;  // expected time of the whole open step
   uint64_t loaded = 0, to_load = 0;
-  // Says in words what the rank was started with that all must share. It is known once the rank has
-  // loaded and would meet the others at once; empty before.
+  // The settings that all ranks must share, as text. It is set when the rank has loaded and could
+  // join an epoch at once; empty before.
   std::string terms;
   bool leaves = false;  // it drains, and ends when it has done so
   // With --ep-num-redundant-experts auto: for how many replicas of experts in each layer the rank
   // has memory. -1: not known.
   int max_replicas = -1;
-  RankSet unheard;  // ranks whose datagrams came before and come no longer (cluster/link_watch.h)
+  RankSet
+      unreachable;  // ranks whose datagrams came before and come no longer (cluster/link_monitor.h)
 
   bool ready() const { return !terms.empty(); }
-  bool same_progress(const Beat& other) const {
+  bool same_progress(const Heartbeat& other) const {
     return step == other.step && stage == other.stage && state == other.state;
   }
-  bool operator==(const Beat&) const = default;
+  bool operator==(const Heartbeat&) const = default;
 };
 
 // Checks that the terms are short and printable. Errors: bad_value.
-Result<void> check(const Beat& beat);
+Result<void> check(const Heartbeat& heartbeat);
 
-// absent: no connection. out: connected, but not a member (yet). in: a member.
-enum class Presence : uint8_t { absent, connected, member };
+// absent: the rank has no connection. connected: it has one, but is not a member (yet). member: it
+// belongs to the epoch.
+enum class MemberState : uint8_t { absent, connected, member };
 
 struct Member {
-  Presence presence = Presence::absent;
+  MemberState state = MemberState::absent;
   Identity identity;    // the identity that joined last; only `rank` is set if none ever did
-  bool leaves = false;  // as its last beat says
+  bool leaves = false;  // as its last heartbeat says
 
   bool operator==(const Member&) const = default;
 };
@@ -121,12 +123,12 @@ struct ClusterView {
   // The replicas of experts in each layer of each rank on which the ranks have agreed; -1: on none.
   int replicas = -1;
 
-  // True if epoch > 0, is not over, and every rank is in.
+  // True if epoch > 0, the epoch is not over, and every rank is a member.
   bool whole() const { return serves() && present().size() == std::ssize(members); }
   // True if steps may run in this epoch: as whole(), but tolerate_ranks ranks may be missing.
   bool serves() const;
-  RankSet present() const;  // the ranks that are in
-  RankSet staying() const;  // those of them that do not leave
+  RankSet present() const;  // the members
+  RankSet staying() const;  // the members that do not leave
   bool operator==(const ClusterView&) const = default;
 };
 
@@ -136,10 +138,10 @@ std::string missing(const ClusterView& view);
 
 // The facts that the coordinator knows of each rank, for people and metrics.
 struct RankStatus {
-  Presence presence = Presence::absent;
+  MemberState state = MemberState::absent;
   bool suspect = false;
   std::string host;
-  Beat beat;
+  Heartbeat heartbeat;
   Duration silence{};  // time since its last message; 0 for absent ranks and the coordinator
 };
 

@@ -22,7 +22,7 @@ Membership::Membership(Identity self, const LivenessLimits& limits, TimePoint no
     : own_(self.rank),
       limits_(limits),
       slots_(static_cast<size_t>(self.num_ranks)),
-      beats_(slots_.size()),
+      heartbeats_(slots_.size()),
       links_(limits, self.num_ranks),
       begin_({.tolerate_ranks = start.tolerate_ranks,
               .gather = limits.gather,
@@ -57,33 +57,33 @@ Result<void> Membership::join(const JoinMessage& join, TimePoint now) {
     return fail(
         error(ErrorCode::lost_rank, "{} is rank {} already", name_of(member(own_).identity), own_)
             .with_fix("give every process a rank of its own"));
-  HOCKET_TRY_VOID(check(join.beat));
+  HOCKET_TRY_VOID(check(join.heartbeat));
   HOCKET_TRY_VOID(check_epoch(join));
   const Member& m = member(identity.rank);
   Slot& s = slot(identity.rank);
-  if (m.presence != Presence::member)
-    if (auto e = why_out(identity, join.beat)) return fail(*std::move(e));
+  if (m.state != MemberState::member)
+    if (auto e = why_out(identity, join.heartbeat)) return fail(*std::move(e));
   const bool same_process = m.identity.boot_id == identity.boot_id;
-  if (m.presence != Presence::absent && !same_process) {
+  if (m.state != MemberState::absent && !same_process) {
     const bool alive = s.connected && since(s.last_heard, now) < limits_.suspect_after;
     if (alive)
       return fail(error(ErrorCode::queue_full, "{} is there already, as process {}",
                         name_of(m.identity), m.identity.boot_id)
                       .with_fix("give every process a rank of its own"));
-    if (m.presence == Presence::member) lose(identity.rank, "was started anew");
-    epochs_.set_presence(identity.rank, Presence::absent);
+    if (m.state == MemberState::member) lose(identity.rank, "was started anew");
+    epochs_.set_state(identity.rank, MemberState::absent);
   }
   if (!same_process) forget_process(identity.rank);
-  if (m.presence == Presence::member && !join.resumes)
+  if (m.state == MemberState::member && !join.resumes)
     lose(identity.rank, fmt::format("had lost rank {}", own_));
   epochs_.note_known(join.last_epoch);
-  if (join.began) begin_.note_began(epochs_, beats_);
+  if (join.began) begin_.note_began(epochs_, heartbeats_);
   if (view().replicas < 0) epochs_.set_replicas(join.replicas);
   s.connected = true;
   s.cut_at = TimePoint::max();
   s.last_heard = s.last_moved = now;
-  last_beat(identity.rank) = join.beat;
-  epochs_.note_joined(identity, join.beat.leaves);
+  last_heartbeat(identity.rank) = join.heartbeat;
+  epochs_.note_joined(identity, join.heartbeat.leaves);
   let_in(identity.rank, now);
   return {};
 }
@@ -93,47 +93,48 @@ void Membership::forget_process(int rank) {
   if (!member(rank).identity.boot_id.empty()) {
     RankSet gone;
     gone.add(rank);
-    for (Beat& beat : beats_) beat.unheard = beat.unheard.without(gone);
+    for (Heartbeat& heartbeat : heartbeats_)
+      heartbeat.unreachable = heartbeat.unreachable.without(gone);
   }
   slot(rank) = {};
-  last_beat(rank) = {};
+  last_heartbeat(rank) = {};
   links_.forget(rank);
 }
 
-Result<void> Membership::beat(int rank, const Beat& beat, TimePoint now) {
+Result<void> Membership::heartbeat(int rank, const Heartbeat& heartbeat, TimePoint now) {
   Slot& s = slot(rank);
   if (!s.connected) return {};
-  HOCKET_TRY_VOID(check(beat));
-  if (member(rank).presence != Presence::member)
-    if (auto e = why_out(member(rank).identity, beat)) return fail(*std::move(e));
+  HOCKET_TRY_VOID(check(heartbeat));
+  if (member(rank).state != MemberState::member)
+    if (auto e = why_out(member(rank).identity, heartbeat)) return fail(*std::move(e));
   s.last_heard = now;
-  if (!last_beat(rank).same_progress(beat)) s.last_moved = now;
-  last_beat(rank) = beat;
-  epochs_.set_leaves(rank, beat.leaves);
+  if (!last_heartbeat(rank).same_progress(heartbeat)) s.last_moved = now;
+  last_heartbeat(rank) = heartbeat;
+  epochs_.set_leaves(rank, heartbeat.leaves);
   let_in(rank, now);
-  begin_.note_ready(epochs_, beats_);
-  begin_.settle_replicas(epochs_, beats_, now);
+  begin_.note_ready(epochs_, heartbeats_);
+  begin_.settle_replicas(epochs_, heartbeats_, now);
   return {};
 }
 
 void Membership::cut(int rank, TimePoint now) {
   Slot& s = slot(rank);
   s.connected = false;
-  if (member(rank).presence == Presence::member)
+  if (member(rank).state == MemberState::member)
     s.cut_at = now;
   else
-    epochs_.set_presence(rank, Presence::absent);
+    epochs_.set_state(rank, MemberState::absent);
 }
 
 void Membership::leave(int rank, std::string_view why) {
   slot(rank).connected = false;
-  if (member(rank).presence == Presence::member) lose(rank, fmt::format("leaves: {}", why));
-  epochs_.set_presence(rank, Presence::absent);
+  if (member(rank).state == MemberState::member) lose(rank, fmt::format("leaves: {}", why));
+  epochs_.set_state(rank, MemberState::absent);
 }
 
 void Membership::report(const Report& report, TimePoint now) {
   if (report.epoch != view().epoch || view().epoch == 0) return;  // all ranks know already
-  if (member(report.by).presence != Presence::member) return;     // it is in no epoch
+  if (member(report.by).state != MemberState::member) return;     // it is in no epoch
   const std::string& by = name_of(member(report.by).identity);
   if (report.rank < 0) {
     epochs_.begin_next();
@@ -141,13 +142,13 @@ void Membership::report(const Report& report, TimePoint now) {
     log::warning("cluster: epoch={} {}", view().epoch, view().why);
     return;
   }
-  if (report.rank >= num_ranks() || member(report.rank).presence != Presence::member) return;
+  if (report.rank >= num_ranks() || member(report.rank).state != MemberState::member) return;
   const std::string& its = name_of(member(report.rank).identity);
   const Slot& reporter = slot(report.by);
   const bool is_new = reporter.in_after > slot(report.rank).in_after &&
                       now - reporter.in_since < limits_.good_after;
-  const int cut_by = CutLinks::of(report.by, view(), beats_).size();
-  const int cut_its = CutLinks::of(report.rank, view(), beats_).size();
+  const int cut_by = CutLinks::of(report.by, view(), heartbeats_).size();
+  const int cut_its = CutLinks::of(report.rank, view(), heartbeats_).size();
   if (cut_by > cut_its) {
     pause(report.by, now);
     lose(report.by, fmt::format("misses {}, and has {} cut links, where that has {}: {}", its,
@@ -166,21 +167,21 @@ Duration Membership::silence(int rank, TimePoint now) const {
 }
 
 Duration Membership::stuck(int rank, TimePoint now) const {
-  const Beat& beat = last_beat(rank);
-  if (beat.state != EngineState::computing) return {};
-  return since(slot(rank).last_moved + std::chrono::milliseconds(beat.expected_ms), now);
+  const Heartbeat& heartbeat = last_heartbeat(rank);
+  if (heartbeat.state != EngineState::computing) return {};
+  return since(slot(rank).last_moved + std::chrono::milliseconds(heartbeat.expected_ms), now);
 }
 
 void Membership::judge_silence(int rank, TimePoint now) {
   Slot& s = slot(rank);
-  if (member(rank).presence == Presence::absent) return;
+  if (member(rank).state == MemberState::absent) return;
   if (since(s.cut_at, now) >= limits_.reconnect) {
     lose(rank, "ended its connection");
   } else if (silence(rank, now) >= limits_.lost_after) {
     s.connected = false;
-    if (member(rank).presence == Presence::member)
+    if (member(rank).state == MemberState::member)
       lose(rank, fmt::format("is silent for {:.1f} s", to_seconds(silence(rank, now))));
-    epochs_.set_presence(rank, Presence::absent);
+    epochs_.set_state(rank, MemberState::absent);
   }
 }
 
@@ -189,26 +190,26 @@ void Membership::judge_stuck(TimePoint now) {
   std::vector<int> found;
   Progress furthest_behind{};
   for (int rank = 0; rank < num_ranks(); ++rank) {
-    const bool is_in = member(rank).presence == Presence::member;
+    const bool is_in = member(rank).state == MemberState::member;
     if (!is_in || stuck(rank, now) < limits_.lost_after) continue;
-    const Progress progress{last_beat(rank).step, last_beat(rank).stage};
+    const Progress progress{last_heartbeat(rank).step, last_heartbeat(rank).stage};
     if (!found.empty() && progress > furthest_behind) continue;
     if (!found.empty() && progress < furthest_behind) found.clear();
     furthest_behind = progress;
     found.push_back(rank);
   }
   for (const int rank : found) {
-    const Beat& beat = last_beat(rank);
+    const Heartbeat& heartbeat = last_heartbeat(rank);
     pause(rank, now);
     lose(rank, fmt::format("stands still in step {}, stage {}, {:.1f} s longer than it needs",
-                           beat.step, beat.stage, to_seconds(stuck(rank, now))));
+                           heartbeat.step, heartbeat.stage, to_seconds(stuck(rank, now))));
   }
 }
 
 void Membership::warn(int rank, TimePoint now) {
   Slot& s = slot(rank);
   const Duration quiet = std::max(silence(rank, now), stuck(rank, now));
-  const bool suspect = member(rank).presence == Presence::member && quiet >= limits_.suspect_after;
+  const bool suspect = member(rank).state == MemberState::member && quiet >= limits_.suspect_after;
   if (suspect && !s.suspect)
     log::warning("cluster: {} is {} for {:.1f} s; it is given up after {:.1f} s",
                  name_of(member(rank).identity),
@@ -222,8 +223,8 @@ void Membership::tick(TimePoint now) {
   for (int rank = 0; rank < num_ranks(); ++rank)
     if (rank != own_) judge_silence(rank, now);
   judge_stuck(now);
-  begin_.begin_without_missing(epochs_, beats_, now);
-  begin_.settle_replicas(epochs_, beats_, now);
+  begin_.begin_without_missing(epochs_, heartbeats_, now);
+  begin_.settle_replicas(epochs_, heartbeats_, now);
   for (int rank = 0; rank < num_ranks(); ++rank) {
     warn(rank, now);
     let_in(rank, now);
@@ -237,20 +238,20 @@ TimePoint Membership::next_deadline() const {
   };
   for (int rank = 0; rank < num_ranks(); ++rank) {
     const Slot& s = slot(rank);
-    const Beat& beat = last_beat(rank);
-    const Presence presence = member(rank).presence;
-    if (presence == Presence::absent) continue;
+    const Heartbeat& heartbeat = last_heartbeat(rank);
+    const MemberState state = member(rank).state;
+    if (state == MemberState::absent) continue;
     consider(s.cut_at, limits_.reconnect);
     const bool is_own = rank == own_;
     if (!is_own) consider(s.last_heard, limits_.lost_after);
-    if (!is_own && presence == Presence::member && !s.suspect)
+    if (!is_own && state == MemberState::member && !s.suspect)
       consider(s.last_heard, limits_.suspect_after);
-    if (presence == Presence::member && beat.state == EngineState::computing) {
-      const TimePoint late = s.last_moved + std::chrono::milliseconds(beat.expected_ms);
+    if (state == MemberState::member && heartbeat.state == EngineState::computing) {
+      const TimePoint late = s.last_moved + std::chrono::milliseconds(heartbeat.expected_ms);
       consider(late, limits_.lost_after);
       if (!s.suspect) consider(late, limits_.suspect_after);
     }
-    if (presence == Presence::connected && s.connected && beat.state == EngineState::closed)
+    if (state == MemberState::connected && s.connected && heartbeat.state == EngineState::closed)
       consider(s.pause_until, Duration::zero());
   }
   return next;
@@ -260,11 +261,11 @@ std::vector<RankStatus> Membership::status(TimePoint now) const {
   std::vector<RankStatus> all;
   for (int rank = 0; rank < num_ranks(); ++rank) {
     const Member& m = member(rank);
-    const bool is_heard = m.presence != Presence::absent && rank != own_;
-    all.push_back({.presence = m.presence,
+    const bool is_heard = m.state != MemberState::absent && rank != own_;
+    all.push_back({.state = m.state,
                    .suspect = slot(rank).suspect,
                    .host = m.identity.host,
-                   .beat = last_beat(rank),
+                   .heartbeat = last_heartbeat(rank),
                    .silence = is_heard ? silence(rank, now) : Duration::zero()});
   }
   return all;
@@ -274,7 +275,7 @@ void Membership::lose(int rank, const std::string& why) {
   Slot& s = slot(rank);
   s.suspect = false;
   s.cut_at = TimePoint::max();
-  epochs_.lose(rank, s.connected ? Presence::connected : Presence::absent, why);
+  epochs_.lose(rank, s.connected ? MemberState::connected : MemberState::absent, why);
 }
 
 void Membership::pause(int rank, TimePoint now) {
@@ -289,26 +290,27 @@ void Membership::pause(int rank, TimePoint now) {
 
 // The lowest member is right, as it is where ranks meet (ClusterNetwork). At the start all are
 // members while they load, so there they find out when they meet.
-std::optional<Error> Membership::why_out(const Identity& identity, const Beat& beat) const {
-  if (!beat.ready()) return std::nullopt;
+std::optional<Error> Membership::why_out(const Identity& identity,
+                                         const Heartbeat& heartbeat) const {
+  if (!heartbeat.ready()) return std::nullopt;
   for (int rank = 0; rank < num_ranks(); ++rank) {
-    const Beat& theirs = last_beat(rank);
-    if (member(rank).presence != Presence::member || !theirs.ready()) continue;
-    if (theirs.terms == beat.terms) return std::nullopt;
-    return other_terms(member(rank).identity, theirs.terms, identity, beat.terms);
+    const Heartbeat& theirs = last_heartbeat(rank);
+    if (member(rank).state != MemberState::member || !theirs.ready()) continue;
+    if (theirs.terms == heartbeat.terms) return std::nullopt;
+    return other_terms(member(rank).identity, theirs.terms, identity, heartbeat.terms);
   }
   return std::nullopt;
 }
 
 void Membership::let_in(int rank, TimePoint now) {
   const Member& m = member(rank);
-  const Beat& beat = last_beat(rank);
+  const Heartbeat& heartbeat = last_heartbeat(rank);
   Slot& s = slot(rank);
-  const bool loads = begin_.keeps_loading_out(view()) && !beat.ready();
-  const bool ready = m.presence == Presence::connected && s.connected && now >= s.pause_until &&
-                     beat.state == EngineState::closed && !loads;
-  if (!ready || why_out(m.identity, beat)) return;
-  if (links_.keeps_out(rank, view(), beats_, now)) return;
+  const bool loads = begin_.keeps_loading_out(view()) && !heartbeat.ready();
+  const bool ready = m.state == MemberState::connected && s.connected && now >= s.pause_until &&
+                     heartbeat.state == EngineState::closed && !loads;
+  if (!ready || why_out(m.identity, heartbeat)) return;
+  if (links_.keeps_out(rank, view(), heartbeats_, now)) return;
   s.in_since = now;
   s.in_after = view().epoch;
   epochs_.take_in(rank);

@@ -1,8 +1,8 @@
-// The coordinator's judgement of which ranks are members: arithmetic on beats and times, without a
-// socket. The coordinator is rank 0, or with etcd any rank (cluster/seat.h).
+// The coordinator's judgement of which ranks are members: arithmetic on heartbeats and times,
+// without a socket. The coordinator is rank 0, or with etcd any rank (cluster/coordinator_seat.h).
 //
-//   It receives a beat from every rank 4 times a second.
-//     no beat, or beats that stand still in an overdue step, for 1 s   suspect (a line in the log)
+//   It receives a heartbeat from every rank 4 times a second.
+//     no heartbeat, or no progress in an overdue step, for 1 s ......  suspect (a line in the log)
 //     the same for 3 s ..............................................  lost
 //     its connection ends, and no new one joins within 0.3 s ........  lost (its process died)
 //     another rank reports that the data plane waits in vain for it .  lost, or the reporter if it
@@ -15,15 +15,15 @@
 // The reasons for these rules:
 // - The kernel of a dead process ends its connection at once; a cut link ends nothing. So an ended
 //   connection needs little patience (a rank may be dialling anew), and silence needs as much as
-//   the longest outage that is to be survived, 2 s, and time to receive a beat again.
+//   the longest outage that is to be survived, 2 s, and time to receive a heartbeat again.
 // - A rank that computes too long makes all others wait. Those send `waiting` and are not blamed;
 //   of the ranks that compute, only those furthest behind are lost.
 // - A rank that was lost though it is connected (stuck, or reported) may fail again soon: it waits
 //   1 s before it is taken back, and twice as long each time, up to 32 s.
 // - A link that was cut ends every epoch with both of its ranks, after a pause of the service. So
 //   the one that is out stays out while either says that it hears the other no longer
-//   (Beat::unheard), for at most 10 minutes, and twice as long each time, up to a day. A link that
-//   was never heard (a firewall) keeps nobody out.
+//   (Heartbeat::unreachable), for at most 10 minutes, and twice as long each time, up to a day. A
+//   link that was never heard (a firewall) keeps nobody out.
 // - A rank that hears nobody misses one member after the other. So of two ranks whose link is cut
 //   the one with more cut links is lost.
 // - A rank is taken back only without an open step, because its engine may still be inside a step
@@ -68,9 +68,9 @@ class Membership {
   // `self`, has other terms than the members, or says an epoch that cannot have been (final);
   // queue_full if another live process is that rank already (it may try again).
   Result<void> join(const JoinMessage& join, TimePoint now);
-  // Takes in a beat. Errors: lost_rank if the rank is not a member and its terms differ from theirs
-  // (final: it cannot be let in).
-  Result<void> beat(int rank, const Beat& beat, TimePoint now);
+  // Takes in a heartbeat. Errors: lost_rank if the rank is not a member and its terms differ from
+  // theirs (final: it cannot be let in).
+  Result<void> heartbeat(int rank, const Heartbeat& heartbeat, TimePoint now);
   // Records that the connection of `rank` ended.
   void cut(int rank, TimePoint now);
   // Records that `rank` said that it leaves.
@@ -100,8 +100,8 @@ class Membership {
   struct Slot {
     bool connected = false;
     bool suspect = false;
-    TimePoint last_heard{};               // time of the last beat
-    TimePoint last_moved{};               // time of the last beat that showed another step
+    TimePoint last_heard{};               // time of the last heartbeat
+    TimePoint last_moved{};               // time of the last heartbeat that showed another step
     TimePoint cut_at = TimePoint::max();  // when the connection of a member ended
     TimePoint in_since{}, pause_until{};
     uint32_t in_after = 0;  // the last epoch without it
@@ -110,8 +110,8 @@ class Membership {
   const Member& member(int rank) const { return epochs_.member(rank); }
   Slot& slot(int rank) { return slots_[static_cast<size_t>(rank)]; }
   const Slot& slot(int rank) const { return slots_[static_cast<size_t>(rank)]; }
-  Beat& last_beat(int rank) { return beats_[static_cast<size_t>(rank)]; }
-  const Beat& last_beat(int rank) const { return beats_[static_cast<size_t>(rank)]; }
+  Heartbeat& last_heartbeat(int rank) { return heartbeats_[static_cast<size_t>(rank)]; }
+  const Heartbeat& last_heartbeat(int rank) const { return heartbeats_[static_cast<size_t>(rank)]; }
   int num_ranks() const { return static_cast<int>(slots_.size()); }
   // Return how long the rank is silent, or makes no progress beyond its expected step time.
   Duration silence(int rank, TimePoint now) const;
@@ -125,13 +125,13 @@ class Membership {
   // Another process is this rank from now on.
   void forget_process(int rank);
   // Returns why the terms of a rank that is no member keep it out; nullopt if they do not.
-  std::optional<Error> why_out(const Identity& identity, const Beat& beat) const;
+  std::optional<Error> why_out(const Identity& identity, const Heartbeat& heartbeat) const;
   Result<void> check_epoch(const JoinMessage& join) const;
 
   const int own_;  // the coordinator's rank
   const LivenessLimits limits_;
-  std::vector<Slot> slots_;  // by rank
-  std::vector<Beat> beats_;  // by rank: its last one
+  std::vector<Slot> slots_;            // by rank
+  std::vector<Heartbeat> heartbeats_;  // by rank: its last one
   CutLinks links_;
   ServiceBegin begin_;
   Epochs epochs_;

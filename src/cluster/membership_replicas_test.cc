@@ -9,7 +9,7 @@ class ReplicasTest : public MembershipTest {
   ReplicasTest() : ReplicasTest(Membership::Start()) {}
   explicit ReplicasTest(const Membership::Start& start) : MembershipTest(start) {}
   void have_memory_for(const std::array<int, kRanks>& replicas) {
-    for (int rank = 0; rank < kRanks; ++rank) beats_[rank].max_replicas = replicas.at(rank);
+    for (int rank = 0; rank < kRanks; ++rank) heartbeats_[rank].max_replicas = replicas.at(rank);
   }
 };
 
@@ -19,7 +19,7 @@ TEST_F(ReplicasTest, AreTheFewestForWhichARankHasMemory) {
   live(0, 5000);
   EXPECT_EQ(members_.view().replicas, -1) << "rank 2 has not said it";
   const uint64_t version = members_.version();
-  beats_[2].max_replicas = 4;
+  heartbeats_[2].max_replicas = 4;
   live(5000, 5250);
   EXPECT_EQ(members_.view().replicas, 4);
   EXPECT_GT(members_.version(), version) << "the view is sent";
@@ -48,11 +48,11 @@ TEST_F(ReplicasTest, StayAsTheyAreWhenARankIsStartedAnew) {
 
 TEST_F(ReplicasTest, ACoordinatorThatIsStartedAnewLearnsThem) {
   have_memory_for({16, 16, 16, 16});
-  EXPECT_TRUE(
-      members_.join({.identity = identity(2), .last_epoch = 3, .beat = {}, .replicas = 6}, at(10)));
+  EXPECT_TRUE(members_.join(
+      {.identity = identity(2), .last_epoch = 3, .heartbeat = {}, .replicas = 6}, at(10)));
   EXPECT_EQ(members_.view().replicas, 6);
-  EXPECT_TRUE(members_.join({.identity = identity(1), .beat = {}, .replicas = -1}, at(20)));
-  EXPECT_TRUE(members_.join({.identity = identity(3), .beat = {}, .replicas = -1}, at(20)));
+  EXPECT_TRUE(members_.join({.identity = identity(1), .heartbeat = {}, .replicas = -1}, at(20)));
+  EXPECT_TRUE(members_.join({.identity = identity(3), .heartbeat = {}, .replicas = -1}, at(20)));
   live(20, 500);
   EXPECT_EQ(members_.view().replicas, 6);
 }

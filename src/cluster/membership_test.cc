@@ -36,7 +36,7 @@ TEST_F(MembershipTest, SilenceIsSuspectThenLost) {
   EXPECT_EQ(members_.view().epoch, 2u);
   EXPECT_EQ(members_.view().lost, 2);
   EXPECT_EQ(members_.view().why, "rank 2 (h2) is silent for 3.0 s");
-  EXPECT_EQ(presence(2), Presence::absent);
+  EXPECT_EQ(state(2), MemberState::absent);
   EXPECT_FALSE(members_.connected(2));
 }
 
@@ -59,7 +59,7 @@ TEST_F(MembershipTest, AnEndedConnectionIsLostUnlessTheRankIsBackAtOnce) {
   members_.tick(at(400));
   EXPECT_EQ(members_.view().epoch, 2u);
   EXPECT_EQ(members_.view().why, "rank 3 (h3) ended its connection");
-  EXPECT_EQ(presence(1), Presence::member);
+  EXPECT_EQ(state(1), MemberState::member);
 }
 
 TEST_F(MembershipTest, ARankThatLostRankZeroIsANewMember) {
@@ -96,14 +96,14 @@ TEST_F(MembershipTest, WhoDisagreesStaysOut) {
   EXPECT_EQ(joined.error().code, ErrorCode::lost_rank);
   EXPECT_EQ(joined.error().message,
             "the version of hocket differs: rank 0 (h0) has 1, rank 1 (h1) has 2");
-  EXPECT_EQ(presence(1), Presence::absent);
+  EXPECT_EQ(state(1), MemberState::absent);
 }
 
 TEST_F(MembershipTest, AStuckEngineIsLostAndBackWhenItsStepIsClosed) {
   all_join(0);
-  beats_[2] = {.step = 5, .stage = 3, .state = EngineState::computing, .expected_ms = 2000};
+  heartbeats_[2] = {.step = 5, .stage = 3, .state = EngineState::computing, .expected_ms = 2000};
   for (const int rank : {0, 1, 3})  // they wait for rank 2
-    beats_[rank] = {.step = 5, .stage = 4, .state = EngineState::waiting, .expected_ms = 2000};
+    heartbeats_[rank] = {.step = 5, .stage = 4, .state = EngineState::waiting, .expected_ms = 2000};
   live(0, 5000);
   EXPECT_EQ(members_.view().epoch, 1u)
       << "slow is not dead: 2 s were expected, and 3 s of patience";
@@ -112,14 +112,14 @@ TEST_F(MembershipTest, AStuckEngineIsLostAndBackWhenItsStepIsClosed) {
   EXPECT_EQ(members_.view().epoch, 2u);
   EXPECT_THAT(members_.view().why,
               HasSubstr("rank 2 (h2) stands still in step 5, stage 3, 3.0 s longer than it needs"));
-  EXPECT_EQ(presence(2), Presence::connected);
+  EXPECT_EQ(state(2), MemberState::connected);
   EXPECT_TRUE(members_.connected(2));
 
-  for (Beat& beat : beats_) beat.state = EngineState::closed;
-  beats_[2].state = EngineState::computing;
+  for (Heartbeat& heartbeat : heartbeats_) heartbeat.state = EngineState::closed;
+  heartbeats_[2].state = EngineState::computing;
   live(5250, 10'000);
-  EXPECT_EQ(presence(2), Presence::connected);
-  beats_[2].state = EngineState::closed;
+  EXPECT_EQ(state(2), MemberState::connected);
+  heartbeats_[2].state = EngineState::closed;
   live(10'000, 10'250);
   EXPECT_EQ(members_.view().epoch, 3u);
   EXPECT_TRUE(members_.view().whole());
@@ -127,17 +127,19 @@ TEST_F(MembershipTest, AStuckEngineIsLostAndBackWhenItsStepIsClosed) {
 
 TEST_F(MembershipTest, OfThoseThatComputeTheFurthestBehindIsBlamed) {
   all_join(0);
-  for (Beat& beat : beats_) beat = {.step = 5, .stage = 4, .state = EngineState::computing};
-  beats_[3].stage = 3;
+  for (Heartbeat& heartbeat : heartbeats_)
+    heartbeat = {.step = 5, .stage = 4, .state = EngineState::computing};
+  heartbeats_[3].stage = 3;
   live(0, 3250);
   EXPECT_EQ(members_.view().lost, 3);
-  EXPECT_EQ(presence(1), Presence::member);
+  EXPECT_EQ(state(1), MemberState::member);
 }
 
 TEST_F(MembershipTest, CountersThatMoveAreNoSilence) {
   all_join(0);
   for (int64_t ms = 0; ms < 20'000; ms += 1000) {
-    beats_[1] = {.step = 5, .stage = beats_[1].stage + 1, .state = EngineState::computing};
+    heartbeats_[1] = {
+        .step = 5, .stage = heartbeats_[1].stage + 1, .state = EngineState::computing};
     live(ms, ms + 1000);
   }
   EXPECT_EQ(members_.view().epoch, 1u);
@@ -169,8 +171,8 @@ TEST_F(MembershipTest, WhoHasJustComeInIsBlamedForALinkToOneThatWasThere) {
   const uint32_t epoch = members_.view().epoch;
   members_.report({.by = 3, .rank = 1, .epoch = epoch, .why = "no way"}, at(70'100));
   EXPECT_EQ(members_.view().why, "rank 3 (h3) misses rank 1 (h1), which was in before it: no way");
-  EXPECT_EQ(presence(1), Presence::member);
-  EXPECT_EQ(presence(3), Presence::connected);
+  EXPECT_EQ(state(1), MemberState::member);
+  EXPECT_EQ(state(3), MemberState::connected);
   live(70'100, 140'000);  // it is taken back, and in for long
   members_.report({.by = 3, .rank = 1, .epoch = members_.view().epoch, .why = "late"}, at(140'100));
   EXPECT_EQ(members_.view().lost, 1);
@@ -188,7 +190,7 @@ TEST_F(MembershipTest, ALeavingRankIsLostAtOnce) {
   all_join(0);
   members_.leave(1, "it shuts down");
   EXPECT_EQ(members_.view().epoch, 2u);
-  EXPECT_EQ(presence(1), Presence::absent);
+  EXPECT_EQ(state(1), MemberState::absent);
   EXPECT_EQ(members_.view().why, "rank 1 (h1) leaves: it shuts down");
 }
 
@@ -234,7 +236,7 @@ TEST_F(MembershipTest, EachMissingRankKeepsItsReason) {
 // The thread sleeps until the deadline: a deadline that stays in the past would keep it awake.
 TEST_F(MembershipTest, ADeadlineThatWasServedIsNotInThePast) {
   all_join(0);
-  beats_[1].state = EngineState::computing;
+  heartbeats_[1].state = EngineState::computing;
   for (int64_t ms = 0; ms < 12'000; ms += 250) {
     live(ms, ms + 250, 2);
     EXPECT_GT(members_.next_deadline(), at(ms + 250)) << ms;
@@ -242,9 +244,9 @@ TEST_F(MembershipTest, ADeadlineThatWasServedIsNotInThePast) {
 }
 
 RankStatus loading(std::string host, uint64_t loaded, uint64_t to_load) {
-  return {.presence = Presence::member,
+  return {.state = MemberState::member,
           .host = std::move(host),
-          .beat = {.loaded = loaded, .to_load = to_load}};
+          .heartbeat = {.loaded = loaded, .to_load = to_load}};
 }
 
 TEST(LoadingLine, NamesThoseThatAreNotDone) {
@@ -264,12 +266,12 @@ TEST(LoadingLine, IsShortForManyRanks) {
 // The number is everybody's from then on, so one near the end would end all ranks.
 TEST_F(MembershipTest, AnEpochThatCannotHaveBeenIsRefused) {
   const auto claims = [](uint32_t epoch) {
-    return JoinMessage{.identity = identity(1), .last_epoch = epoch, .beat = {}};
+    return JoinMessage{.identity = identity(1), .last_epoch = epoch, .heartbeat = {}};
   };
   for (const uint32_t epoch : {kMaxEpoch, kMaxEpoch - kMaxEpochLead + 1}) {
     const auto joined = members_.join(claims(epoch), at(0));
     EXPECT_EQ(joined.error().code, ErrorCode::lost_rank);
-    EXPECT_EQ(presence(1), Presence::absent);
+    EXPECT_EQ(state(1), MemberState::absent);
   }
   EXPECT_TRUE(members_.join(claims(5), at(0)));  // rank 0 was started anew
   ASSERT_EQ(members_.view().epoch, 6u);

@@ -28,7 +28,7 @@ class MembershipTest : public testing::Test {
   }
   Result<void> join(int rank, int64_t ms, const std::string& boot = "first", bool resumes = false) {
     return members_.join(
-        {.identity = identity(rank, boot), .last_epoch = 0, .resumes = resumes, .beat = {}},
+        {.identity = identity(rank, boot), .last_epoch = 0, .resumes = resumes, .heartbeat = {}},
         at(ms));
   }
   void all_join(int64_t ms) {
@@ -36,19 +36,20 @@ class MembershipTest : public testing::Test {
     ASSERT_TRUE(members_.view().whole());
     ASSERT_EQ(members_.view().epoch, 1u);
   }
-  // Every rank except `silent` beats every 250 ms in (from, to], and rank 0 judges each time.
+  // Every rank except `silent` sends a heartbeat every 250 ms in (from, to], and rank 0 judges each
+  // time.
   void live(int64_t from, int64_t to, int silent = -1) {
     for (int64_t ms = from + 250; ms <= to; ms += 250) {
       for (int rank = 0; rank < kRanks; ++rank)
-        if (rank != silent) members_.beat(rank, beats_[rank], at(ms));
+        if (rank != silent) members_.heartbeat(rank, heartbeats_[rank], at(ms));
       members_.tick(at(ms));
     }
   }
-  Presence presence(int rank) const { return members_.view().members[rank].presence; }
+  MemberState state(int rank) const { return members_.view().members[rank].state; }
 
   LivenessLimits limits_;
   Membership members_;
-  Beat beats_[kRanks];
+  Heartbeat heartbeats_[kRanks];
 };
 
 }  // namespace hocket

@@ -1,5 +1,5 @@
 // Tests members of which some may be missing (Membership::Start::tolerate_ranks).
-#include "cluster/leaving.h"
+#include "cluster/leave_check.h"
 #include "cluster/membership_testing.h"
 
 namespace hocket {
@@ -14,13 +14,13 @@ class ToleratesTest : public MembershipTest {
                         .began = began,
                         .begin_after = std::chrono::seconds(20)}) {}
   Result<void> join_ready(int rank, int64_t ms, bool ready, const std::string& boot = "first") {
-    return members_.join({.identity = identity(rank, boot), .beat = {.terms = ready ? "t" : ""}},
-                         at(ms));
+    return members_.join(
+        {.identity = identity(rank, boot), .heartbeat = {.terms = ready ? "t" : ""}}, at(ms));
   }
   // All join while they load, are ready, and live until `ms`.
   void begin(int64_t ms) {
     all_join(0);
-    for (Beat& beat : beats_) beat.terms = "t";
+    for (Heartbeat& heartbeat : heartbeats_) heartbeat.terms = "t";
     live(0, ms);
     ASSERT_TRUE(members_.view().began);
     ASSERT_EQ(members_.view().epoch, 1u);
@@ -61,10 +61,10 @@ TEST_F(ToleratesTest, WhoComesBackLoadsFirst) {
   begin(2000);
   end_of(3, 2000);
   EXPECT_TRUE(join_ready(3, 2400, false, "second"));
-  members_.beat(3, {}, at(2500));
+  members_.heartbeat(3, {}, at(2500));
   EXPECT_EQ(members_.view().epoch, 2u) << "the others serve on";
-  EXPECT_EQ(presence(3), Presence::connected);
-  members_.beat(3, {.terms = "t"}, at(2600));
+  EXPECT_EQ(state(3), MemberState::connected);
+  members_.heartbeat(3, {.terms = "t"}, at(2600));
   EXPECT_EQ(members_.view().epoch, 3u);
   EXPECT_TRUE(members_.view().whole());
 }
@@ -75,7 +75,7 @@ TEST_F(ToleratesTest, EnoughRanksThatAreReadyForLongBeginWithoutTheOthers) {
   EXPECT_TRUE(join(2, 20));
   live(20, 30'000);
   EXPECT_EQ(members_.view().epoch, 0u) << "they load";
-  for (Beat& beat : beats_) beat.terms = "t";
+  for (Heartbeat& heartbeat : heartbeats_) heartbeat.terms = "t";
   live(30'000, 49'990);
   EXPECT_FALSE(members_.view().serves());
   EXPECT_EQ(missing(members_.view()),
@@ -90,7 +90,7 @@ TEST_F(ToleratesTest, EnoughRanksThatAreReadyForLongBeginWithoutTheOthers) {
   EXPECT_TRUE(join_ready(3, 50'600, false));
   live(50'600, 52'000, 3);
   EXPECT_EQ(members_.view().present().text(), "0,1,2") << "it loads while the others serve";
-  members_.beat(3, {.terms = "t"}, at(52'100));
+  members_.heartbeat(3, {.terms = "t"}, at(52'100));
   EXPECT_TRUE(members_.view().whole());
   EXPECT_EQ(members_.view().epoch, 2u);
 }
@@ -99,7 +99,7 @@ TEST_F(ToleratesTest, EnoughRanksThatAreReadyForLongBeginWithoutTheOthers) {
 TEST_F(ToleratesTest, RanksThatComeAndGoDoNotBegin) {
   EXPECT_TRUE(join(1, 10));
   EXPECT_TRUE(join(2, 20));
-  for (Beat& beat : beats_) beat.terms = "t";
+  for (Heartbeat& heartbeat : heartbeats_) heartbeat.terms = "t";
   live(20, 19'000);
   end_of(2, 19'000);
   EXPECT_TRUE(join_ready(2, 19'400, true, "second"));
@@ -113,17 +113,17 @@ TEST_F(ToleratesTest, RanksThatComeAndGoDoNotBegin) {
 // One that is there but loads is not waited for either: it is taken in when it has loaded.
 TEST_F(ToleratesTest, OneThatLoadsForLongIsTakenInLater) {
   all_join(0);
-  for (Beat& beat : beats_) beat.terms = "t";
-  beats_[3].terms.clear();
+  for (Heartbeat& heartbeat : heartbeats_) heartbeat.terms = "t";
+  heartbeats_[3].terms.clear();
   live(0, 20'000);
   EXPECT_EQ(members_.view().epoch, 1u);
   EXPECT_FALSE(members_.view().began);
   live(20'000, 20'500);
   EXPECT_TRUE(members_.view().serves());
   EXPECT_EQ(members_.view().present().text(), "0,1,2");
-  EXPECT_EQ(presence(3), Presence::connected);
+  EXPECT_EQ(state(3), MemberState::connected);
   EXPECT_EQ(members_.view().epoch, 2u);
-  beats_[3].terms = "t";
+  heartbeats_[3].terms = "t";
   live(20'500, 20'750);
   EXPECT_TRUE(members_.view().whole());
 }
@@ -135,7 +135,7 @@ class ToleratesTwoTest : public MembershipTest {
 };
 
 TEST_F(ToleratesTwoTest, TheReasonOfTheWaitCountsTheRanksThatAreReady) {
-  for (Beat& beat : beats_) beat.terms = "t";
+  for (Heartbeat& heartbeat : heartbeats_) heartbeat.terms = "t";
   EXPECT_TRUE(join(1, 10));
   live(10, 1000);
   EXPECT_THAT(members_.view().why, testing::StartsWith("2 ranks are ready, and begin without"));
@@ -155,7 +155,7 @@ TEST_F(ToleratesTwoTest, TheReasonOfTheWaitCountsTheRanksThatAreReady) {
 TEST_F(MembershipTest, WithoutToleranceTheStartWaitsForAll) {
   EXPECT_TRUE(join(1, 10));
   EXPECT_TRUE(join(2, 20));
-  for (Beat& beat : beats_) beat.terms = "t";
+  for (Heartbeat& heartbeat : heartbeats_) heartbeat.terms = "t";
   live(20, 200'000);
   EXPECT_EQ(members_.view().epoch, 0u);
 }
@@ -174,7 +174,7 @@ class TakesOverBeforeTheFirstEpochTest : public ToleratesTest {
 TEST_F(TakesOverBeforeTheFirstEpochTest, EnoughRanksServe) {
   EXPECT_TRUE(join_ready(1, 10, true));
   EXPECT_TRUE(join_ready(2, 20, true));
-  members_.beat(0, {.terms = "t"}, at(30));
+  members_.heartbeat(0, {.terms = "t"}, at(30));
   members_.tick(at(1000));
   EXPECT_TRUE(members_.view().serves());
   EXPECT_EQ(members_.view().present().text(), "0,1,2");
@@ -184,9 +184,9 @@ TEST_F(TakesOverBeforeTheFirstEpochTest, EnoughRanksServe) {
 TEST_F(ToleratesTest, EnoughRanksServeOnTheWordOfOneThatLoads) {
   EXPECT_TRUE(join_ready(1, 10, true));
   EXPECT_TRUE(join_ready(2, 20, true));
-  members_.beat(0, {.terms = "t"}, at(30));
+  members_.heartbeat(0, {.terms = "t"}, at(30));
   EXPECT_EQ(members_.view().epoch, 0u);
-  EXPECT_TRUE(members_.join({.identity = identity(3), .began = true, .beat = {}}, at(40)));
+  EXPECT_TRUE(members_.join({.identity = identity(3), .began = true, .heartbeat = {}}, at(40)));
   members_.tick(at(1000));
   EXPECT_TRUE(members_.view().serves());
   EXPECT_EQ(members_.view().present().text(), "0,1,2");
@@ -194,9 +194,9 @@ TEST_F(ToleratesTest, EnoughRanksServeOnTheWordOfOneThatLoads) {
 
 // A new coordinator knows of no rank at first; all dial it within a moment.
 TEST_F(TakesOverTest, ACoordinatorGathersTheRanks) {
-  EXPECT_EQ(presence(0), Presence::connected) << "it may be loading";
-  members_.beat(0, {.terms = "t"}, at(10));
-  EXPECT_EQ(presence(0), Presence::member);
+  EXPECT_EQ(state(0), MemberState::connected) << "it may be loading";
+  members_.heartbeat(0, {.terms = "t"}, at(10));
+  EXPECT_EQ(state(0), MemberState::member);
   EXPECT_TRUE(join_ready(1, 20, true));
   EXPECT_TRUE(join_ready(2, 30, true));
   EXPECT_FALSE(members_.view().serves());
@@ -208,11 +208,11 @@ TEST_F(TakesOverTest, ACoordinatorGathersTheRanks) {
 }
 
 TEST_F(ToleratesTest, OneThatWasInTheServiceSaysThatItBegan) {
-  JoinMessage resumed{.identity = identity(1), .last_epoch = 5, .began = true, .beat = {}};
-  resumed.beat.terms = "t";
+  JoinMessage resumed{.identity = identity(1), .last_epoch = 5, .began = true, .heartbeat = {}};
+  resumed.heartbeat.terms = "t";
   EXPECT_TRUE(members_.join(resumed, at(10)));
   EXPECT_TRUE(join_ready(2, 20, true));
-  for (Beat& beat : beats_) beat.terms = "t";
+  for (Heartbeat& heartbeat : heartbeats_) heartbeat.terms = "t";
   live(20, 1100);
   EXPECT_TRUE(members_.view().serves()) << "rank 0 alone was started anew";
 }
@@ -230,17 +230,17 @@ TEST_F(ToleratesTest, WhoComesBackWithOtherTermsIsRefused) {
   begin(2000);
   end_of(3, 2000);
   EXPECT_TRUE(join_ready(3, 2400, false, "second"));
-  const auto taken = members_.beat(3, {.terms = "other"}, at(2500));
+  const auto taken = members_.heartbeat(3, {.terms = "other"}, at(2500));
   EXPECT_EQ(taken.error().code, ErrorCode::lost_rank);
   EXPECT_EQ(taken.error().message,
             "the ranks' messages would differ: rank 0 (h0) has t, rank 3 (h3) has other");
   members_.tick(at(2500));
   EXPECT_EQ(members_.view().epoch, 2u);
-  EXPECT_EQ(presence(3), Presence::connected);
+  EXPECT_EQ(state(3), MemberState::connected);
   const auto joined =
-      members_.join({.identity = identity(3, "third"), .beat = {.terms = "other"}}, at(6000));
+      members_.join({.identity = identity(3, "third"), .heartbeat = {.terms = "other"}}, at(6000));
   EXPECT_EQ(joined.error().code, ErrorCode::lost_rank);
-  const auto strange = members_.beat(3, {.terms = "a\nb"}, at(6000));
+  const auto strange = members_.heartbeat(3, {.terms = "a\nb"}, at(6000));
   EXPECT_EQ(strange.error().code, ErrorCode::bad_value);
 }
 
@@ -249,11 +249,11 @@ TEST_F(ToleratesTest, WhoLoadsDoesNotChangeTheEpochOfTheOthers) {
   begin(2000);
   end_of(3, 2000);
   ASSERT_EQ(members_.view().epoch, 2u);
-  JoinMessage known{.identity = identity(3, "second"), .last_epoch = 9, .beat = {}};
+  JoinMessage known{.identity = identity(3, "second"), .last_epoch = 9, .heartbeat = {}};
   EXPECT_TRUE(members_.join(known, at(2400)));
   EXPECT_EQ(members_.view().epoch, 2u);
   EXPECT_EQ(members_.view().present().text(), "0,1,2");
-  members_.beat(3, {.terms = "t"}, at(2600));
+  members_.heartbeat(3, {.terms = "t"}, at(2600));
   EXPECT_EQ(members_.view().epoch, 10u);
 }
 
@@ -261,12 +261,12 @@ TEST_F(ToleratesTest, WhoLoadsDoesNotChangeTheEpochOfTheOthers) {
 TEST_F(ToleratesTest, TheOthersServeWhileANewCoordinatorLoads) {
   for (const int rank : {1, 2, 3})
     EXPECT_TRUE(members_.join(
-        {.identity = identity(rank), .last_epoch = 5, .began = true, .beat = {.terms = "t"}},
+        {.identity = identity(rank), .last_epoch = 5, .began = true, .heartbeat = {.terms = "t"}},
         at(10)));
   members_.tick(at(1100));
   EXPECT_TRUE(members_.view().serves());
   EXPECT_EQ(members_.view().present().text(), "1,2,3");
-  members_.beat(0, {.terms = "t"}, at(1200));
+  members_.heartbeat(0, {.terms = "t"}, at(1200));
   EXPECT_TRUE(members_.view().whole());
 }
 
@@ -278,16 +278,17 @@ TEST_F(ToleratesTest, RanksThatLeaveDoNotCountAsStaying) {
     set.add(rank);
     return set;
   };
-  EXPECT_TRUE(may_leave(members_.view(), set_of(3), Coordinators::rank_0));
+  EXPECT_TRUE(may_leave(members_.view(), set_of(3), EligibleCoordinators::rank_0));
   const uint64_t version = members_.version();
-  beats_[3].leaves = true;
+  heartbeats_[3].leaves = true;
   live(2000, 2500);
   EXPECT_EQ(members_.version(), version + 1);
   EXPECT_EQ(members_.view().epoch, 1u);
   EXPECT_EQ(members_.view().present().text(), "0,1,2,3");
   EXPECT_EQ(members_.view().staying().text(), "0,1,2");
-  EXPECT_TRUE(may_leave(members_.view(), set_of(3), Coordinators::rank_0)) << "it leaves already";
-  const auto second = may_leave(members_.view(), set_of(2), Coordinators::rank_0);
+  EXPECT_TRUE(may_leave(members_.view(), set_of(3), EligibleCoordinators::rank_0))
+      << "it leaves already";
+  const auto second = may_leave(members_.view(), set_of(2), EligibleCoordinators::rank_0);
   ASSERT_FALSE(second);
   EXPECT_THAT(second.error().message, testing::HasSubstr("2 ranks would be left"));
   members_.leave(3, "it has drained");
@@ -300,9 +301,9 @@ TEST_F(ToleratesTest, NoRankLeavesWhileNoEpochServes) {
   ClusterView view = members_.view();
   RankSet leaving;
   leaving.add(3);
-  ASSERT_TRUE(may_leave(view, leaving, Coordinators::rank_0));
+  ASSERT_TRUE(may_leave(view, leaving, EligibleCoordinators::rank_0));
   view.over = true;  // etcd has not taken the next one
-  const auto allowed = may_leave(view, leaving, Coordinators::rank_0);
+  const auto allowed = may_leave(view, leaving, EligibleCoordinators::rank_0);
   ASSERT_FALSE(allowed);
   EXPECT_EQ(allowed.error().message,
             "the ranks do not serve now: epoch 1 is over, and etcd has not taken the next one yet");

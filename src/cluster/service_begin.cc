@@ -7,15 +7,15 @@
 
 namespace hocket {
 
-void ServiceBegin::note_began(Epochs& epochs, std::span<const Beat> beats) {
+void ServiceBegin::note_began(Epochs& epochs, std::span<const Heartbeat> heartbeats) {
   if (epochs.view().began) return;
   epochs.set_began();
   set_why(epochs, {});
   if (options_.tolerate_ranks == 0) return;
   bool any = false;
   for (int rank = 0; rank < epochs.num_ranks(); ++rank) {
-    if (!epochs.is_in(rank) || beats[static_cast<size_t>(rank)].ready()) continue;
-    epochs.set_presence(rank, Presence::connected);
+    if (!epochs.is_in(rank) || heartbeats[static_cast<size_t>(rank)].ready()) continue;
+    epochs.set_state(rank, MemberState::connected);
     any = true;
   }
   // The rank that says it may have to load first, so the first epoch does not wait for it.
@@ -25,9 +25,11 @@ void ServiceBegin::note_began(Epochs& epochs, std::span<const Beat> beats) {
 }
 
 // All were ready once, so from now on ranks may be missing.
-void ServiceBegin::note_ready(Epochs& epochs, std::span<const Beat> beats) {
+void ServiceBegin::note_ready(Epochs& epochs, std::span<const Heartbeat> heartbeats) {
   if (options_.tolerate_ranks == 0 || epochs.view().began || !epochs.view().whole()) return;
-  if (!std::ranges::all_of(beats, [](const Beat& beat) { return beat.ready(); })) return;
+  if (!std::ranges::all_of(heartbeats,
+                           [](const Heartbeat& heartbeat) { return heartbeat.ready(); }))
+    return;
   epochs.set_began();
   set_why(epochs, {});  // all are ready, so the reason is out of date
 }
@@ -43,12 +45,12 @@ void ServiceBegin::set_why(Epochs& epochs, std::string why) {
 }
 
 // A rank that has not come, or loads for long, does not keep the others from beginning for ever.
-void ServiceBegin::begin_without_missing(Epochs& epochs, std::span<const Beat> beats,
+void ServiceBegin::begin_without_missing(Epochs& epochs, std::span<const Heartbeat> heartbeats,
                                          TimePoint now) {
   if (options_.tolerate_ranks == 0 || epochs.view().began) return;
   int num_ready = 0;
   for (int rank = 0; rank < epochs.num_ranks(); ++rank)
-    num_ready += epochs.is_in(rank) && beats[static_cast<size_t>(rank)].ready() ? 1 : 0;
+    num_ready += epochs.is_in(rank) && heartbeats[static_cast<size_t>(rank)].ready() ? 1 : 0;
   if (num_ready < epochs.num_ranks() - options_.tolerate_ranks) {
     enough_since_.reset();
     return set_why(epochs, {});
@@ -65,7 +67,7 @@ void ServiceBegin::begin_without_missing(Epochs& epochs, std::span<const Beat> b
   }
   if (now - *enough_since_ < options_.begin_after) return;
   const uint32_t epoch = epochs.view().epoch;
-  note_began(epochs, beats);
+  note_began(epochs, heartbeats);
   if (epochs.view().epoch == epoch) epochs.begin_next();
   epochs.set_why(fmt::format("{} ranks had been ready for {:g} s, and began without the others",
                              num_ready, wait));
@@ -74,13 +76,13 @@ void ServiceBegin::begin_without_missing(Epochs& epochs, std::span<const Beat> b
   if (epochs.view().serves()) epochs.log_members();
 }
 
-void ServiceBegin::settle_replicas(Epochs& epochs, std::span<const Beat> beats,
+void ServiceBegin::settle_replicas(Epochs& epochs, std::span<const Heartbeat> heartbeats,
                                    TimePoint now) const {
   if (epochs.view().replicas >= 0) return;
   int num_said = 0, least = kMaxReplicas, of = -1;
   for (int rank = 0; rank < epochs.num_ranks(); ++rank) {
-    const int said = beats[static_cast<size_t>(rank)].max_replicas;
-    if (epochs.member(rank).presence == Presence::absent || said < 0) continue;
+    const int said = heartbeats[static_cast<size_t>(rank)].max_replicas;
+    if (epochs.member(rank).state == MemberState::absent || said < 0) continue;
     ++num_said;
     if (of < 0 || said < least) least = said, of = rank;
   }

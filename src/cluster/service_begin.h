@@ -1,7 +1,8 @@
 // The begin of a service: when ranks may be missing, and on what the ranks agree before they load.
 // With Options::tolerate_ranks the service has begun once all ranks were ready, or enough of them
 // for begin_after: then those begin without the others. A rank is ready when it has loaded. Owner:
-// Membership, whose epochs and newest beats (by rank) it is given. Thread: the control plane's.
+// Membership, whose epochs and newest heartbeats (by rank) it is given. Thread: the control
+// plane's.
 #pragma once
 
 #include <optional>
@@ -24,17 +25,17 @@ class ServiceBegin {
 
   // Notes that the service had begun before this rank coordinated. Ranks that load are in from the
   // start of a service, but not in one that others have begun: they are out from now on.
-  void note_began(Epochs& epochs, std::span<const Beat> beats);
+  void note_began(Epochs& epochs, std::span<const Heartbeat> heartbeats);
   // Notes that the service has begun if all ranks are in and ready.
-  void note_ready(Epochs& epochs, std::span<const Beat> beats);
+  void note_ready(Epochs& epochs, std::span<const Heartbeat> heartbeats);
   // Lets ranks be missing once the coordinator has waited long enough for all of them. The epoch
   // stays the same, because no rank has entered it yet, or it serves already.
   void end_gathering(Epochs& epochs, TimePoint now) const;
   // Begins without the ranks that are not ready if enough are, and were for begin_after.
-  void begin_without_missing(Epochs& epochs, std::span<const Beat> beats, TimePoint now);
+  void begin_without_missing(Epochs& epochs, std::span<const Heartbeat> heartbeats, TimePoint now);
   // Settles on the replicas for which every rank has memory, once all have said it, or enough.
-  void settle_replicas(Epochs& epochs, std::span<const Beat> beats, TimePoint now) const;
-  // Returns when end_gathering() is due. The other functions are called at every beat.
+  void settle_replicas(Epochs& epochs, std::span<const Heartbeat> heartbeats, TimePoint now) const;
+  // Returns when end_gathering() is due. The other functions are called at every heartbeat.
   TimePoint next_deadline(const Epochs& epochs) const;
   // True if a rank that has not loaded may not come in.
   bool keeps_loading_out(const ClusterView& view) const {

@@ -168,7 +168,7 @@ Result<Fd> start_dial(const SocketAddress& address) {
   return fd;
 }
 
-int dial_error(const Fd& socket) {
+int connect_error(const Fd& socket) {
   int problem = 0;
   socklen_t length = sizeof problem;
   if (getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &problem, &length) != 0) return errno;

@@ -72,7 +72,7 @@ std::string own_host();
 // nothing listens there, where the kernel knows it at once.
 Result<Fd> start_dial(const SocketAddress& address);
 // Returns how connecting ended: 0, or an errno.
-int dial_error(const Fd& socket);
+int connect_error(const Fd& socket);
 
 // Sets no delay, keepalive after 1 s, and `timeout` as limit for unacknowledged bytes. Where the
 // kernel can, it retransmits at least every second, so that a link that was out for 2 s is used

@@ -12,18 +12,18 @@ Error not_in_time(const std::string& key) {
 
 }  // namespace
 
-void Store::answer(uint64_t asker, uint64_t id, std::shared_ptr<const std::string> value) {
-  replies_.push_back({.asker = asker, .id = id, .value = std::move(value)});
+void Store::answer(uint64_t requester, uint64_t id, std::shared_ptr<const std::string> value) {
+  replies_.push_back({.requester = requester, .id = id, .value = std::move(value)});
 }
 
-void Store::refuse(uint64_t asker, uint64_t id, const Error& e) {
-  replies_.push_back({.asker = asker,
+void Store::refuse(uint64_t requester, uint64_t id, const Error& e) {
+  replies_.push_back({.requester = requester,
                       .id = id,
                       .code = static_cast<uint16_t>(e.code),
                       .value = std::make_shared<const std::string>(cut_why(e.message))});
 }
 
-void Store::ask(uint64_t asker, StoreRequest request, TimePoint now) {
+void Store::ask(uint64_t requester, StoreRequest request, TimePoint now) {
   const uint64_t id = request.id;
   auto found = entries_.find(request.key);
   if (found != entries_.end() && found->second.until <= now) {
@@ -32,45 +32,46 @@ void Store::ask(uint64_t asker, StoreRequest request, TimePoint now) {
   }
   const bool timed = request.op == StoreOp::set || request.op == StoreOp::wait;
   if (timed && (request.number < 0 || request.number > kMaxWaitMs))
-    return refuse(asker, id,
+    return refuse(requester, id,
                   error(ErrorCode::bad_value, "a time of {} ms for '{}'; 0 to {} are taken",
                         request.number, request.key, kMaxWaitMs));
   switch (request.op) {
     case StoreOp::set: {
       const TimePoint until =
           request.number == 0 ? TimePoint::max() : now + std::chrono::milliseconds(request.number);
-      return set(asker, std::move(request), until);
+      return set(requester, std::move(request), until);
     }
     case StoreOp::get:
-      if (found != entries_.end()) return answer(asker, id, found->second.value);
-      return refuse(asker, id, error(ErrorCode::not_found, "the store has no '{}'", request.key));
+      if (found != entries_.end()) return answer(requester, id, found->second.value);
+      return refuse(requester, id,
+                    error(ErrorCode::not_found, "the store has no '{}'", request.key));
     case StoreOp::wait:
-      if (found != entries_.end()) return answer(asker, id, found->second.value);
-      return wait(asker, request, now);
+      if (found != entries_.end()) return answer(requester, id, found->second.value);
+      return wait(requester, request, now);
     case StoreOp::add:
-      return add(asker, request);
+      return add(requester, request);
     case StoreOp::erase:
       erase(request.key);
-      return answer(asker, id);
+      return answer(requester, id);
   }
 }
 
-void Store::set(uint64_t asker, StoreRequest request, TimePoint until) {
+void Store::set(uint64_t requester, StoreRequest request, TimePoint until) {
   if (!put(request.key, std::move(request.value), until))
     return refuse(
-        asker, request.id,
+        requester, request.id,
         error(ErrorCode::queue_full, "the store has no room for '{}': {} entries, {} bytes",
               request.key, entries_.size(), num_bytes_));
-  answer(asker, request.id);
+  answer(requester, request.id);
   const auto value = entries_.at(request.key).value;
   std::erase_if(waits_, [&](const Wait& w) {
     if (w.key != request.key) return false;
-    answer(w.asker, w.id, value);
+    answer(w.requester, w.id, value);
     return true;
   });
 }
 
-void Store::add(uint64_t asker, const StoreRequest& request) {
+void Store::add(uint64_t requester, const StoreRequest& request) {
   int64_t sum = 0;
   TimePoint until = TimePoint::max();
   if (const auto found = entries_.find(request.key); found != entries_.end()) {
@@ -78,26 +79,26 @@ void Store::add(uint64_t asker, const StoreRequest& request) {
     until = found->second.until;
     const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), sum);
     if (problem != std::errc() || end != text.data() + text.size())
-      return refuse(asker, request.id,
+      return refuse(requester, request.id,
                     error(ErrorCode::bad_value, "'{}' in the store is no number", request.key));
   }
   if (__builtin_add_overflow(sum, request.number, &sum))
-    return refuse(asker, request.id,
+    return refuse(requester, request.id,
                   error(ErrorCode::bad_value, "'{}' in the store would overflow", request.key));
   // The sum is set as any value is, so that waits for the key end; its own reply gets the number.
   const size_t first = replies_.size();
-  set(asker, {.id = request.id, .key = request.key, .value = std::to_string(sum)}, until);
+  set(requester, {.id = request.id, .key = request.key, .value = std::to_string(sum)}, until);
   if (replies_[first].code == 0) replies_[first].number = sum;
 }
 
-void Store::wait(uint64_t asker, const StoreRequest& request, TimePoint now) {
-  if (request.number == 0) return refuse(asker, request.id, not_in_time(request.key));
+void Store::wait(uint64_t requester, const StoreRequest& request, TimePoint now) {
+  if (request.number == 0) return refuse(requester, request.id, not_in_time(request.key));
   if (waits_.size() == kMaxWaits)
-    return refuse(asker, request.id,
+    return refuse(requester, request.id,
                   error(ErrorCode::queue_full, "{} waits for the store's entries are open already",
                         waits_.size()));
   waits_.push_back(
-      {asker, request.id, request.key, now + std::chrono::milliseconds(request.number)});
+      {requester, request.id, request.key, now + std::chrono::milliseconds(request.number)});
 }
 
 void Store::expire(TimePoint now) {
@@ -108,7 +109,7 @@ void Store::expire(TimePoint now) {
   }
   std::erase_if(waits_, [&](const Wait& w) {
     if (w.until > now) return false;
-    refuse(w.asker, w.id, not_in_time(w.key));
+    refuse(w.requester, w.id, not_in_time(w.key));
     return true;
   });
 }
@@ -120,8 +121,8 @@ TimePoint Store::next_deadline() const {
   return next;
 }
 
-void Store::forget(uint64_t asker) {
-  std::erase_if(waits_, [&](const Wait& w) { return w.asker == asker; });
+void Store::forget(uint64_t requester) {
+  std::erase_if(waits_, [&](const Wait& w) { return w.requester == requester; });
 }
 
 bool Store::put(const std::string& key, std::string value, TimePoint until) {

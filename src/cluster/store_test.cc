@@ -9,7 +9,7 @@ namespace {
 using std::chrono::milliseconds;
 using testing::HasSubstr;
 
-// Tests use one store and, unless they say otherwise, one asker; times are in ms.
+// Tests use one store and, unless they say otherwise, one requester; times are in ms.
 class StoreTest : public testing::Test {
  protected:
   static TimePoint at(int64_t ms) { return TimePoint(milliseconds(ms)); }
@@ -69,7 +69,7 @@ TEST_F(StoreTest, AWaitEndsWhenSomebodySetsOrItsTimeIsOver) {
   store_.expire(at(50));
   auto late = store_.take_replies();
   ASSERT_EQ(late.size(), 1u);
-  EXPECT_EQ(late[0].asker, 2u);
+  EXPECT_EQ(late[0].requester, 2u);
   EXPECT_EQ(late[0].message().id, 8u);
   EXPECT_EQ(late[0].message().code, code(ErrorCode::timed_out));
 
@@ -77,7 +77,7 @@ TEST_F(StoreTest, AWaitEndsWhenSomebodySetsOrItsTimeIsOver) {
   const auto replies = store_.take_replies();
   ASSERT_EQ(replies.size(), 2u);
   EXPECT_EQ(replies[0].message().number, 4);
-  EXPECT_EQ(replies[1].asker, 1u);
+  EXPECT_EQ(replies[1].requester, 1u);
   EXPECT_EQ(replies[1].message().value, "4");
   EXPECT_EQ(store_.next_deadline(), TimePoint::max());
 }

@@ -6,9 +6,9 @@
 #include <fstream>
 
 #include "base/log.h"
-#include "cluster/auth.h"
 #include "cluster/stranger_testing.h"
 #include "cluster/test_ranks.h"
+#include "cluster/token_proof.h"
 
 namespace hocket {
 namespace {
@@ -181,7 +181,7 @@ TEST_F(StrangersTest, AProofCannotBeSaidAgain) {
   EXPECT_TRUE(std::holds_alternative<RefusedMessage>(second.hear().value()));
 }
 
-// Someone between two services that send each other pages could pass an asker's proof on.
+// Someone between two services that send each other pages could pass a client's proof on.
 TEST_F(StrangersTest, AProofForPagesIsNoneForRanks) {
   Stranger stranger(port_);
   const auto hello = stranger.hear();
@@ -232,7 +232,7 @@ TEST_F(StrangersTest, WhoIsProvenButNoRankIsClosed) {
 
   Stranger chatty(port_);
   prove_oneself(chatty);
-  chatty.say(BeatMessage{});  // sent before it joined
+  chatty.say(HeartbeatMessage{});  // sent before it joined
   EXPECT_TRUE(chatty.is_closed(milliseconds(300)));
 }
 

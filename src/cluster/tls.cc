@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "cluster/auth.h"
+#include "cluster/token_proof.h"
 
 namespace hocket {
 namespace {
@@ -132,13 +132,13 @@ Result<void> TlsStream::receive(std::string_view bytes, std::string& plain, std:
     const int taken = BIO_write(SSL_get_rbio(ssl_), bytes.data(), static_cast<int>(bytes.size()));
     HOCKET_CHECK(taken == static_cast<int>(bytes.size()));
   }
-  Result<void> done = is_open_ ? Result<void>() : shake_hands(out);
+  Result<void> done = is_open_ ? Result<void>() : handshake(out);
   if (done && is_open_) done = read_records(plain);
   take_records(out);
   return done;
 }
 
-Result<void> TlsStream::shake_hands(std::string& out) {
+Result<void> TlsStream::handshake(std::string& out) {
   const int done = SSL_do_handshake(ssl_);
   if (done != 1 && SSL_get_error(ssl_, done) == SSL_ERROR_WANT_READ) return {};
   if (done != 1 || SSL_session_reused(ssl_) != 1)

@@ -5,8 +5,8 @@
 // So a recorded connection stays secret even if the token becomes known later, and a side without
 // the token fails in the handshake, before it can say or read anything. TLS 1.2 has no PSK with
 // forward secrecy and AES-GCM in all libraries, and keeps the identity of a key outside the proof.
-// Records are made and read in memory; whoever owns a stream moves the bytes and limits them.
-// Thread: any for a context; one for a stream.   Source: RFC 8446, RFC 9257.
+// A stream encrypts and decrypts in memory; its owner sends and receives the bytes and limits their
+// number. Thread: any for a context; one for a stream. Source: RFC 8446, RFC 9257.
 #pragma once
 
 #include <cstdint>
@@ -67,7 +67,7 @@ class TlsStream {
   size_t num_waiting() const { return waiting_.size(); }
 
  private:
-  Result<void> shake_hands(std::string& out);
+  Result<void> handshake(std::string& out);
   Result<void> read_records(std::string& plain);
   void take_records(std::string& out);
 

@@ -10,9 +10,9 @@
 #include <array>
 #include <vector>
 
-#include "cluster/auth.h"
 #include "cluster/connection.h"
 #include "cluster/test_ranks.h"
+#include "cluster/token_proof.h"
 
 namespace hocket {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "base/log.h"
 #include "cluster/control_role.h"
-#include "cluster/leaving.h"
+#include "cluster/leave_check.h"
 
 namespace hocket {
 namespace {
@@ -93,15 +93,17 @@ class Service {
     std::optional<TimePoint> leaves_at;  // it drains until then
     TimePoint asked_at{};                // when it was allowed to leave
     TimePoint away_until{};              // it has left
-    RankSet unheard;                     // behind a cut link
-    Beat beat() const {
-      return {.terms = is_ready ? "t" : "", .leaves = leaves_at.has_value(), .unheard = unheard};
+    RankSet unreachable;                 // behind a cut link
+    Heartbeat heartbeat() const {
+      return {.terms = is_ready ? "t" : "",
+              .leaves = leaves_at.has_value(),
+              .unreachable = unreachable};
     }
-    struct Late {
+    struct DelayedView {
       TimePoint due;
       ClusterView view;
     };
-    std::deque<Late> mail;  // in order, as a connection brings it
+    std::deque<DelayedView> mail;  // in order, as a connection brings it
   };
   struct Coordinator {
     Membership members;
@@ -128,19 +130,19 @@ class Service {
     Rank& one = *ranks_.at(kCut[0]);
     Rank& other = *ranks_.at(kCut[1]);
     if (cut_until_ && (is_calm_ || now_ >= *cut_until_)) {
-      one.unheard = other.unheard = {};
+      one.unreachable = other.unreachable = {};
       cut_until_.reset();
     }
     if (cut_until_ || !fails(200)) return;
     cut_at_ = now_;
     cut_until_ = now_ + some_time(8000);
-    one.unheard.add(other.number);
-    other.unheard.add(one.number);
+    one.unreachable.add(other.number);
+    other.unreachable.add(one.number);
   }
   bool reports_cut(const Rank& rank) const {
     const RankSet present = rank.shared->view().present();
-    return rank.entered != 0 && rank.unheard.size() > 0 && present.has(rank.number) &&
-           present.has(rank.unheard.first());
+    return rank.entered != 0 && rank.unreachable.size() > 0 && present.has(rank.number) &&
+           present.has(rank.unreachable.first());
   }
   // While the link is cut, neither of the two is taken in beside the other.
   void check_link() {
@@ -179,7 +181,7 @@ class Service {
     rank.mail.clear();
     ClusterView known = rank.shared->view();
     if (known.members.empty()) return;
-    known.members[static_cast<size_t>(known.coordinator)].presence = Presence::absent;
+    known.members[static_cast<size_t>(known.coordinator)].state = MemberState::absent;
     rank.shared->publish_over(known);
   }
   void join(int number) {
@@ -195,7 +197,7 @@ class Service {
                             .join({.identity = identity(rank),
                                    .last_epoch = known.epoch,
                                    .began = known.began,
-                                   .beat = rank.beat()},
+                                   .heartbeat = rank.heartbeat()},
                                   now_)
                             .has_value();
     coordinators_[holder_]->sent_version = 0;
@@ -228,14 +230,14 @@ class Service {
     }
     Membership& members = coordinators_[static_cast<size_t>(rank.hears)]->members;
     const bool is_own = rank.hears == number;
-    const auto beat = [&] {
+    const auto heartbeat = [&] {
       rank.is_ready |= chance(60);
-      members.beat(number, rank.beat(), now_);
+      members.heartbeat(number, rank.heartbeat(), now_);
     };
     if (is_own && number == static_cast<int>(holder_)) {
-      beat();
+      heartbeat();
     } else if (is_own) {  // another has the seat: it steps down some day
-      if (!chance(40)) return beat();
+      if (!chance(40)) return heartbeat();
       leave(rank);
       coordinators_[static_cast<size_t>(number)].reset();
       for (auto& other : ranks_)
@@ -253,16 +255,17 @@ class Service {
       RankSet leaving;
       leaving.add(number);
       const bool has_seat = rank.hears == static_cast<int>(holder_);  // else the view is old
-      if (!has_seat || rank.leaves_at || !may_leave(members.view(), leaving, Coordinators::rank_0))
+      if (!has_seat || rank.leaves_at ||
+          !may_leave(members.view(), leaving, EligibleCoordinators::rank_0))
         return;
       rank.asked_at = now_;
       rank.leaves_at = now_ + some_time(1000);
-      beat();
+      heartbeat();
     } else if (reports_cut(rank)) {
       last_fault_ = now_;
-      beat();
+      heartbeat();
       members.report({.by = number,
-                      .rank = rank.unheard.first(),
+                      .rank = rank.unreachable.first(),
                       .epoch = rank.entered,
                       .why = "the link is cut"},
                      now_);
@@ -280,7 +283,7 @@ class Service {
     } else if (rank.hears != static_cast<int>(holder_) && chance(30)) {
       leave(rank);  // it sees that another has the seat
     } else if (!chance(4)) {
-      beat();
+      heartbeat();
     }
   }
   void send(Coordinator& from) {

@@ -168,7 +168,7 @@ void fields(Io& io, M& m) {
   io.template text<uint16_t>(m.address, kMaxAddressBytes);
 }
 
-template <class Io, Is<Beat> M>
+template <class Io, Is<Heartbeat> M>
 void fields(Io& io, M& m) {
   io.number(m.step);
   io.number(m.stage);
@@ -179,7 +179,7 @@ void fields(Io& io, M& m) {
   name(io, m.terms);
   small(io, m.leaves, 1);
   replicas(io, m.max_replicas);
-  ranks(io, m.unheard);
+  ranks(io, m.unreachable);
 }
 
 template <class Io, Is<ClusterView> M>
@@ -201,7 +201,7 @@ void fields(Io& io, M& m) {
     m.members.resize(count);
   }
   for (auto& member : m.members) {
-    small(io, member.presence, static_cast<uint8_t>(Presence::member));
+    small(io, member.state, static_cast<uint8_t>(MemberState::member));
     fields(io, member.identity);
     small(io, member.leaves, 1);
   }
@@ -232,7 +232,7 @@ void fields(Io& io, M& m) {
   io.expect(m.last_epoch <= kMaxEpoch, "an epoch is out of range");
   small(io, m.resumes, 1);
   small(io, m.began, 1);
-  fields(io, m.beat);
+  fields(io, m.heartbeat);
   replicas(io, m.replicas);
 }
 template <class Io, Is<RefusedMessage> M>
@@ -246,9 +246,9 @@ template <class Io, Is<ViewMessage> M>
 void fields(Io& io, M& m) {
   fields(io, m.view);
 }
-template <class Io, Is<BeatMessage> M>
+template <class Io, Is<HeartbeatMessage> M>
 void fields(Io& io, M& m) {
-  fields(io, m.beat);
+  fields(io, m.heartbeat);
 }
 template <class Io, Is<LeaveMessage> M>
 void fields(Io& io, M& m) {

@@ -5,8 +5,8 @@
 // in little-endian order; a text is its length as u16 (names) or u32 (values of the store), then
 // its bytes. Frames are at most 1 MiB, and 1 KiB before the handshake. Reading is strict: a frame
 // that differs from what this code would have written is an error and ends the connection.
-// Sentences for people are printed, so they are written with a space for each control character.
-// Thread: any.
+// The receiver prints texts for people, so control characters in them are sent as spaces. Thread:
+// any.
 #pragma once
 
 #include <array>
@@ -29,7 +29,7 @@ inline constexpr size_t kMaxStoreValueBytes = size_t{1} << 19;
 using Nonce = std::array<uint8_t, 32>;
 using Proof = std::array<uint8_t, 32>;
 
-// The messages of the handshake, in this order; auth.h says what it proves.
+// The messages of the handshake, in this order; token_proof.h says what it proves.
 struct HelloMessage {  // sent first, by rank 0
   bool needs_token = false;
   bool tls = false;  // all that follows is inside TLS
@@ -54,7 +54,7 @@ struct JoinMessage {
   uint32_t last_epoch = 0;
   bool resumes = false;
   bool began = false;
-  Beat beat;
+  Heartbeat heartbeat;
   int replicas = -1;
   bool operator==(const JoinMessage&) const = default;
 };
@@ -69,9 +69,9 @@ struct ViewMessage {
   ClusterView view;
   bool operator==(const ViewMessage&) const = default;
 };
-struct BeatMessage {
-  Beat beat;
-  bool operator==(const BeatMessage&) const = default;
+struct HeartbeatMessage {
+  Heartbeat heartbeat;
+  bool operator==(const HeartbeatMessage&) const = default;
 };
 struct LeaveMessage {
   std::string why;
@@ -106,9 +106,9 @@ struct StoreReply {
 };
 
 // The type on the wire is the index in this list, from 1.
-using Message =
-    std::variant<HelloMessage, ProofMessage, WelcomeMessage, JoinMessage, RefusedMessage,
-                 ViewMessage, BeatMessage, LeaveMessage, ReportMessage, StoreRequest, StoreReply>;
+using Message = std::variant<HelloMessage, ProofMessage, WelcomeMessage, JoinMessage,
+                             RefusedMessage, ViewMessage, HeartbeatMessage, LeaveMessage,
+                             ReportMessage, StoreRequest, StoreReply>;
 
 // Appends the frame of `message`. A text longer than its limit is a bug.
 void append_frame(std::string& out, const Message& message);

@@ -41,31 +41,31 @@ std::vector<Message> one_of_each() {
   nonce[31] = 7;
   Proof proof{};
   proof[0] = 9;
-  const Beat beat{.step = 1ull << 40,
-                  .stage = 7,
-                  .state = EngineState::waiting,
-                  .expected_ms = 120,
-                  .loaded = 3,
-                  .to_load = 5,
-                  .terms = "8 rows",
-                  .leaves = true,
-                  .max_replicas = 6,
-                  .unheard = some_ranks()};
-  const ClusterView view{
-      .epoch = 6,
-      .members = {{Presence::member, some_identity(), true}, {Presence::absent, Identity{}, false}},
-      .lost = 1,
-      .why = "rank 1 is silent for 3.0 s",
-      .tolerate_ranks = 1,
-      .began = true,
-      .replicas = 4};
+  const Heartbeat heartbeat{.step = 1ull << 40,
+                            .stage = 7,
+                            .state = EngineState::waiting,
+                            .expected_ms = 120,
+                            .loaded = 3,
+                            .to_load = 5,
+                            .terms = "8 rows",
+                            .leaves = true,
+                            .max_replicas = 6,
+                            .unreachable = some_ranks()};
+  const ClusterView view{.epoch = 6,
+                         .members = {{MemberState::member, some_identity(), true},
+                                     {MemberState::absent, Identity{}, false}},
+                         .lost = 1,
+                         .why = "rank 1 is silent for 3.0 s",
+                         .tolerate_ranks = 1,
+                         .began = true,
+                         .replicas = 4};
   return {HelloMessage{true, true, nonce},
           ProofMessage{nonce, proof},
           WelcomeMessage{proof},
-          JoinMessage{some_identity(), 5, true, true, beat, 4},
+          JoinMessage{some_identity(), 5, true, true, heartbeat, 4},
           RefusedMessage{true, 50, "text", "fix"},
           ViewMessage{view},
-          BeatMessage{beat},
+          HeartbeatMessage{heartbeat},
           LeaveMessage{"why"},
           ReportMessage{3, -1, "why"},
           StoreRequest{11, StoreOp::add, "key", "value", -4},
@@ -115,11 +115,11 @@ TEST(ClusterWire, AFrameCutShortOrWithMoreBehindIsRefused) {
 }
 
 TEST(ClusterWire, ValuesThatDoNotExistAreRefused) {
-  std::string beat = frame_of(BeatMessage{}).substr(4);
-  beat[2 + 8 + 4] = 3;  // an engine state
-  EXPECT_THAT(parse_frame(beat).error().message, HasSubstr("does not exist"));
+  std::string heartbeat = frame_of(HeartbeatMessage{}).substr(4);
+  heartbeat[2 + 8 + 4] = 3;  // an engine state
+  EXPECT_THAT(parse_frame(heartbeat).error().message, HasSubstr("does not exist"));
 
-  std::string replicas = frame_of(BeatMessage{}).substr(4);
+  std::string replicas = frame_of(HeartbeatMessage{}).substr(4);
   for (const int number : {-2, kMaxReplicas + 1}) {
     std::memcpy(replicas.data() + replicas.size() - 16 - sizeof number, &number, sizeof number);
     EXPECT_THAT(parse_frame(replicas).error().message, HasSubstr("replicas is out of range"));
@@ -129,7 +129,7 @@ TEST(ClusterWire, ValuesThatDoNotExistAreRefused) {
   hello[2] ^= 1;
   EXPECT_THAT(parse_frame(hello).error().message, HasSubstr("not of this protocol"));
 
-  std::string unknown = frame_of(BeatMessage{}).substr(4);
+  std::string unknown = frame_of(HeartbeatMessage{}).substr(4);
   unknown[1] = 99;
   EXPECT_THAT(parse_frame(unknown).error().message, HasSubstr("unknown type 99"));
 
@@ -162,7 +162,7 @@ TEST(ClusterWire, SentencesAreOneLine) {
 }
 
 TEST(ClusterWire, AnotherVersionIsNamedWithOurs) {
-  std::string frame = frame_of(BeatMessage{}).substr(4);
+  std::string frame = frame_of(HeartbeatMessage{}).substr(4);
   frame[0] = 9;
   const auto message = parse_frame(frame);
   EXPECT_EQ(message.error().code, ErrorCode::lost_rank);
@@ -185,7 +185,7 @@ TEST(ClusterWire, TheLargestViewFits) {
                             &largest.plans, &largest.arithmetic})
     text->assign(kMaxNameBytes, 'x');
   largest.address.assign(kMaxAddressBytes, 'x');
-  view.members.assign(kMaxRanks, {Presence::member, largest, true});
+  view.members.assign(kMaxRanks, {MemberState::member, largest, true});
   view.why.assign(kMaxWhyBytes, 'x');
   EXPECT_LT(frame_of(ViewMessage{view}).size(), kMaxFrameBytes);
 }

@@ -10,7 +10,7 @@
 
 #include "base/ids.h"
 #include "core/dtype.h"
-#include "core/key_reach.h"
+#include "core/visible_keys.h"
 
 namespace hocket {
 
@@ -53,7 +53,7 @@ struct AttentionConfig {
   int num_heads = 0;  // 0: no layer is of this kind
   int num_kv_heads = 0;
   int key_dim = 0, value_dim = 0;  // sizes of a head; queries have key_dim
-  KeyReach reach;                  // which keys a query sees
+  VisibleKeys visible;             // which keys a query sees
   bool sinks = false;              // the softmax of each head has a learned logit that has no value
   // q and k of each head are divided by their root mean square after the rotation.
   bool unit_norms = false;
@@ -245,9 +245,9 @@ struct ModelConfig {
   }
   // Returns which keys window layers see; unbounded if the model has none. Their keys and values
   // have pages of their own, which are given up.
-  KeyReach window() const {
+  VisibleKeys window() const {
     const bool all = std::ranges::count(layer_is_local, true) == num_layers;
-    return layer_is_local.empty() || all || keeps_chunks ? KeyReach{} : local.reach;
+    return layer_is_local.empty() || all || keeps_chunks ? VisibleKeys{} : local.visible;
   }
   bool is_windowed(int layer) const { return is_local(layer) && window().bounded(); }
   // Layers whose keys and values are kept for each token.

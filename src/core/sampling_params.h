@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "core/grammar.h"
+#include "core/grammar_spec.h"
 
 namespace hocket {
 

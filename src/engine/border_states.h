@@ -26,9 +26,9 @@ class BorderStates {
  public:
   using Places = std::vector<int>;
 
-  // One pool or none: both are null for a model that has full and latent attention alone. The pool
-  // outlives this. window_tokens: how many tokens a window layer sees, a token's own included; more
-  // than the context has are not needed. Behind a window of one token nothing is needed.
+  // At most one pool is set: both are null for a model that has only full and latent attention. The
+  // pool outlives this. window_tokens: how many tokens a window layer sees, a token's own included;
+  // more than the context has are not needed. Behind a window of one token nothing is needed.
   BorderStates(StatePool* delta_nets, PagePool* windows, int window_tokens, int page_tokens);
 
   bool enabled() const { return delta_nets_ != nullptr || windows_ != nullptr; }
@@ -44,7 +44,8 @@ class BorderStates {
   // tree lacks a part of it.
   Places find(const Scheduler& scheduler, const CacheNamespace& name_space,
               std::span<const TokenId> tokens) const;
-  // Gives the tree what it lacks behind `tokens` (Scheduler::restore_state, restore_window).
+  // Adds to the tree the parts of the record behind `tokens` that it lacks
+  // (Scheduler::restore_state, restore_window).
   void restore(Scheduler& scheduler, const CacheNamespace& name_space,
                std::span<const TokenId> tokens, std::span<const std::byte> from) const;
 

@@ -1,6 +1,6 @@
-// The second tier of a rank's prefix cache: pages and states in stores, a folder of files and a
-// Redis (engine/pages/page_store.h), where they outlive their eviction from memory and the process,
-// and those of peers. A *state* is the data that a model needs beside pages to go on behind them
+// The second tier of a rank's prefix cache: pages and states of stores (a folder of files, a Redis;
+// engine/pages/page_store.h), which outlive their eviction from memory and the process, and those
+// of peers. A *state* is the data that a model needs beside pages to go on behind them
 // (engine/border_states.h): that of delta nets, or a window.
 //
 //   ready(), take_read_pages()            PagePrefetch: the pages that a prompt lacks, and its wait
@@ -8,8 +8,8 @@
 //   on_pages_cached(), copy_delayed()     WriteBehind: what is new in the tree
 //     threads kv_write                      PageWriter: writes it behind the steps
 //
-// Faults of stores and peers are announced once, and cost no more than the prefix: pages that
-// cannot be read are computed, and those that cannot be written are left out.
+// A fault of a store or a peer is logged once and costs no more than the prefix: pages that cannot
+// be read are computed, and pages that cannot be written are dropped.
 //
 // Owner: the rank. Thread: engine, except stats(); the threads inside touch the stores and the
 // buffers that they were handed, never tree, pool or requests.
@@ -43,7 +43,8 @@ class CacheTier {
   // take_read_pages() for each page that came back.
   void start(const Clock& clock, std::function<void()> wake, std::function<void(PageId)> restored);
 
-  // Returns true if the request need not wait for its pages any more. The first call orders them.
+  // Returns true if the request need not wait for its pages any more. The first call starts to read
+  // them.
   bool ready(const Request& request, const Scheduler& scheduler) {
     return prefetch_.ready(request, scheduler);
   }
@@ -55,8 +56,8 @@ class CacheTier {
     writes_.on_state_cached(request, len, slot);
   }
   bool has_read_pages() const { return reader_.has_pages(); }
-  // Hands the pages that were read to the tree. No step may be in flight: it may still read the
-  // pages of the pool that they get.
+  // Hands the pages that were read to the tree. No step may be in flight, because it might still
+  // read the pages of the pool into which they are copied.
   void take_read_pages(Scheduler& scheduler) { prefetch_.take_read_pages(scheduler); }
   bool has_delayed_pages() const { return writes_.has_delayed(); }
   // Copies pages that had found no buffer, for a part of a step's time. Steps may be in flight in

@@ -19,15 +19,15 @@ enum class StoragePrefetch : uint8_t { best_effort, wait_complete, timeout };
 // Errors: bad_value.
 Result<StoragePrefetch> parse_storage_prefetch(std::string_view name);
 
-// The pages that are written to stores (SGLang's names): those that are computed, or those that a
-// second request had a use for.
+// Says which pages are written to stores (SGLang's names): all that are computed, or those that a
+// second request used as well.
 enum class StorageWrites : uint8_t { write_through, write_through_selective };
 // Errors: bad_value, also for write_back, which writes at an eviction: a prefix would not outlive
 // the process.
 Result<StorageWrites> parse_storage_writes(std::string_view name);
 
 struct CacheTierOptions {
-  // Prompts of which fewer tokens are lacking are computed at once (SGLang's threshold).
+  // A prompt that lacks fewer tokens than this is computed at once (SGLang's threshold).
   static constexpr int kMinTokens = 256;
 
   std::shared_ptr<FileStore> files;   // null: there is no folder

@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "cluster/auth.h"
+#include "cluster/token_proof.h"
 #include "core/queue_limits.h"
 #include "engine/lockstep/identity.h"
 #include "engine/pages/redis_store.h"
@@ -61,11 +61,11 @@ PageKey hash_text(const std::string& text) {
 }
 
 // The flag of the peers that are asked, and their list.
-struct AskedPeers {
+struct PeerFlag {
   const char* flag;
   const std::string& list;
 };
-AskedPeers asked_peers(const PeerSettings& peers) {
+PeerFlag peer_flag(const PeerSettings& peers) {
   if (!peers.disaggregation_prefill_url.empty())
     return {"disaggregation-prefill-url", peers.disaggregation_prefill_url};
   return {"kv-cache-peers", peers.kv_cache_peers};
@@ -96,7 +96,7 @@ Result<void> check_peers(const ServerSettings& settings) {
 const char* flag_of_pages(const ServerSettings& settings) {
   if (!settings.memory.kv_cache_dir.empty()) return "kv-cache-dir";
   if (!settings.memory.kv_cache_store.empty()) return "kv-cache-store";
-  const AskedPeers asked = asked_peers(settings.peers);
+  const PeerFlag asked = peer_flag(settings.peers);
   return asked.list.empty() ? nullptr : asked.flag;
 }
 
@@ -248,7 +248,7 @@ Result<void> check_store_address(std::string_view address) {
   return {};
 }
 
-Result<std::string> look_at_store(std::string_view address) {
+Result<std::string> probe_store(std::string_view address) {
   HOCKET_TRY_VOID(check_store_address(address));
   HOCKET_TRY(RedisAddress parsed, parse_redis_address(address));
   return RedisStore({.address = std::move(parsed)}).describe();
@@ -287,7 +287,7 @@ BorderStates border_states_of(Runner& runner) {
 Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings& settings,
                                                             Runner& runner) {
   const MemorySettings& memory = settings.memory;
-  const AskedPeers asked = asked_peers(settings.peers);
+  const PeerFlag asked = peer_flag(settings.peers);
   if (!has_cache_tier(settings)) return std::nullopt;
   HOCKET_TRY(const StoragePrefetch prefetch,
              parse_storage_prefetch(memory.hicache_storage_prefetch_policy));

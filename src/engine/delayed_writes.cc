@@ -9,7 +9,7 @@
 namespace hocket {
 namespace {
 
-using Copied = PageWriter::Copied;
+using CopyOutcome = PageWriter::CopyOutcome;
 
 // Pages that are looked for in stores before they are copied. All of a long prompt would take much
 // of the time for one step.
@@ -44,7 +44,7 @@ bool DelayedWrites::delay_state(const Request& request, size_t num_pages, Stored
   delayed.states.push_back(num_pages);
   if (delayed.is_awaited || delayed.states.size() <= kMaxStates) return true;
   delayed.states.erase(delayed.states.begin());
-  copier_.writer().leave_out(1, LeftOut::no_buffer);
+  copier_.writer().leave_out(1, UnwrittenReason::no_buffer);
   return true;
 }
 
@@ -118,11 +118,11 @@ bool DelayedWrites::copy_one(RequestId id, StoredRequest& stored, const Schedule
                              CopyLimit& limit) {
   DelayedPages& delayed = *stored.delayed;
   const PageWriter& writer = copier_.writer();
-  std::optional<LeftOut> gives_up;
+  std::optional<UnwrittenReason> gives_up;
   if (delayed.is_awaited && !writer.files_take_writes())
-    gives_up = LeftOut::store_away;
+    gives_up = UnwrittenReason::store_away;
   else if (delayed.is_awaited && !stored.saved && !writer.is_awaited(id))
-    gives_up = LeftOut::late;
+    gives_up = UnwrittenReason::late;
   if (!copy_pages(delayed, stored, scheduler, limit, gives_up) ||
       !copy_states(delayed, stored, scheduler, limit, gives_up))
     return false;
@@ -133,29 +133,30 @@ bool DelayedWrites::copy_one(RequestId id, StoredRequest& stored, const Schedule
 
 bool DelayedWrites::copy_pages(const DelayedPages& delayed, StoredRequest& stored,
                                const Scheduler& scheduler, CopyLimit& limit,
-                               std::optional<LeftOut> gives_up) {
+                               std::optional<UnwrittenReason> gives_up) {
   if (delayed.num_pages <= stored.num_written) return true;
   std::vector<PageId> pages;
   if (!gives_up)
     pages = scheduler.pages_in_tree(
         delayed.name_space, std::span(delayed.tokens).first(delayed.num_pages * page_tokens_));
-  auto copied = Copied::yes;
-  while (copied == Copied::yes && stored.num_written < pages.size()) {
+  auto copied = CopyOutcome::yes;
+  while (copied == CopyOutcome::yes && stored.num_written < pages.size()) {
     if (!limit.allows_look()) return false;
     const size_t end = std::min(pages.size(), stored.num_written + kPagesAtOnce);
     copied = copier_.copy_pages(std::span(pages).first(end), stored, &limit).why;
   }
-  if (copied != Copied::yes && copied != Copied::no_store) return false;
-  copier_.writer().leave_out(
-      delayed.num_pages - std::min(delayed.num_pages, stored.num_written),
-      copied == Copied::no_store ? LeftOut::store_away : gives_up.value_or(LeftOut::late));
+  if (copied != CopyOutcome::yes && copied != CopyOutcome::no_store) return false;
+  copier_.writer().leave_out(delayed.num_pages - std::min(delayed.num_pages, stored.num_written),
+                             copied == CopyOutcome::no_store
+                                 ? UnwrittenReason::store_away
+                                 : gives_up.value_or(UnwrittenReason::late));
   stored.num_written = delayed.num_pages;
   return true;
 }
 
 bool DelayedWrites::copy_states(DelayedPages& delayed, StoredRequest& stored,
                                 const Scheduler& scheduler, CopyLimit& limit,
-                                std::optional<LeftOut> gives_up) {
+                                std::optional<UnwrittenReason> gives_up) {
   for (; !delayed.states.empty(); delayed.states.pop_back()) {
     BorderStates::Places places;
     if (!gives_up)
@@ -163,12 +164,13 @@ bool DelayedWrites::copy_states(DelayedPages& delayed, StoredRequest& stored,
           scheduler, delayed.name_space,
           std::span(delayed.tokens).first(delayed.states.back() * page_tokens_));
     if (places.empty()) {
-      copier_.writer().leave_out(1, gives_up.value_or(LeftOut::late));
+      copier_.writer().leave_out(1, gives_up.value_or(UnwrittenReason::late));
       continue;
     }
-    const Copied copied = copier_.copy_state(delayed.states.back(), places, stored, &limit);
-    if (copied != Copied::yes && copied != Copied::no_store) return false;
-    copier_.writer().leave_out(copied == Copied::no_store ? 1 : 0, LeftOut::store_away);
+    const CopyOutcome copied = copier_.copy_state(delayed.states.back(), places, stored, &limit);
+    if (copied != CopyOutcome::yes && copied != CopyOutcome::no_store) return false;
+    copier_.writer().leave_out(copied == CopyOutcome::no_store ? 1 : 0,
+                               UnwrittenReason::store_away);
   }
   return true;
 }

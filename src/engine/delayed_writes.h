@@ -1,8 +1,7 @@
-// The pages and states that found no buffer when they became known: they are copied when one gets
-// free, beside later steps, unless they are evicted by then. Copying takes the engine's thread, so
-// it ends for this step when it has taken kMaxShare of the time of the last one, and goes on for
-// kIdleTime while the engine is idle.
-// Owner: WriteBehind. Thread: engine, except note_free_buffers().
+// Keeps the pages and states for which no buffer was free. They are copied during later steps, when
+// a buffer gets free, unless they are evicted before. Copying takes time of the engine's thread, so
+// in each step it stops after kMaxShare of the time of the last step; while the engine is idle it
+// runs for kIdleTime at a time. Owner: WriteBehind. Thread: engine, except note_free_buffers().
 #pragma once
 
 #include <atomic>
@@ -29,7 +28,7 @@ class DelayedWrites {
   DelayedWrites(PageCopier& copier, size_t page_tokens)
       : copier_(copier), page_tokens_(page_tokens) {}
   void start(const Clock& clock, std::function<void()> wake);
-  // Warns of those that are left.
+  // Warns of the pages and states that were not copied.
   ~DelayedWrites();
 
   // Delay pages, or a state behind that many of them. Return false if too many requests wait.
@@ -56,9 +55,9 @@ class DelayedWrites {
   bool copy_one(RequestId id, StoredRequest& stored, const Scheduler& scheduler, CopyLimit& limit);
   DelayedPages& add(const Request& request, size_t num_pages, StoredRequest& stored);
   bool copy_pages(const DelayedPages& delayed, StoredRequest& stored, const Scheduler& scheduler,
-                  CopyLimit& limit, std::optional<LeftOut> gives_up);
+                  CopyLimit& limit, std::optional<UnwrittenReason> gives_up);
   bool copy_states(DelayedPages& delayed, StoredRequest& stored, const Scheduler& scheduler,
-                   CopyLimit& limit, std::optional<LeftOut> gives_up);
+                   CopyLimit& limit, std::optional<UnwrittenReason> gives_up);
 
   PageCopier& copier_;
   const size_t page_tokens_;

@@ -3,8 +3,8 @@
 // (rank_loop.h; step.cc shows one step); a request stays on one rank from its first token to its
 // last.
 //
-// create() makes the engine that computes (local_engine.h). Tests of the server put one in its
-// place that plays a script.
+// create() makes the engine that computes (local_engine.h). Tests of the server replace it by an
+// engine that plays a script.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@
 #include "engine/plan/tier_buffers.h"
 #include "engine/speculation.h"
 #include "engine/stats/engine_stats.h"
-#include "engine/stats/profile.h"
+#include "engine/stats/profiler.h"
 #include "engine/stats/recent_steps.h"
 #include "policy/cache/kv_events.h"
 #include "policy/routing/request_router.h"
@@ -36,7 +36,7 @@
 namespace hocket {
 
 // The progress of one request, and the rank that runs it.
-struct RequestAt {
+struct RequestStatus {
   int rank = 0;
   RequestSnapshot seen;
 };
@@ -155,7 +155,7 @@ class Engine {
   virtual SpeculationView speculation() const = 0;
   // Returns the requests of the ranks of this process, at most RequestBoard::kMaxRows of each, as
   // of a moment ago; requests that no step has seen yet are left out. Thread: any.
-  virtual std::vector<RequestAt> request_snapshots() const = 0;
+  virtual std::vector<RequestStatus> request_snapshots() const = 0;
   // Returns why this process can never serve again: the other ranks refused it, or rank 0 stayed
   // away. Thread: any.
   virtual std::optional<Error> failure() const = 0;

@@ -47,7 +47,7 @@ void sample_block(Flight& flight, View<const float> logits, SampleRange range,
     const bool may_continue =
         value(drawn.token) >= 0 && drawn.grammar == GrammarVerdict::may_continue;
     if (row.grammar != nullptr && may_continue && !draft_holds(row, drawn))
-      tools.grammars->compute_ahead(*row.grammar);
+      tools.grammars->precompute_mask(*row.grammar);
   }
 }
 
@@ -65,18 +65,18 @@ void Flight::reserve(const WorkLimits& work, const Limits& limits) {
   packer.reserve(limits.requests);
 }
 
-Result<Drafting> play(ModulePasses& passes, std::span<const SampledToken> before,
-                      const StepTools& tools) {
+Result<DraftWork> play(ModulePasses& passes, std::span<const SampledToken> before,
+                       const StepTools& tools) {
   const Ledger::OtherWork other(tools.ledger, "draft");
   const TimePoint begin = tools.clock.now();
   HOCKET_TRY_VOID(tools.module->play(passes, before));
-  return Drafting{.took = tools.clock.now() - begin, .followed = passes.followed};
+  return DraftWork{.took = tools.clock.now() - begin, .followed = passes.followed};
 }
 
 void forward(Flight& flight, std::span<const SampledToken> before, const StepTools& tools) {
   flight.lost.reset();
   if (flight.module != nullptr) {
-    const Result<Drafting> played = play(*flight.module, before, tools);
+    const Result<DraftWork> played = play(*flight.module, before, tools);
     if (!played) return void(flight.lost = played.error());
     flight.drafting = *played;
   }
@@ -114,7 +114,7 @@ void sample(Flight& flight, const StepTools& tools) {
   size_t next = 0;  // next of the samples
   uint32_t stage = kSampleStage;
   for (int begin = 0; begin < num_outputs; begin += block) {
-    if (tools.pulse != nullptr) tools.pulse->reached(++stage);
+    if (tools.heartbeat_state != nullptr) tools.heartbeat_state->reached(++stage);
     const int count = std::min(block, num_outputs - begin);
     const View<float> logits = tools.runner.logits(begin, count);
     for (; !prompt_rows.empty() && prompt_rows.front().output < begin + count;

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "cluster/pulse.h"
+#include "cluster/heartbeat_state.h"
 #include "compute/forward/forward_batch.h"
 #include "compute/overlap/ledger.h"
 #include "engine/grammar/rank_grammars.h"
@@ -52,11 +52,11 @@ struct AgreedStep {
   Plan plan;
   bool is_trial = false;
   int rows = 0;           // Lockstep::rows()
-  Duration hung_after{};  // it may take so long before the rank counts as hung
+  Duration hung_after{};  // the time after which the rank counts as hung
 };
 
 // The work for drafts before a step.
-struct Drafting {
+struct DraftWork {
   Duration took{};
   FollowedRows followed = FollowedRows::none;
 };
@@ -86,7 +86,7 @@ struct Flight {
   // One for each of `samples`; null if not asked for.
   std::vector<std::unique_ptr<PositionLogprobs>> logprobs;
   TimePoint begin{}, end{};  // times when computing began and ended
-  Drafting drafting;         // also while its drafts were made, before it was
+  DraftWork drafting;        // also while its drafts were made, before it was
   Duration exchange_wait{};  // waits for other ranks in the pass
   StepAccount account;       // the ledger's, with the time since the pass before
   ExpertPass experts;        // counted if expert statistics are recorded
@@ -109,22 +109,22 @@ struct StepTools {
   Runner& runner;
   Sampler& sampler;
   const Clock& clock;
-  Ledger* ledger = nullptr;              // books the times of the open step
-  const ExpertStats* experts = nullptr;  // null for a dense model
-  RankGrammars* grammars = nullptr;      // matchers of the rows that follow a grammar
-  ModuleDrafter* module = nullptr;       // plays the passes of the model's own module
-  Pulse* pulse = nullptr;                // null on the only rank
+  Ledger* ledger = nullptr;                   // books the times of the open step
+  const ExpertStats* experts = nullptr;       // null for a dense model
+  RankGrammars* grammars = nullptr;           // matchers of the rows that follow a grammar
+  ModuleDrafter* module = nullptr;            // plays the passes of the model's own module
+  HeartbeatState* heartbeat_state = nullptr;  // null on the only rank
 };
 
 // Plays passes of the model's own module behind a step that sampled `before`
 // (ModuleDrafter::play()). Errors: lost_rank.
-Result<Drafting> play(ModulePasses& passes, std::span<const SampledToken> before,
-                      const StepTools& tools);
+Result<DraftWork> play(ModulePasses& passes, std::span<const SampledToken> before,
+                       const StepTools& tools);
 // The verb forward: plays the passes of the model's own module that the flight has, fills in the
 // tokens that the step before sampled (`before`; empty if neither needs them), and runs the model.
 void forward(Flight& flight, std::span<const SampledToken> before, const StepTools& tools);
 // The verb sample, after forward(): makes logits and uses them block by block, which bounds a
-// step's memory for them. The pulse reaches kSampleStage plus 1, 2, .. before each block.
+// step's memory for them. The heartbeat reaches kSampleStage plus 1, 2, .. before each block.
 inline constexpr uint32_t kSampleStage = uint32_t{1} << 31;  // beyond those of the pass
 void sample(Flight& flight, const StepTools& tools);
 

@@ -36,11 +36,13 @@ TEST(FlightTest, ThePulseMovesWithEachBlockOfLogits) {
   const int block = runner.plan().work.max_logits_rows;
   Sampler sampler(runner.info().model.vocab_size, block);
   const RealClock clock;
-  Pulse pulse;
-  sample(flight, {.runner = runner, .sampler = sampler, .clock = clock, .pulse = &pulse});
+  HeartbeatState heartbeat_state;
+  sample(
+      flight,
+      {.runner = runner, .sampler = sampler, .clock = clock, .heartbeat_state = &heartbeat_state});
   const auto num_blocks = (std::ssize(flight.forward.output_rows) + block - 1) / block;
   ASSERT_GT(num_blocks, 1);
-  EXPECT_EQ(pulse.beat().stage, kSampleStage + static_cast<uint32_t>(num_blocks));
+  EXPECT_EQ(heartbeat_state.heartbeat().stage, kSampleStage + static_cast<uint32_t>(num_blocks));
   log::set_level(log::Level::info);
 }
 

@@ -102,10 +102,10 @@ Result<void> LocalEngine::load_one_of_cluster(Options& options) {
   HOCKET_TRY(Identity self, make_identity(options.settings, cluster.plan));
   HOCKET_TRY(control_, ControlPlane::join(cluster.control, std::move(self)));
   if (cluster.joined) HOCKET_TRY_VOID(cluster.joined(*control_));
-  HOCKET_TRY(const RankConfig seat, meet_before_loading(*control_, options.settings));
+  HOCKET_TRY(const RankConfig seat, join_before_loading(*control_, options.settings));
   const auto tell = [&](const LoadProgress& now) {
-    control_->pulse().progress(static_cast<uint64_t>(now.bytes_done),
-                               static_cast<uint64_t>(now.bytes_total));
+    control_->heartbeat_state().progress(static_cast<uint64_t>(now.bytes_done),
+                                         static_cast<uint64_t>(now.bytes_total));
     if (options.progress) options.progress(now);
   };
   HOCKET_TRY(auto runner, Runner::create({.settings = options.settings,
@@ -263,8 +263,8 @@ SpeculationView LocalEngine::speculation() const {
   return view;
 }
 
-std::vector<RequestAt> LocalEngine::request_snapshots() const {
-  std::vector<RequestAt> all;
+std::vector<RequestStatus> LocalEngine::request_snapshots() const {
+  std::vector<RequestStatus> all;
   for (const auto& rank : ranks_)
     for (const RequestSnapshot& seen : rank->requests())
       all.push_back({.rank = rank->rank(), .seen = seen});

@@ -43,7 +43,7 @@ class LocalEngine final : public Engine {
   std::vector<RankLoad> loads() const override;
   OverlapView overlap() const override;
   SpeculationView speculation() const override;
-  std::vector<RequestAt> request_snapshots() const override;
+  std::vector<RequestStatus> request_snapshots() const override;
   std::optional<Error> failure() const override { return ranks_.front()->failure(); }
   bool step(Outbox& outbox) override;
 
@@ -70,7 +70,7 @@ class LocalEngine final : public Engine {
   // The members stand in the order in which they are made: ranks use networks, and these belong to
   // the hub or the control plane.
   std::optional<LoopbackHub> hub_;         // if several ranks are here
-  SharedLoss loss_;                        // if several ranks are here
+  SharedError loss_;                       // if several ranks are here
   std::unique_ptr<ControlPlane> control_;  // if ranks are in other processes
   Mutex router_mutex_;
   // If several ranks are here.

@@ -42,7 +42,7 @@ void ModuleDrafter::draft(std::span<DraftTask> tasks) {
 
 // A prompt without a seat gets one at the commit, and is followed.
 void ModuleDrafter::plan(const Batch& batch, const Speculation& seats) {
-  const SpeculationGate::Ahead ahead = seats.ahead();
+  const SpeculationGate::DraftsAhead ahead = seats.ahead();
   const bool any = std::ranges::any_of(batch.slices, [&](const Slice& slice) {
     const Request& request = *slice.request;
     if (const int seat = seats.seat_of(request.id); seat >= 0) return follows(seat);
@@ -65,7 +65,7 @@ void ModuleDrafter::take_back_failed() {
 
 void ModuleDrafter::drop() {
   passes_[filled_].rows.clear();
-  settled_ahead_ = nullptr;
+  settled_under_way_ = nullptr;
   num_passes_ = 0;
   // If ranks were lost in a pass, rows that were to be kept may not be there.
   for (Followed& followed : followed_) followed.num_kept = 0;
@@ -91,7 +91,7 @@ ModulePasses& ModuleDrafter::begin_settling(const Flight& flight) {
 }
 
 void ModuleDrafter::settle(const Flight& flight, const Speculation& seats) {
-  if (std::exchange(settled_ahead_, nullptr) == &flight) return;
+  if (std::exchange(settled_under_way_, nullptr) == &flight) return;
   begin_settling(flight);
   const std::vector<Slice>& slices = flight.batch->slices;
   for (size_t i = 0; i < slices.size(); ++i) {
@@ -106,9 +106,9 @@ void ModuleDrafter::settle(const Flight& flight, const Speculation& seats) {
 }
 
 // An answer whose last token is being sampled is left out, as it is where it has ended.
-void ModuleDrafter::settle_ahead(const Flight& flight, Speculation& seats) {
+void ModuleDrafter::settle_under_way(const Flight& flight, Speculation& seats) {
   HOCKET_CHECK(flight.batch->num_drafts == 0);
-  settled_ahead_ = &flight;
+  settled_under_way_ = &flight;
   begin_settling(flight);
   int num_samples = 0;
   for (size_t i = 0; i < flight.batch->slices.size(); ++i) {

@@ -9,7 +9,7 @@
 // While steps overlap, step n + 1 is made before step n is committed, and has no drafts. Then the
 // thread that computes plays the passes between the two, when it knows the tokens:
 //
-//   engine thread    plan(n) launch(n) ..   settle_ahead(n) begin() plan(n + 1) launch(n + 1) ..
+//   engine thread    plan(n) launch(n)  settle_under_way(n) begin() plan(n + 1) launch(n + 1) ..
 //   forward thread   .............. forward(n), sample(n) | play(), forward(n + 1), ..
 //
 //   position            | p ...... n - 2          | n - 1      | n          ...
@@ -74,7 +74,7 @@ struct ModulePasses {
   int num_passes = 0;
   FollowedRows followed = FollowedRows::none;
   bool has_prompts = false;  // some rows are of prompts
-  bool have_failed = false;  // they were played, in vain; the rows stay
+  bool have_failed = false;  // the passes failed; the rows stay
   std::atomic<bool> are_done{true};
 };
 
@@ -89,7 +89,7 @@ class ModuleDrafter final : public Drafter {
   // Hands out the drafts of play(), if they continue these very tokens.
   void draft(std::span<DraftTask> tasks) override;
   bool is_free() const override { return false; }
-  bool is_ahead() const override { return true; }
+  bool drafts_ahead() const override { return true; }
   int max_drafts() const override { return num_drafts_; }
   bool follows(int seat) const override { return follows(followed_[static_cast<size_t>(seat)]); }
 
@@ -99,11 +99,11 @@ class ModuleDrafter final : public Drafter {
   // Returns how many passes this rank needs before the next step.
   int num_passes() const { return num_passes_; }
   // Notes the rows that a committed step settled, of requests with a seat. `flight` is not read
-  // later. Does nothing if settle_ahead() has noted them.
+  // later. Does nothing if settle_under_way() has noted them.
   void settle(const Flight& flight, const Speculation& seats);
   // Notes them for a step without drafts that is under way, before the next one is planned. Its
   // rows and tokens are read when the passes are played. Prompts get their seats.
-  void settle_ahead(const Flight& flight, Speculation& seats);
+  void settle_under_way(const Flight& flight, Speculation& seats);
   // Returns the passes before the next step, with the rows that were noted. Requests that have
   // ended since are left out; none was destroyed. passes[i] is what the ranks agreed on for pass i:
   // num_passes() or more, or none. They are valid until begin() was called twice more.
@@ -116,10 +116,11 @@ class ModuleDrafter final : public Drafter {
   bool has_several_modules() const { return num_modules_ > 1; }
   // Waits until the passes that begun last are played.
   void await_passes() const;
-  // Sees which rows of the module a page has that came back to memory.
+  // Counts the module's rows in a page that came back to memory.
   void note_restored(PageId page);
-  // Ranks were lost: no row counts as computed whose pass has failed. Precondition: all passes that
-  // began are played, and the pages of their requests were not given back.
+  // Call it when ranks were lost: rows whose pass has failed no longer count as computed.
+  // Precondition: all passes that began are played, and the pages of their requests were not given
+  // back.
   void take_back_failed();
   // Forgets the rows that were noted and the passes that were planned, because no step follows.
   void drop();
@@ -135,7 +136,7 @@ class ModuleDrafter final : public Drafter {
     // Rows [kept_end - num_kept, kept_end) of the model are kept (WorkBuffers::model_rows).
     int kept_end = 0, num_kept = 0;
   };
-  // A slice as settle() and settle_ahead() know it.
+  // A slice as settle() and settle_under_way() know it.
   struct SliceEnd {
     int seat = 0;
     int future = -1;                // as in Rows
@@ -176,7 +177,7 @@ class ModuleDrafter final : public Drafter {
   // Passes that are filled, and those that may be playing.
   std::array<ModulePasses, 2> passes_;
   size_t filled_ = 0;
-  const Flight* settled_ahead_ = nullptr;  // not committed yet
+  const Flight* settled_under_way_ = nullptr;  // not committed yet
   // These belong to the thread that plays.
   std::span<const SampledToken> sampled_;
   std::vector<Rows*> drafting_;  // those that get a draft from batch_, in sequence of its outputs

@@ -1,5 +1,5 @@
 // Counts the rows of the model's own module for multi-token prediction in each page. A request that
-// is followed for a while only leaves pages that have some of their rows.
+// is followed only for a while leaves pages in which rows are missing.
 //
 //   page   | row 0 | row 1 |   -   | row 3 |   -   ..      3 rows, of which a prefix may miss some
 //
@@ -26,7 +26,8 @@ class ModuleRows {
   void copy(PageId from, PageId to) { of(to) = of(from); }
   // One more row of the page was computed.
   void add(PageId page) { of(page) = std::min(of(page) + 1, page_tokens_); }
-  // A row that was added was not computed. It may have been there before, so then one is missed.
+  // Takes back a row that was added but not computed. If an earlier pass had computed the row, the
+  // count is then one too low.
   void remove(PageId page) { of(page) = std::max(of(page) - 1, 0); }
   // The page came back to memory; `layer` is the module's. A row without keys was never computed,
   // since every page is cleared before its first token.

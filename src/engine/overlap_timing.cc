@@ -37,7 +37,7 @@ void OverlapTiming::note_commit(const Flight& flight, bool of_answers, bool over
   if (const auto line = trials_->take_log_line()) log::info("{}", *line);
 }
 
-Duration OverlapTiming::sleep_beside(const Flight& finished, int rows, TimePoint now) {
+Duration OverlapTiming::time_to_sleep(const Flight& finished, int rows, TimePoint now) {
   const Duration took = std::exchange(last_took_, finished.took());
   if (rows < finished.batch->num_rows) return {};
   const Duration sure =

@@ -13,8 +13,8 @@ namespace hocket {
 
 class OverlapTiming {
  public:
-  // Says whether this rank decides if steps overlap. While it does, what it has measured stays.
-  // Called while no step is under way.
+  // Sets whether this rank decides if steps overlap; as long as it does, it keeps its measurements.
+  // Call it while no step is under way.
   void decide(bool decides);
   bool decides() const { return trials_.has_value(); }
   // Returns what it has decided. Precondition: decides().
@@ -33,7 +33,7 @@ class OverlapTiming {
   void note_launch(TimePoint now) { preparing_ = now - begun_; }
   // Returns how long the thread may sleep until the step under way is about to end; 0: not at all.
   // Both steps are of answers alone; `finished` has ended, `rows` are those of the other one.
-  Duration sleep_beside(const Flight& finished, int rows, TimePoint now);
+  Duration time_to_sleep(const Flight& finished, int rows, TimePoint now);
 
  private:
   std::optional<ScheduleTrials> trials_;

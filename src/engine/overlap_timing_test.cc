@@ -13,38 +13,38 @@ class OverlapTimingTest : public ::testing::Test {
 
   // Returns how long to sleep beside a step of `rows`, once a step of four rows has run from
   // `begin` to `end`.
-  Duration sleep_beside(int begin, int end, int rows) {
+  Duration time_to_sleep(int begin, int end, int rows) {
     Batch batch;
     batch.num_rows = 4;
     Flight finished;
     finished.batch = &batch;
     finished.begin = at(begin);
     finished.end = at(end);
-    return timing_.sleep_beside(finished, rows, at(end));
+    return timing_.time_to_sleep(finished, rows, at(end));
   }
 
   OverlapTiming timing_;
 };
 
 TEST_F(OverlapTimingTest, SleepsForMostOfTheShorterOfTheLastTwoSteps) {
-  EXPECT_EQ(sleep_beside(0, 40, 4), Duration{});  // one step says little
-  EXPECT_EQ(sleep_beside(40, 140, 4), milliseconds(30));
-  EXPECT_EQ(sleep_beside(140, 160, 8), milliseconds(15));
+  EXPECT_EQ(time_to_sleep(0, 40, 4), Duration{});  // one step says little
+  EXPECT_EQ(time_to_sleep(40, 140, 4), milliseconds(30));
+  EXPECT_EQ(time_to_sleep(140, 160, 8), milliseconds(15));
 }
 
 TEST_F(OverlapTimingTest, LeavesTheTimeThatMakingAStepTakes) {
   timing_.begin_turn(at(0));
   timing_.note_launch(at(10));
-  static_cast<void>(sleep_beside(0, 40, 4));
-  EXPECT_EQ(sleep_beside(40, 80, 4), milliseconds(20));
+  static_cast<void>(time_to_sleep(0, 40, 4));
+  EXPECT_EQ(time_to_sleep(40, 80, 4), milliseconds(20));
 }
 
 TEST_F(OverlapTimingTest, DoesNotSleepBesideFewerRowsNorForAMoment) {
-  static_cast<void>(sleep_beside(0, 40, 4));
-  EXPECT_EQ(sleep_beside(40, 80, 3), Duration{});
+  static_cast<void>(time_to_sleep(0, 40, 4));
+  EXPECT_EQ(time_to_sleep(40, 80, 3), Duration{});
   timing_.begin_turn(at(0));
   timing_.note_launch(at(30));
-  EXPECT_EQ(sleep_beside(80, 120, 4), Duration{});
+  EXPECT_EQ(time_to_sleep(80, 120, 4), Duration{});
 }
 
 TEST_F(OverlapTimingTest, ADeciderBeginsWithoutOverlap) {

@@ -60,15 +60,15 @@ void OverlappedSteps::launch(Flight& flight) {
 }
 
 // The step that was agreed on is begun by what is done before it.
-void OverlappedSteps::run_ahead(const std::function<void()>& job) {
+void OverlappedSteps::run_on_forward_thread(const std::function<void()>& job) {
   if (Lockstep* const lockstep = epochs_.lockstep()) lockstep->carrier().lend();
   const AgreedStep agreed = epochs_.agreed();
   const auto run = [&] {
-    report_.begin_ahead(Verb::forward);
+    report_.begin_forward_verb(Verb::forward);
     epochs_.begin_pass(agreed, overlap_.ledger());
     job();
     epochs_.end_pass();
-    report_.begin_ahead(Verb::idle);
+    report_.begin_forward_verb(Verb::idle);
   };
   thread_->run(std::cref(run));
 }
@@ -80,20 +80,20 @@ void OverlappedSteps::compute(Flight& flight, std::span<const SampledToken> befo
   between_.reset();
   if (flight.after_idle) overlap_.drop();
   overlap_.begin();
-  report_.begin_ahead(Verb::forward);
+  report_.begin_forward_verb(Verb::forward);
   epochs_.begin_pass(flight.agreed, ledger);
   forward(flight, before, tools_);
   flight.exchange_wait = epochs_.watch().take_waited();
   flight.account = overlap_.end();
   epochs_.end_pass();
-  report_.begin_ahead(Verb::sample);
+  report_.begin_forward_verb(Verb::sample);
   if (flight.lost) {
     flight.sampled.assign(flight.samples.size(), {.failed = true});
   } else {
     const Ledger::OtherWork other(&ledger, "sample");
     sample(flight, tools_);
   }
-  report_.begin_ahead(Verb::idle);
+  report_.begin_forward_verb(Verb::idle);
   between_.emplace(&ledger, "wait for a step");
 }
 
@@ -107,7 +107,7 @@ bool OverlappedSteps::is_of_answers(const Flight& flight) const {
 void OverlappedSteps::await_more_requests(const Flight& finished, const Flight& under_way) {
   if (!is_of_answers(under_way) || !is_of_answers(finished)) return;
   const Duration remaining =
-      timing_.sleep_beside(finished, under_way.batch->num_rows, tools_.clock.now());
+      timing_.time_to_sleep(finished, under_way.batch->num_rows, tools_.clock.now());
   if (remaining > Duration{}) std::this_thread::sleep_for(remaining);
 }
 

@@ -53,14 +53,13 @@ class OverlappedSteps {
   // Changes which thread computes. Precondition: no step is under way.
   void set_active(bool active);
 
-  // Has a job done between two steps by the thread that computes. Precondition: no step is under
-  // way.
+  // Runs a job between two steps, on the thread that computes. Precondition: no step is under way.
   template <class Job>
   void run_between(const Job& job) {
     if (!active_) return job();
-    run_ahead(std::cref(job));
+    run_on_forward_thread(std::cref(job));
   }
-  // Has a prepared step computed. At most ForwardThread::kMaxSteps may be under way.
+  // Starts to compute a prepared step. At most ForwardThread::kMaxSteps may be under way.
   void launch(Flight& flight);
   // Waits for the oldest step under way. Precondition: there is one.
   Flight& wait() { return thread_->wait(); }
@@ -75,7 +74,7 @@ class OverlappedSteps {
   void note_idle();
 
  private:
-  void run_ahead(const std::function<void()>& job);
+  void run_on_forward_thread(const std::function<void()>& job);
   void compute(Flight& flight, std::span<const SampledToken> before);
   bool is_of_answers(const Flight& flight) const;
 

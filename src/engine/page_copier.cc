@@ -19,14 +19,14 @@ PageCopier::Rest PageCopier::copy_pages(std::span<const PageId> pages, StoredReq
       lacking.push_back({.index = i - 1, .stores = stores});
   for (; !lacking.empty(); lacking.pop_back()) {
     const auto [next, stores] = lacking.back();
-    const Copied copied =
+    const CopyOutcome copied =
         limit != nullptr && !limit->allows_next()
-            ? Copied::no_time
+            ? CopyOutcome::no_time
             : writer_.copy({.kind = PageKind::page, .key = stored.keys[next], .stores = stores},
                            [&, next = next](std::span<std::byte> bytes) {
                              pages_.save_page(pages[next], bytes);
                            });
-    if (copied != Copied::yes) {
+    if (copied != CopyOutcome::yes) {
       stored.num_written = next;
       return {lacking.size(), copied};
     }
@@ -35,12 +35,12 @@ PageCopier::Rest PageCopier::copy_pages(std::span<const PageId> pages, StoredReq
   return {};
 }
 
-PageCopier::Copied PageCopier::copy_state(size_t num_pages, std::span<const int> places,
-                                          const StoredRequest& stored, CopyLimit* limit) {
+PageCopier::CopyOutcome PageCopier::copy_state(size_t num_pages, std::span<const int> places,
+                                               const StoredRequest& stored, CopyLimit* limit) {
   const PageKey key = PageKeys::of_state(stored.keys[num_pages - 1]);
   const unsigned stores = writer_.stores_lacking(key);
-  if (stores == 0) return Copied::yes;
-  if (limit != nullptr && !limit->allows_next()) return Copied::no_time;
+  if (stores == 0) return CopyOutcome::yes;
+  if (limit != nullptr && !limit->allows_next()) return CopyOutcome::no_time;
   return writer_.copy({.kind = PageKind::state, .key = key, .stores = stores},
                       [&](std::span<std::byte> bytes) { states_.save(places, bytes); });
 }

@@ -14,12 +14,12 @@
 
 namespace hocket {
 
-// Bounds the time of copying. At least one page is copied in each step, so that all pages are
-// copied some day.
+// Bounds the time of copying. At least one page is copied in each step, so every page is copied
+// eventually.
 struct CopyLimit {
   const Clock& clock;
   TimePoint until;
-  // Says that the time is over before that; empty: nothing does.
+  // Returns true if copying must end before that time; empty: it need not.
   std::function<bool()> is_wanted;
   bool has_looked = false, has_copied = false;
   bool was_reached = false;
@@ -36,11 +36,11 @@ struct CopyLimit {
 
 class PageCopier {
  public:
-  using Copied = PageWriter::Copied;
+  using CopyOutcome = PageWriter::CopyOutcome;
   // The pages of a call that were not copied, and why; Copied::yes: all were.
   struct Rest {
     size_t count = 0;
-    Copied why = Copied::yes;
+    CopyOutcome why = CopyOutcome::yes;
   };
 
   // All outlive it.
@@ -51,11 +51,11 @@ class PageCopier {
   // none.   Precondition: stored.keys has their keys.
   Rest copy_pages(std::span<const PageId> pages, StoredRequest& stored, CopyLimit* limit = nullptr);
   // Copies the state behind that many pages.
-  Copied copy_state(size_t num_pages, std::span<const int> places, const StoredRequest& stored,
-                    CopyLimit* limit = nullptr);
+  CopyOutcome copy_state(size_t num_pages, std::span<const int> places, const StoredRequest& stored,
+                         CopyLimit* limit = nullptr);
   void leave_out(Rest rest) {
-    writer_.leave_out(rest.count,
-                      rest.why == Copied::no_store ? LeftOut::store_away : LeftOut::no_buffer);
+    writer_.leave_out(rest.count, rest.why == CopyOutcome::no_store ? UnwrittenReason::store_away
+                                                                    : UnwrittenReason::no_buffer);
   }
   PageWriter& writer() { return writer_; }
   const BorderStates& states() const { return states_; }

@@ -152,13 +152,14 @@ std::shared_ptr<ReadTask> PagePrefetch::task_of(const CacheNamespace& name_space
 }
 
 // Returns the reason why those pages are not read; nullopt: they are.
-std::optional<NotRead> PagePrefetch::why_not_read(const ReadTask& task, size_t num_pages) const {
+std::optional<UnreadReason> PagePrefetch::why_not_read(const ReadTask& task,
+                                                       size_t num_pages) const {
   const auto is_away = [](const PageSource* source) { return source->is_away(); };
   const auto is_needless = [&](const PageSource* source) {
     return source->is_away() || reader_.is_slower_than_computing(*source, task, num_pages);
   };
-  if (std::ranges::all_of(reader_.sources(), is_away)) return NotRead::store_away;
-  if (std::ranges::all_of(reader_.sources(), is_needless)) return NotRead::expected_slower;
+  if (std::ranges::all_of(reader_.sources(), is_away)) return UnreadReason::store_away;
+  if (std::ranges::all_of(reader_.sources(), is_needless)) return UnreadReason::expected_slower;
   return std::nullopt;
 }
 
@@ -184,9 +185,9 @@ std::shared_ptr<ReadTask> PagePrefetch::request_pages(const Request& request,
   task->is_sent = mine.is_sent;
   if (options_.prefetch != StoragePrefetch::wait_complete && speed_.is_known())
     task->to_compute = speed_.time_of(mine.num_lacking);
-  std::optional<NotRead> why = why_not_read(*task, num_pages);
+  std::optional<UnreadReason> why = why_not_read(*task, num_pages);
   if (std::shared_ptr<ReadTask> ordered = task; !why && !reader_.add(ordered))
-    why = NotRead::queue_full;
+    why = UnreadReason::queue_full;
   if (why) figures_.note_not_read(*why, PageReader::kMaxTasks);
   return why ? nullptr : task;
 }

@@ -1,5 +1,6 @@
-// Orders the stored pages that a prompt lacks (engine/pages/page_reader.h), holds the prompt while
-// reading is expected to be faster than computing, and gives the pages to the tree.
+// Starts to read the stored pages that a prompt lacks (engine/pages/page_reader.h), holds the
+// prompt as long as reading is expected to be faster than computing, and adds the pages to the
+// tree.
 //
 // Both speeds are measured, that of reading for each source. Once reading has begun, a prompt is
 // held no longer than computing would take (StoragePrefetch::timeout). One that a peer computes
@@ -53,7 +54,7 @@ class PagePrefetch {
 
   // Notes a step; returns the seconds of a prompt's row, if the step had one.
   std::optional<double> note_step(const Batch& batch, Duration took);
-  // The tree has pages of the request, so none are reserved for it any more.
+  // Call it when the tree has the request's pages: none are reserved for it any more.
   void note_cached(RequestId id);
 
  private:
@@ -92,7 +93,7 @@ class PagePrefetch {
   std::shared_ptr<ReadTask> task_of(const CacheNamespace& name_space,
                                     std::span<const TokenId> tokens, size_t num_whole,
                                     const Scheduler& scheduler) const;
-  std::optional<NotRead> why_not_read(const ReadTask& task, size_t num_pages) const;
+  std::optional<UnreadReason> why_not_read(const ReadTask& task, size_t num_pages) const;
   bool is_awaited(RequestId id) const;
   bool may_send(const Request& request);
   bool has_no_room(int num_pages, const Scheduler& scheduler) const;

@@ -1,4 +1,4 @@
-// Turns the scheduler's batch into the compute wing's: the only place where policy becomes tensors.
+// Converts the scheduler's batch into a ForwardBatch; no other code turns policy into tensors.
 // Thread: engine. Allocates nothing after warm-up.
 #pragma once
 
@@ -17,8 +17,8 @@ namespace hocket {
 
 struct PrepareOptions {
   int page_tokens = 0;
-  // Models with sliding windows: the page of window layers that no request has; it stands, cleared,
-  // for those that were given up. Else kNoPage.
+  // Models with sliding windows: the cleared page of window layers that no request owns; it
+  // replaces those that were given up. Else kNoPage.
   PageId unseen_page = kNoPage;
   MlaForm prompt_form = MlaForm::expanded;  // form of prompt tokens
   std::span<const TokenId> eos_ids;         // end tokens of the model; outlive the flight

@@ -8,7 +8,7 @@ namespace hocket {
 
 class PromptSpeed {
  public:
-  // Begins with what was measured before: the seconds of a row; 0: nothing was.
+  // Begins with the seconds of a row as they were measured before; 0: not measured.
   explicit PromptSpeed(double row_seconds = 0)
       : mean_seconds_(row_seconds), mean_rows_(row_seconds > 0 ? 1 : 0) {}
   void note(int num_rows, Duration took) {

@@ -26,11 +26,11 @@ class RankAnswers {
   RankAnswers(const ModelConfig& model, int rank, RankReport& report)
       : model_(model), rank_(rank), report_(report) {}
 
-  // Sets where answers go. Without a thread of the rank, its caller reads them, so a full outbox is
-  // a bug; with one, sending waits for the reader.
+  // Sets the outbox for answers. If the rank has no thread of its own, its caller reads the outbox,
+  // so a full one is a bug; otherwise sending waits for the reader.
   void send_to(Outbox& outbox) { outbox_ = &outbox; }
   void wait_if_full() { may_wait_ = true; }
-  // Summaries say which tokens came back through it. It outlives this.
+  // Sets the tier that tells summaries which tokens it brought back. It outlives this.
   void attach(const CacheTier& tier) { tier_ = &tier; }
 
   // Takes a request in. Returns false if memory is short; then the request gets no answer from

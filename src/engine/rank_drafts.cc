@@ -66,7 +66,7 @@ ModulePasses* RankDrafts::begin_passes(std::optional<std::span<const PassSpec>> 
 
 ModulePasses* RankDrafts::begin_passes_behind(const Flight& flight,
                                               std::optional<std::span<const PassSpec>> agreed) {
-  if (module_ != nullptr) module_->settle_ahead(flight, *gate_);
+  if (module_ != nullptr) module_->settle_under_way(flight, *gate_);
   return begin_passes(agreed);
 }
 

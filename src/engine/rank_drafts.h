@@ -1,6 +1,6 @@
 // The drafts of a rank in the verbs of its steps: the gate with its drafter (speculation.h), and
-// the model's own module where that makes drafts (module_drafter.h). All does nothing without
-// --speculative-algorithm.
+// the model's own module where that makes drafts (module_drafter.h). Without
+// --speculative-algorithm its functions do nothing.
 //
 //   before schedule: the module's passes     note_scheduled()     plan()     commit()     end()
 //
@@ -23,7 +23,7 @@ namespace hocket {
 
 struct RankParts;
 
-// The parts of a rank that drafters ask, and which outlive the drafters.
+// The parts of a rank that drafters use; they outlive the drafters.
 struct DraftSources {
   RankGrammars& grammars;
   NgramDrafter::Sources of_text;
@@ -50,7 +50,7 @@ class RankDrafts {
   // As ModuleDrafter::begin(), but returns null if there is no module, or no pass. agreed: the
   // passes that the ranks agreed on; null on the only rank.
   ModulePasses* begin_passes(std::optional<std::span<const PassSpec>> agreed);
-  // The same behind a step that is under way, as ModuleDrafter::settle_ahead().
+  // The same behind a step that is under way, as ModuleDrafter::settle_under_way().
   ModulePasses* begin_passes_behind(const Flight& flight,
                                     std::optional<std::span<const PassSpec>> agreed);
   // Plans the passes of the module behind a step that was scheduled.

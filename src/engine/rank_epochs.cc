@@ -11,10 +11,10 @@ RankEpochs::RankEpochs(const RankParts& parts, RankNetwork* network, Runner& run
       experts_(experts),
       stall_timeout_(parts.stall_timeout),
       tolerate_ranks_(parts.tolerate_ranks),
-      watch_(network_ != nullptr ? &network_->pulse() : nullptr) {
+      watch_(network_ != nullptr ? &network_->heartbeat_state() : nullptr) {
   if (network_ == nullptr) return;
   lockstep_.emplace(network_->num_ranks(),
-                    Lockstep::Options{.pulse = &network_->pulse(),
+                    Lockstep::Options{.heartbeat_state = &network_->heartbeat_state(),
                                       .max_delayed_passes = parts.max_delayed_passes,
                                       .orders = runner_.overlap().orders.get(),
                                       .others_can_serve = network_->others_can_serve(),
@@ -55,11 +55,11 @@ std::optional<std::span<const PassSpec>> RankEpochs::module_passes() const {
 }
 
 void RankEpochs::end_steps() {
-  if (network_ != nullptr) network_->pulse().end();
+  if (network_ != nullptr) network_->heartbeat_state().end();
 }
 
 void RankEpochs::report_loss() {
-  network_->pulse().end();
+  network_->heartbeat_state().end();
   network_->report_lost(lockstep_->lost_peer(), *lockstep_->lost());
 }
 
@@ -82,7 +82,7 @@ Duration RankEpochs::begin_loading_next() {
 
 void RankEpochs::begin_pass(const AgreedStep& step, Ledger& ledger) {
   if (network_ == nullptr) return;
-  network_->pulse().begin(step.pass.step, step.hung_after);
+  network_->heartbeat_state().begin(step.pass.step, step.hung_after);
   watch_.book_in(&ledger);
 }
 

@@ -30,17 +30,17 @@ class RankEpochs {
   const RankNetwork* network() const { return network_; }
   Lockstep* lockstep() { return lockstep_ ? &*lockstep_ : nullptr; }
   const Lockstep* lockstep() const { return lockstep_ ? &*lockstep_ : nullptr; }
-  // Sees the exchange. Thread: that of the exchange.
+  // Returns the observer of the exchange. Thread: that of the exchange.
   ExchangeObserver& watch() { return watch_; }
 
   // Makes this rank part of an epoch. Errors: out_of_memory.
   Result<void> join(const RankNetwork::Link& link);
   void leave();
-  // True between the two.
+  // True between join() and leave().
   bool joined() const { return joined_; }
   // True if steps can run with the other ranks; false for the only rank.
   bool connected() const { return joined_ && !lockstep_->lost(); }
-  // True if what this rank plans is what all play.
+  // True if all ranks play the plans of this rank, the lead.
   bool leads() const { return lockstep_->lead() == network_->rank(); }
 
   // Returns how to play the step that was agreed on.

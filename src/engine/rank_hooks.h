@@ -1,5 +1,5 @@
-// Answers the questions of a rank's scheduler (policy/scheduler/scheduler_hooks.h) about grammars
-// that are being compiled, pages that are being read, drafts and the other ranks. Thread: engine.
+// Implements the scheduler's hooks (policy/scheduler/scheduler_hooks.h) for one rank: they depend
+// on grammars that compile, pages that are read, drafts, and the other ranks. Thread: engine.
 #pragma once
 
 #include <vector>

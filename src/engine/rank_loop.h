@@ -46,7 +46,8 @@ class RankLoop {
   // Returns why no step can run, naming the missing rank; nullopt while connected, and for the only
   // rank.
   std::optional<Error> lost() const;
-  // True if requests may come though no step can run now: this rank meets those that serve.
+  // True if requests are accepted although no step can run now, because this rank is joining those
+  // that serve.
   bool serves_soon() const;
   // Returns why no step can ever run again.
   std::optional<Error> failure() const;

@@ -9,7 +9,7 @@ namespace hocket {
 RankReport::RankReport(const Options& options)
     : rank_(options.rank),
       clock_(*options.clock),
-      pulse_(options.pulse),
+      heartbeat_state_(options.heartbeat_state),
       step_log_(options.log_interval, options.log_prefix),
       last_alive_ns_(clock_.now().time_since_epoch().count()) {}
 
@@ -38,11 +38,12 @@ StepPosition RankReport::position() const {
   const Verb ahead = ahead_.load(std::memory_order_relaxed);
   const bool is_waiting = position.verb == Verb::forward || position.verb == Verb::agree;
   if (is_waiting && ahead != Verb::idle) position.verb = ahead;
-  if (pulse_ == nullptr) return position;
-  const Beat beat = pulse_->beat();
-  const bool open = beat.state != EngineState::closed;
-  if (open && beat.stage > 0) position.layer = static_cast<int>(beat.stage) / kNumMessageKinds;
-  position.waits = position.verb == Verb::agree || beat.state == EngineState::waiting;
+  if (heartbeat_state_ == nullptr) return position;
+  const Heartbeat heartbeat = heartbeat_state_->heartbeat();
+  const bool open = heartbeat.state != EngineState::closed;
+  if (open && heartbeat.stage > 0)
+    position.layer = static_cast<int>(heartbeat.stage) / kNumMessageKinds;
+  position.waits = position.verb == Verb::agree || heartbeat.state == EngineState::waiting;
   return position;
 }
 

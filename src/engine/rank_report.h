@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
-#include "cluster/pulse.h"
+#include "cluster/heartbeat_state.h"
 #include "engine/flight.h"
 #include "engine/stats/engine_stats.h"
 #include "engine/stats/request_board.h"
@@ -25,10 +25,10 @@ class RankReport {
  public:
   struct Options {
     int rank = 0;
-    int log_interval = 1;          // StepLog's decode_interval
-    std::string log_prefix;        // StepLog's prefix
-    const Clock* clock = nullptr;  // outlives it
-    const Pulse* pulse = nullptr;  // outlives it; null for the only rank
+    int log_interval = 1;                             // StepLog's decode_interval
+    std::string log_prefix;                           // StepLog's prefix
+    const Clock* clock = nullptr;                     // outlives it
+    const HeartbeatState* heartbeat_state = nullptr;  // outlives it; null for the only rank
   };
   explicit RankReport(const Options& options);
 
@@ -49,7 +49,7 @@ class RankReport {
   void begin_verb(Verb next) { verb_.store(next, std::memory_order_relaxed); }
   // Notes the verb that the forward thread begins, where steps overlap; Verb::idle: it waits for a
   // step. Thread: forward.
-  void begin_ahead(Verb next) { ahead_.store(next, std::memory_order_relaxed); }
+  void begin_forward_verb(Verb next) { ahead_.store(next, std::memory_order_relaxed); }
   // Says whether the rank has work. Returns the answer before.
   bool set_busy(bool busy) { return busy_.exchange(busy); }
   // Notes that the rank found nothing to do a moment ago, so it is not stuck.
@@ -76,7 +76,7 @@ class RankReport {
 
   const int rank_;
   const Clock& clock_;
-  const Pulse* const pulse_;
+  const HeartbeatState* const heartbeat_state_;
   StepLog step_log_;
   RequestBoard board_;
   Duration exchange_waited_{}, agreement_waited_{};

@@ -1,5 +1,5 @@
-// The requests of one rank in the verbs of its steps: the scheduler, and all that goes with a
-// request beside it: its grammar, its drafts, its pages in the second tier, its answer, and its
+// Takes the requests of one rank through the verbs of its steps. Besides the scheduler it has all
+// that a request needs: its grammar, its drafts, its pages in the second tier, its answer, and its
 // wait for lost ranks.
 //
 //   handle()   schedule: note_begun()   commit()   reply()   .. note_idle()
@@ -19,7 +19,7 @@
 #include "engine/cache_tier.h"
 #include "engine/engine.h"
 #include "engine/grammar/rank_grammars.h"
-#include "engine/loss_wait.h"
+#include "engine/lost_rank_timeout.h"
 #include "engine/rank_answers.h"
 #include "engine/rank_drafts.h"
 #include "engine/rank_epochs.h"
@@ -76,9 +76,9 @@ class RankRequests {
   // Hands over the pages that waited for the model's own module.
   void write_pages() { hooks_.write_pages(); }
 
-  // Returns true if no step should overlap. Answers with grammars take forced tokens in steps that
-  // do not, which saves them whole steps: more than overlap could. Steps with drafts cannot
-  // overlap.
+  // Returns true if no step should overlap. In steps that do not overlap, answers with grammars
+  // take forced tokens, which saves whole steps and so more than overlap could. Steps with drafts
+  // cannot overlap.
   bool vetoes_overlap();
   // Proposes this rank's part of the next step, which has at most `max_rows` rows.
   StepProposal propose(int max_rows);
@@ -93,16 +93,16 @@ class RankRequests {
   // Ends all requests with `why`.
   void end_all(const Error& why);
 
-  // Ranks were lost in the steps under way. Requests wait for them or end; `uncommitted` are the
-  // steps that were scheduled and not committed.
+  // Call it when ranks were lost in the steps under way. Requests wait for the ranks or end;
+  // `uncommitted` are the steps that were scheduled and not committed.
   void lose_ranks(std::span<const Batch* const> uncommitted);
   // Ends the wait for lost ranks if none has a request.
   void end_idle_wait();
   // Ends the requests that have waited for lost ranks too long, and takes in pages meanwhile.
   // is_wanted: as in CacheTier::copy_delayed().
   void wait_for_ranks(const std::function<bool()>& is_wanted);
-  // Experts are loaded for an epoch, which takes `loading`: requests that wait for lost ranks wait
-  // as much longer.
+  // Call it when experts are loaded for an epoch, which takes `loading`: requests that wait for
+  // lost ranks wait longer by that time.
   void prolong_wait(Duration loading);
 
  private:
@@ -112,7 +112,7 @@ class RankRequests {
   void take_in(AbortAll& abort);
   void take_in(FlushCache& flush);
   void take_in(SessionCommand& order) { sessions_.carry_out(order); }
-  // Returns whether a request that comes may wait for the ranks that this one meets.
+  // Returns whether a new request may wait until this rank has joined the others.
   bool may_wait();
   void abort_all(const Error& why);
   void abort_live(FinishReason reason, const Error& why);
@@ -125,7 +125,7 @@ class RankRequests {
   RankGrammars grammars_;
   RankDrafts drafts_;
   RankHooks hooks_;
-  LossWait loss_wait_;
+  LostRankTimeout loss_wait_;
   const bool mixes_;                  // prompts and decode rows may share a step
   bool integrity_unchecked_ = false;  // a request came since the last check
   Scheduler scheduler_;

@@ -30,7 +30,7 @@ class RankSessions {
   // `tier` is null if there is none. All outlive it.
   RankSessions(Scheduler& scheduler, CacheTier* tier, int page_tokens, const Clock& clock)
       : scheduler_(scheduler), tier_(tier), page_tokens_(page_tokens), clock_(clock) {}
-  // Answers the command, a save or a restore when files have done their part.
+  // Runs the command and answers it: a save or a restore when its files are written or read.
   void carry_out(SessionCommand& order);
 
  private:

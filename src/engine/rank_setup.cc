@@ -147,7 +147,7 @@ std::vector<Machine> share_machine(const Machine& machine, int num_ranks) {
   return shares;
 }
 
-Result<RankConfig> meet_before_loading(ControlPlane& control, const ServerSettings& settings) {
+Result<RankConfig> join_before_loading(ControlPlane& control, const ServerSettings& settings) {
   constexpr Duration kLogEvery = std::chrono::seconds(5);
   const Identity& self = control.self();
   HOCKET_TRY(Machine machine, machine_for(settings.compute));
@@ -159,7 +159,7 @@ Result<RankConfig> meet_before_loading(ControlPlane& control, const ServerSettin
   HOCKET_TRY(const std::optional<int> own, auto_replicas(settings.parallel, choice, self.num_ranks,
                                                          config.machine.memory_available_bytes));
   if (!own) return config;
-  control.pulse().has_memory_for(*own);
+  control.heartbeat_state().set_max_replicas(*own);
   for (;;) {
     const auto agreed = control.wait_replicas(kLogEvery);
     if (agreed) {
@@ -214,13 +214,13 @@ Result<std::shared_ptr<const StageForecast>> forecast_stages(const Runner& runne
   StageLink link{.gbit_per_s = settings.ep_link_gbit, .latency_us = settings.ep_link_latency_us};
   const bool has_processes = settings.nnodes > 0 || settings.ranks_per_node > 0;
   if (has_processes) link = kGuessedLink;
-  const StageQuestion question{
+  const StageForecastInput input{
       .speed = {.read_bytes_per_s = cores * kCoreSpeed.read_bytes_per_s,
                 .operations_per_s = cores * kCoreSpeed.operations_per_s,
                 .integer_operations_per_s = cores * kCoreSpeed.integer_operations_per_s},
       .num_ranks = runner.info().num_ranks,
       .link = link};
-  return std::make_shared<const StageForecast>(runner.choice(), cost, question);
+  return std::make_shared<const StageForecast>(runner.choice(), cost, input);
 }
 
 EngineInfo join_infos(std::span<const std::unique_ptr<Runner>> runners) {

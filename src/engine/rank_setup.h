@@ -44,7 +44,7 @@ std::vector<Machine> share_machine(const Machine& machine, int num_ranks);
 // With --ep-num-redundant-experts auto it tells the others for how many replicas it has memory, and
 // waits for the number on which all agree, however long that takes: nothing can be loaded before.
 // Errors: those of machine_for(), auto_replicas() and ControlPlane::failure().
-Result<RankConfig> meet_before_loading(ControlPlane& control, const ServerSettings& settings);
+Result<RankConfig> join_before_loading(ControlPlane& control, const ServerSettings& settings);
 
 struct RankLoading {
   const ServerSettings& settings;

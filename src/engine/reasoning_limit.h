@@ -10,7 +10,7 @@
 namespace hocket {
 
 // The tokens of an answer so far: those of `newer` stand behind those of `generated`.
-struct AnswerSoFar {
+struct AnswerTokens {
   std::span<const TokenId> generated, newer = {};
 
   size_t size() const { return generated.size() + newer.size(); }
@@ -21,6 +21,6 @@ struct AnswerSoFar {
 
 // Returns the token that the limit forces next; -1 if it forces none. Thread: any. Allocates
 // nothing.
-TokenId forced_reasoning_end(const ReasoningLimit& limit, const AnswerSoFar& answer);
+TokenId forced_reasoning_end(const ReasoningLimit& limit, const AnswerTokens& answer);
 
 }  // namespace hocket

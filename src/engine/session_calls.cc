@@ -56,7 +56,7 @@ std::unexpected<Error> not_all_written(const RankSession& answer) {
               to_seconds(PageStore::kRetryInterval))));
 }
 
-SavedName name_of(const SessionRequest& ask) {
+SessionFileName name_of(const SessionRequest& ask) {
   return {.owner = ask.owner, .name = ask.name};
 }
 

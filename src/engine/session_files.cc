@@ -95,7 +95,7 @@ std::optional<std::string> read_file(const fs::path& path, size_t max_bytes) {
 
 }  // namespace
 
-std::string SessionFiles::text_of(const SavedName& name, const SessionTokens& session) const {
+std::string SessionFiles::text_of(const SessionFileName& name, const SessionTokens& session) const {
   const SessionFileHead head{.form = form_,
                              .owner = name.owner,
                              .name = name.name,
@@ -110,15 +110,16 @@ std::string SessionFiles::text_of(const SavedName& name, const SessionTokens& se
   return text.append(reinterpret_cast<const char*>(sum.data()), sum.size());
 }
 
-fs::path SessionFiles::folder_of(const SavedName& name) const {
+fs::path SessionFiles::folder_of(const SessionFileName& name) const {
   return folder_ / hex_of(name.owner);
 }
 
-fs::path SessionFiles::path_of(const SavedName& name) const {
+fs::path SessionFiles::path_of(const SessionFileName& name) const {
   return folder_of(name) / hex_of(name.name);
 }
 
-Result<int64_t> SessionFiles::write(const SavedName& name, const SessionTokens& session) const {
+Result<int64_t> SessionFiles::write(const SessionFileName& name,
+                                    const SessionTokens& session) const {
   if (session.tokens.size() > kMaxTokens)
     return fail(error(ErrorCode::request_too_big,
                       "the session has {} tokens, and one that is saved has at most {}",
@@ -138,7 +139,7 @@ Result<int64_t> SessionFiles::write(const SavedName& name, const SessionTokens& 
 }
 
 // The file is what write() would make of its tokens and its namespace, or it does not count.
-std::optional<SessionTokens> SessionFiles::read(const SavedName& name) const {
+std::optional<SessionTokens> SessionFiles::read(const SessionFileName& name) const {
   constexpr size_t kAround = sizeof(SessionFileHead) + kSumBytes;
   const auto text = read_file(path_of(name), kAround + kMaxTokens * sizeof(TokenId));
   if (!text || text->size() <= kAround) return std::nullopt;
@@ -154,7 +155,7 @@ std::optional<SessionTokens> SessionFiles::read(const SavedName& name) const {
   return std::nullopt;
 }
 
-bool SessionFiles::remove(const SavedName& name) const {
+bool SessionFiles::remove(const SessionFileName& name) const {
   return unlink(path_of(name).c_str()) == 0;
 }
 

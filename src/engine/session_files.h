@@ -17,7 +17,7 @@
 
 namespace hocket {
 
-struct SavedName {
+struct SessionFileName {
   SessionKey owner;  // has at most kMax sessions; zero: those that all share
   SessionKey name;
 };
@@ -37,15 +37,15 @@ class SessionFiles {
   // Returns the size of the file. On an error an older file stays as it was. Errors: io, whose path
   // is in the log alone; queue_full beyond kMax files or kMaxBytes; request_too_big beyond
   // kMaxTokens.
-  Result<int64_t> write(const SavedName& name, const SessionTokens& session) const;
-  std::optional<SessionTokens> read(const SavedName& name) const;
+  Result<int64_t> write(const SessionFileName& name, const SessionTokens& session) const;
+  std::optional<SessionTokens> read(const SessionFileName& name) const;
   // Returns false if there was none.
-  bool remove(const SavedName& name) const;
+  bool remove(const SessionFileName& name) const;
 
  private:
-  std::filesystem::path folder_of(const SavedName& name) const;
-  std::filesystem::path path_of(const SavedName& name) const;
-  std::string text_of(const SavedName& name, const SessionTokens& session) const;
+  std::filesystem::path folder_of(const SessionFileName& name) const;
+  std::filesystem::path path_of(const SessionFileName& name) const;
+  std::string text_of(const SessionFileName& name, const SessionTokens& session) const;
 
   const std::filesystem::path folder_;
   const PageKey form_;

@@ -10,7 +10,7 @@ namespace hocket {
 
 Speculation::Speculation(Options options)
     : grammars_(options.grammars),
-      is_ahead_(options.drafter->is_ahead()),
+      drafts_ahead_(options.drafter->drafts_ahead()),
       gate_({.drafter = std::move(options.drafter),
              .free = std::move(options.free),
              .num_seats = options.num_seats,
@@ -74,7 +74,7 @@ void Speculation::offer(std::span<AnswerDrafts> answers, const DraftedStep& draf
   const auto is_ending = [](const AnswerDrafts& answer) {
     return answer.request->remaining_new_tokens() <= 1;
   };
-  const bool ends = is_ahead_ && std::ranges::all_of(answers, is_ending);
+  const bool ends = drafts_ahead_ && std::ranges::all_of(answers, is_ending);
   if (ends)
     gate_.offer_nothing();
   else
@@ -90,7 +90,7 @@ void Speculation::offer(std::span<AnswerDrafts> answers, const DraftedStep& draf
     num_drafts += drafts.size();
   }
   // If all answers end, the choice is an old one, which no draft follows while others do the same.
-  overlap_.note_offer(static_cast<int>(num_drafts), !ends && gate_.chose_ahead());
+  overlap_.note_offer(static_cast<int>(num_drafts), !ends && gate_.chose_drafts_ahead());
 }
 
 void Speculation::note(const Batch& batch, TimePoint now, const StepCosts& costs) {
@@ -120,7 +120,7 @@ void Speculation::note(const Batch& batch, TimePoint now, const StepCosts& costs
   if (step.num_answers > 0 || costs.rows == FollowedRows::prompts) gate_.note_step(step);
 }
 
-SpeculationGate::Ahead Speculation::ahead() const {
+SpeculationGate::DraftsAhead Speculation::ahead() const {
   const MutexLock lock(mutex_);
   return gate_.ahead();
 }

@@ -38,12 +38,12 @@ using DrafterMaker = std::function<std::unique_ptr<Drafter>(int rank, int num_se
 struct SpeculationView {
   std::string algorithm = "none";
   int max_drafts = 0;  // an answer in a step
-  struct OfRank {
+  struct RankEntry {
     int rank = 0;
     GateState gate;
     SchedulerCounters counts;
   };
-  std::vector<OfRank> ranks;  // those of this process
+  std::vector<RankEntry> ranks;  // those of this process
 };
 
 class Speculation {
@@ -73,8 +73,8 @@ class Speculation {
   };
   // Learns from a step that was committed at `now`; its requests are still there.
   void note(const Batch& batch, TimePoint now, const StepCosts& costs);
-  // Says what a drafter that is_ahead() makes for the step after the one that was offered last.
-  SpeculationGate::Ahead ahead() const;
+  // Says what a drafter that drafts_ahead() makes for the step after the one that was offered last.
+  SpeculationGate::DraftsAhead ahead() const;
   // Gives a request a seat before its rows are committed, if one is free and it has none.
   void take_seat(const Request& request);
   // Notes that there is nothing to run, so the next step will not begin where the last one ended.
@@ -91,7 +91,7 @@ class Speculation {
   void seat(const Request& request) HOCKET_REQUIRES(mutex_);
 
   RankGrammars* const grammars_;
-  const bool is_ahead_;  // the drafter makes drafts before it is asked
+  const bool drafts_ahead_;  // the drafter makes drafts before it is asked
   mutable Mutex mutex_;
   SpeculationGate gate_ HOCKET_GUARDED_BY(mutex_);
   std::unordered_map<RequestId, int> seats_;

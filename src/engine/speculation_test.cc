@@ -113,7 +113,7 @@ class DraftsAhead final : public Drafter {
     for (DraftTask& task : tasks) task.drafts = {};
   }
   bool is_free() const override { return false; }
-  bool is_ahead() const override { return true; }
+  bool drafts_ahead() const override { return true; }
 };
 
 // A service that computes prompts for others has such answers alone, and nothing would show the
@@ -150,7 +150,7 @@ class HoldingDraftsAhead final : public Drafter {
     }
   }
   bool is_free() const override { return false; }
-  bool is_ahead() const override { return true; }
+  bool drafts_ahead() const override { return true; }
 
  private:
   TokenId next_{};

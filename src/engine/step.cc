@@ -42,7 +42,7 @@ Flight* RankStep::compute_next() {
   report_.begin_verb(Verb::agree);
   if (lockstep != nullptr && !lockstep->finish_agreement(propose())) return abort_step({}), nullptr;
   if (lockstep != nullptr) overlap_.note_reports(*lockstep);
-  const std::optional<Drafting> drafting = compute_drafts();
+  const std::optional<DraftWork> drafting = compute_drafts();
   if (!drafting) return nullptr;
   requests_.write_pages();
   report_.begin_verb(Verb::schedule);
@@ -63,7 +63,7 @@ Flight* RankStep::compute_next() {
 // The verb prepare. drafting: what was computed for the drafts of the step. While a step is under
 // way its tokens are not known here, and the next one gets no drafts: the thread that computes
 // plays the module's passes between the two.
-Flight& RankStep::prepare_next(const Batch& batch, const Drafting& drafting) {
+Flight& RankStep::prepare_next(const Batch& batch, const DraftWork& drafting) {
   requests_.note_begun(batch);
   RankDrafts& drafts = requests_.drafts();
   ModulePasses* const module =
@@ -84,12 +84,12 @@ Flight& RankStep::prepare_next(const Batch& batch, const Drafting& drafting) {
 // Computes the drafts of the next step by the model's own module, together with the other ranks:
 // they are part of the step that was agreed on. Returns nothing if ranks were lost. Precondition:
 // no step is under way.
-std::optional<Drafting> RankStep::compute_drafts() {
+std::optional<DraftWork> RankStep::compute_drafts() {
   ModulePasses* const passes = requests_.drafts().begin_passes(epochs_.module_passes());
-  if (passes == nullptr) return Drafting{};
+  if (passes == nullptr) return DraftWork{};
   report_.add_agreement_wait(epochs_.watch().take_waited());
   report_.begin_verb(Verb::forward);
-  Result<Drafting> done = Drafting{};
+  Result<DraftWork> done = DraftWork{};
   overlapped_.run_between([&] { done = play(*passes, {}, tools_); });
   report_.add_exchange_wait(epochs_.watch().take_waited());
   if (done) return *done;
@@ -158,7 +158,7 @@ bool RankStep::run_overlapped() {
   if (!restore_pages()) return false;
   if (drafts_may_come() && !finish_all()) return false;
   const bool one_computes = overlapped_.num_under_way() > 0;
-  const auto drafting = one_computes ? Drafting{} : compute_drafts();
+  const auto drafting = one_computes ? DraftWork{} : compute_drafts();
   if (!drafting) return false;
   // If that step has no rows here, requests may lose their pages while it is computed.
   if (!one_computes || flights_.newest().batch->num_rows == 0) requests_.write_pages();
@@ -326,7 +326,8 @@ RankStep::RankStep(RankParts parts, const Context& around)
               .experts = experts_.stats(),
               .grammars = &requests_.grammars(),
               .module = requests_.drafts().module(),
-              .pulse = around.network != nullptr ? &around.network->pulse() : nullptr}),
+              .heartbeat_state =
+                  around.network != nullptr ? &around.network->heartbeat_state() : nullptr}),
       overlapped_({.tools = tools_, .overlap = overlap_, .epochs = epochs_, .report = report_}) {
   const int max_requests = parts.scheduler.max_running_requests + 1;
   for (Flight& flight : flights_.all()) {

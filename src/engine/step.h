@@ -79,8 +79,8 @@ class RankStep {
 
  private:
   Flight* compute_next();
-  std::optional<Drafting> compute_drafts();
-  Flight& prepare_next(const Batch& batch, const Drafting& drafting);
+  std::optional<DraftWork> compute_drafts();
+  Flight& prepare_next(const Batch& batch, const DraftWork& drafting);
   // Overlapped steps (overlapped_steps.h).
   bool run_overlapped();
   bool agree_overlapped();

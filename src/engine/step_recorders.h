@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "engine/runner/runner.h"
-#include "engine/stats/profile.h"
+#include "engine/stats/profiler.h"
 #include "engine/stats/recent_steps.h"
 
 namespace hocket {

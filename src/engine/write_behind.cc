@@ -10,7 +10,7 @@
 namespace hocket {
 namespace {
 
-using Copied = PageWriter::Copied;
+using CopyOutcome = PageWriter::CopyOutcome;
 
 // Called when a session is written: looks how many of its first pages are in files.
 struct SavedPages {
@@ -60,11 +60,11 @@ size_t WriteBehind::num_to_write(const Request& request) const {
 
 void WriteBehind::write_state(const Request& request, StoredRequest& stored, size_t num_pages,
                               std::span<const int> places) {
-  const Copied copied = copier_.copy_state(num_pages, places, stored);
-  if (copied == Copied::yes) return;
+  const CopyOutcome copied = copier_.copy_state(num_pages, places, stored);
+  if (copied == CopyOutcome::yes) return;
   if (DelayedPages* delayed = delayed_.delay_awaited(request, stored))
     delayed->states.push_back(num_pages);
-  else if (copied == Copied::no_store || !delayed_.delay_state(request, num_pages, stored))
+  else if (copied == CopyOutcome::no_store || !delayed_.delay_state(request, num_pages, stored))
     copier_.leave_out({1, copied});
 }
 
@@ -75,8 +75,8 @@ void WriteBehind::write_found_state(const Request& request, StoredRequest& store
       found.len() > request.cached_len)
     return;
   const size_t num_pages = static_cast<size_t>(found.len()) / page_tokens_;
-  const Copied copied = copier_.copy_state(num_pages, std::array{found.slot()}, stored);
-  if (copied != Copied::yes) copier_.leave_out({1, copied});
+  const CopyOutcome copied = copier_.copy_state(num_pages, std::array{found.slot()}, stored);
+  if (copied != CopyOutcome::yes) copier_.leave_out({1, copied});
 }
 
 // Writes the windows that stores lack: where the same prompt would go on, where its next turn
@@ -118,7 +118,8 @@ void WriteBehind::on_pages_cached(const Request& request, const Scheduler& sched
   write_found_state(request, stored);
   if (states_.keeps_windows()) write_windows(request, stored, scheduler);
   if (rest.count == 0 || delayed_.delay_awaited(request, stored) != nullptr) return;
-  if (rest.why == Copied::no_buffer && delayed_.delay_pages(request, pages.size(), stored)) return;
+  if (rest.why == CopyOutcome::no_buffer && delayed_.delay_pages(request, pages.size(), stored))
+    return;
   copier_.leave_out(rest);
   stored.num_written = pages.size();
 }

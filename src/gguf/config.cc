@@ -85,7 +85,7 @@ std::vector<int64_t> end_ids(const GgufMetadata& metadata, int64_t vocab) {
 }
 
 void read_common(Reader& reader, Json& config) {
-  const GgufFile::Found embedding = reader.file().find("token_embd.weight");
+  const GgufFile::TensorData embedding = reader.file().find("token_embd.weight");
   if (embedding.tensor == nullptr || embedding.tensor->shape.size() != 2)
     return reader.refuse(error(ErrorCode::bad_gguf, "the file holds no matrix token_embd.weight")
                              .with_fix("name the file of the language model"));

@@ -100,7 +100,7 @@ double gguf_share(int64_t part, int64_t dims) {
 }
 
 std::vector<double> gguf_divisors(GgufConfigReader& reader, size_t max_divisors) {
-  const GgufFile::Found found = reader.file().find("rope_freqs.weight");
+  const GgufFile::TensorData found = reader.file().find("rope_freqs.weight");
   std::vector<double> divisors;
   if (found.tensor == nullptr) return divisors;
   if (found.tensor->shape.size() != 1 || found.tensor->type->id != GgufTypeId::f32) {

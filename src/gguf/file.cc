@@ -132,7 +132,7 @@ GgufFile::~GgufFile() {
     if (!part.bytes.empty()) munmap(const_cast<std::byte*>(part.bytes.data()), part.bytes.size());
 }
 
-GgufFile::Found GgufFile::find(std::string_view name) const {
+GgufFile::TensorData GgufFile::find(std::string_view name) const {
   for (const Part& part : parts_)
     if (const auto found = part.header.tensors.find(name); found != part.header.tensors.end()) {
       const GgufTensor& tensor = found->second;

@@ -36,11 +36,11 @@ class GgufFile {
   // The metadata of the first part, which has those of the model.
   const GgufMetadata& metadata() const { return parts_.front().header.metadata; }
 
-  struct Found {
+  struct TensorData {
     const GgufTensor* tensor = nullptr;  // null: no part holds it
     const std::byte* data = nullptr;     // null: the file ends before it (GgufExtent::header)
   };
-  Found find(std::string_view name) const;
+  TensorData find(std::string_view name) const;
 
  private:
   GgufFile() = default;

@@ -10,7 +10,7 @@
 
 #include "gguf/config.h"
 #include "gguf/testing.h"
-#include "gguf/tokenizer.h"
+#include "gguf/tokenizer_json.h"
 
 namespace hocket {
 namespace {

@@ -21,7 +21,7 @@
 namespace hocket {
 namespace {
 
-struct PathOfBodies {
+struct BodyParser {
   const char* path;
   std::vector<const char*> examples;
   // Reads a body. Errors do not matter here: a parser continues after a wrong field.
@@ -126,7 +126,7 @@ const ServedModel& some_model() {
   return model;
 }
 
-std::vector<PathOfBodies> paths_of_bodies() {
+std::vector<BodyParser> body_parsers() {
   const auto of_model = [](auto* parse) {
     return [parse](const Json& body) { std::ignore = parse(body, some_model()); };
   };
@@ -202,7 +202,7 @@ std::vector<Json> openings(const Json& what) {
   return objects;
 }
 
-Json fields_of(const PathOfBodies& one) {
+Json fields_of(const BodyParser& one) {
   FieldRecorder::Known known;
   std::vector<std::string> unopened;
   const auto record = [&](const Json& body) {
@@ -230,7 +230,7 @@ Json fields_of(const PathOfBodies& one) {
 
 Json accepted_fields() {
   Json table = Json::array();
-  for (const PathOfBodies& one : paths_of_bodies()) {
+  for (const BodyParser& one : body_parsers()) {
     Json examples = Json::array();
     for (const char* example : one.examples) examples.push_back(Json::parse(example));
     table.push_back({{"path", one.path}, {"examples", examples}, {"fields", fields_of(one)}});

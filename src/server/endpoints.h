@@ -1,14 +1,11 @@
 // Maps each path to its handler. docs/api.md describes the paths for users.
 #pragma once
 
-#include <atomic>
-#include <string_view>
+#include <functional>
 #include <vector>
 
 #include "core/server_settings.h"
 #include "engine/engine.h"
-#include "server/generation/answer.h"
-#include "server/generation/prepared_request.h"
 #include "server/health.h"
 #include "server/join_flags.h"
 #include "server/observe/observer.h"
@@ -16,6 +13,7 @@
 #include "server/reply/reply.h"
 #include "server/reports/kv_event_feed.h"
 #include "server/reports/metrics.h"
+#include "server/request_starter.h"
 #include "server/responses_endpoints.h"
 #include "server/routes.h"
 #include "server/stream_endpoints.h"
@@ -46,56 +44,14 @@ class Endpoints {
   };
   explicit Endpoints(Options options);
 
-  std::vector<Route> routes();
+  // The object must outlive the routes.
+  std::vector<Route> routes() const;
 
  private:
-  using Exchange = std::shared_ptr<HttpExchange>;
-
-  void generate(const Api& api, const HttpRequest& request, const Exchange& exchange,
-                TimePoint arrived);
-  // Does all work before the engine: parses, applies the template, tokenizes, fits to the
-  // context.
-  Result<PreparedRequest> prepare(const Api& api, const HttpRequest& request,
-                                  std::optional<AnswerIdentity> given) const;
-  // Sets the facts of the connection and of its client, which the body does not have.
-  Result<void> add_client_facts(PreparedRequest& prepared, const HttpRequest& request,
-                                TimePoint arrived) const;
-  // Makes the rest of a stream whose client came back.
-  void resume_stream(const HttpRequest& asked, const Exchange& exchange, RecordedRequest recorded,
-                     StreamPosition position, TimePoint arrived);
-  Result<Json> model_named(std::string_view path) const;
-  Result<Json> abort(const HttpRequest& asked);
-  Result<Json> flush_cache();
-  Result<Json> configure_logging(std::string_view body);
-  // Returns the ranks that leave the service, and notes that they do.
-  Result<RankSet> decide_leaving(const ScaleRanks& wanted) const;
-  // Makes ranks leave the service, this one last.
-  void scale_ranks(const HttpRequest& request, const Exchange& exchange);
-  // Returns which rank may join, and the flags that it must have.
-  Result<Json> join_terms() const;
-  void start_profile_everywhere(const HttpRequest& request, const Exchange& exchange);
-  // Answers with `here`; if a client sent the request, it is also sent to all other ranks, and
-  // `merge` makes one answer from theirs and `here`.
-  using MergeAnswers = Result<Json> (*)(Json here, const std::vector<PeerAnswer>& there);
-  void everywhere(const HttpRequest& request, const Exchange& exchange, Result<Json> here,
-                  MergeAnswers merge);
-  Json load() const;
-  Json server_info() const;
-  Json live() const;
-  void listen(const Exchange& exchange);
-  void add_probes(std::vector<Route>& routes);
-  void add_page(std::vector<Route>& routes);  // the page and the paths that it reads
-  // Adds the paths that only admins may use.
-  void add_admin(std::vector<Route>& routes);
-
-  Options options_;
-  StreamEndpoints streams_;
-  ResponsesEndpoints responses_;
-  int64_t created_ = 0;  // start of this server, seconds since 1970
+  const Options options_;
+  const RequestStarter starter_;
+  const StreamEndpoints streams_;
+  const ResponsesEndpoints responses_;
 };
-
-// Merges the answers of all ranks to /start_profile or /stop_profile: all files, and the ranks that
-// failed.
-Result<Json> merge_profiles(Json here, const std::vector<PeerAnswer>& there);
 
 }  // namespace hocket

@@ -1,6 +1,7 @@
 #include "server/responses_endpoints.h"
 
 #include "server/apis/responses/input_page.h"
+#include "server/apis/responses/responses_api.h"
 #include "server/http/error_map.h"
 #include "server/usage/request_memory.h"
 
@@ -26,12 +27,6 @@ Result<std::string> body_of(const ResponseStore::Record& record) {
 
 }  // namespace
 
-RequestContext ResponsesEndpoints::context_of(const HttpRequest& request) const {
-  return {.store = options_.store,
-          .who = request.who(),
-          .rank = options_.rank_router == nullptr ? -1 : options_.rank_router->rank()};
-}
-
 bool ResponsesEndpoints::is_elsewhere(const std::string& id, const HttpRequest& request,
                                       const Exchange& exchange) const {
   if (options_.rank_router == nullptr || request.from_rank) return false;
@@ -53,12 +48,12 @@ void ResponsesEndpoints::create(const HttpRequest& request, const Exchange& exch
         is_elsewhere(previous->get<std::string>(), request, exchange))
       return;
   }
-  options_.create(request, exchange, arrived);
+  options_.streams->begin(kResponsesApi, request, exchange, arrived);
 }
 
 Result<std::string> ResponsesEndpoints::do_with(const HttpRequest& request, const std::string& id,
                                                 std::string_view what) const {
-  const RequestContext context = context_of(request);
+  const RequestContext context = options_.starter->context_of(request);
   if (request.method == "DELETE" && what.empty()) {
     HOCKET_TRY_VOID(find_response(context, id, "response_id"));
     const auto gone = options_.store->erase(id, context.who);
@@ -88,7 +83,7 @@ Result<std::string> ResponsesEndpoints::do_with(const HttpRequest& request, cons
 Result<std::string> ResponsesEndpoints::count_input(const HttpRequest& request) const {
   HeldBytes held(request.memory);
   HOCKET_TRY(const Json body, parse_json_object(request.body, held, kConversationCopies));
-  RequestContext context = context_of(request);
+  RequestContext context = options_.starter->context_of(request);
   context.held = &held;
   HOCKET_TRY(const GenerationRequest asked, parse_responses(body, options_.model, context));
   HOCKET_TRY(const auto ids, prompt_ids(asked.prompts.front(), asked, options_.model));
@@ -107,23 +102,23 @@ void ResponsesEndpoints::one(const HttpRequest& request, const Exchange& exchang
   respond(*exchange, do_with(request, id, what));
 }
 
-void ResponsesEndpoints::add_routes(std::vector<Route>& routes) {
-  routes.push_back({"POST", "/v1/responses", RunOn::text,
+void ResponsesEndpoints::add_routes(std::vector<Route>& routes) const {
+  routes.push_back({"POST", "/v1/responses", HandlerThread::text,
                     [this](const HttpRequest& r, const Exchange& e, TimePoint arrived) {
                       create(r, e, arrived);
                     }});
-  routes.push_back({"POST", "/v1/responses/input_tokens", RunOn::text,
+  routes.push_back({"POST", "/v1/responses/input_tokens", HandlerThread::text,
                     [this](const HttpRequest& r, const Exchange& e, TimePoint) {
                       respond(*e, count_input(r));
                     }});
-  const auto of_one = [&](std::string_view methods, RunOn thread) {
+  const auto of_one = [&](std::string_view methods, HandlerThread thread) {
     routes.push_back({methods, kBelow, thread,
                       [this](const HttpRequest& r, const Exchange& e, TimePoint arrived) {
                         one(r, e, arrived);
                       }});
   };
-  of_one("GET", RunOn::text);
-  of_one("POST, DELETE", RunOn::control);  // POST cancels an answer
+  of_one("GET", HandlerThread::text);
+  of_one("POST, DELETE", HandlerThread::control);  // POST cancels an answer
 }
 
 }  // namespace hocket

@@ -1,7 +1,7 @@
 // Handles the paths below /v1/responses, with the answers that are kept.
 #pragma once
 
-#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,20 +17,17 @@ namespace hocket {
 class ResponsesEndpoints {
  public:
   using Exchange = std::shared_ptr<HttpExchange>;
-  using Create = std::function<void(const HttpRequest&, const Exchange&, TimePoint arrived)>;
   struct Options {
     ServedModel model;
     ReplyService* reply = nullptr;
     RankRouter* rank_router = nullptr;  // null: all ranks are in this process
     ResponseStore* store = nullptr;
+    const RequestStarter* starter = nullptr;
     const StreamEndpoints* streams = nullptr;
-    Create create;  // creates an answer here, or on the rank that the router chooses
   };
   explicit ResponsesEndpoints(Options options) : options_(std::move(options)) {}
 
-  void add_routes(std::vector<Route>& routes);
-  // Returns what is known of a request before its body is read.
-  RequestContext context_of(const HttpRequest& request) const;
+  void add_routes(std::vector<Route>& routes) const;
 
  private:
   void create(const HttpRequest& request, const Exchange& exchange, TimePoint arrived) const;
@@ -43,7 +40,7 @@ class ResponsesEndpoints {
   bool is_elsewhere(const std::string& id, const HttpRequest& request,
                     const Exchange& exchange) const;
 
-  Options options_;
+  const Options options_;
 };
 
 }  // namespace hocket

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/nearest.h"
+#include "base/nearest_name.h"
 
 namespace hocket {
 namespace {

@@ -23,12 +23,12 @@ namespace hocket {
 //             admins, whose bodies and work are small
 //   session   on the one thread for sessions, where it may wait for steps and disks
 // A handler on `text` or `session` is not called if the client has left before its turn.
-enum class RunOn : uint8_t { http, text, control, session };
+enum class HandlerThread : uint8_t { http, text, control, session };
 
 struct Route {
   std::string_view methods;  // "GET", "POST" or "GET, POST"
   std::string_view path;     // a path that ends in "/" matches every path below it
-  RunOn thread = RunOn::http;
+  HandlerThread thread = HandlerThread::http;
   // `arrived` is the time when the request was complete, before it waited for a thread.
   std::function<void(const HttpRequest&, const std::shared_ptr<HttpExchange>&, TimePoint arrived)>
       handle;
@@ -37,8 +37,8 @@ struct Route {
   // True if its requests count in the limits of a key. Requests that only read do not count: a
   // client may poll an answer in the background while that answer uses up the key's concurrency.
   bool takes_work() const {
-    return (thread == RunOn::text || thread == RunOn::session) && access == Access::user &&
-           methods == "POST";
+    return (thread == HandlerThread::text || thread == HandlerThread::session) &&
+           access == Access::user && methods == "POST";
   }
 };
 

@@ -21,7 +21,7 @@
 namespace hocket {
 namespace {
 
-constexpr size_t kMaxControlBytes = 64 << 10;  // limit of a body for RunOn::control
+constexpr size_t kMaxControlBytes = 64 << 10;  // limit of a body for HandlerThread::control
 constexpr Duration kCutPatience = std::chrono::seconds(2);
 constexpr Duration kCutAgain = std::chrono::milliseconds(100);
 constexpr Duration kLastBytesPatience = std::chrono::seconds(2);
@@ -31,10 +31,6 @@ constexpr Duration kDrainPoll = std::chrono::milliseconds(5);
 size_t max_live(const ServerSettings& settings, const EngineInfo& info) {
   return static_cast<size_t>(settings.memory.max_queued_requests) +
          2 * static_cast<size_t>(info.max_running_requests);
-}
-
-int first_rank(Engine& engine) {
-  return engine.parts().cluster == nullptr ? 0 : engine.parts().cluster->self().rank;
 }
 
 RequestMemoryLimits memory_limits(const HttpSettings& settings) {
@@ -186,19 +182,22 @@ void Server::State::handle(HttpRequest&& request, const std::shared_ptr<HttpExch
   const TimePoint arrived = RealClock().now();
   const auto route = find_route(routes, request.method, request.path);
   if (!route) return refuse(*exchange, route.error());
-  if ((*route)->thread == RunOn::http) return run_route(**route, request, exchange, arrived);
-  const bool controls = (*route)->thread == RunOn::control;
+  if ((*route)->thread == HandlerThread::http)
+    return run_route(**route, request, exchange, arrived);
+  const bool controls = (*route)->thread == HandlerThread::control;
   if (controls && request.body.size() > kMaxControlBytes)
     return refuse(*exchange,
                   error(ErrorCode::payload_too_large, "the body has {} bytes, {} takes {}",
                         request.body.size(), (*route)->path, kMaxControlBytes));
-  const uint64_t client = proven_asker(request);
+  const uint64_t client = proven_client_hash(request);
   auto task = [route = *route, request = std::move(request), exchange, arrived] {
     // If the client has left, only control tasks run: they may end its other requests.
-    if (route->thread != RunOn::control && exchange->is_closed()) return;
+    if (route->thread != HandlerThread::control && exchange->is_closed()) return;
     run_route(*route, request, exchange, arrived);
   };
-  TaskPool& pool = controls ? *control : (*route)->thread == RunOn::session ? *session : *text;
+  TaskPool& pool = controls                                     ? *control
+                   : (*route)->thread == HandlerThread::session ? *session
+                                                                : *text;
   if (auto taken = pool.push(std::move(task), client); !taken) refuse(*exchange, taken.error());
 }
 

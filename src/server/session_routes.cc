@@ -102,14 +102,10 @@ std::string cache_owner_of(const HttpRequest& request, const HttpSettings& setti
 void add_session_routes(std::vector<Route>& routes, Engine& engine, const HttpSettings& settings) {
   const auto add = [&](std::string_view path, auto answer) {
     routes.push_back(
-        {"POST", path, RunOn::session,
+        {"POST", path, HandlerThread::session,
          [&engine, &settings, answer](const HttpRequest& r,
                                       const std::shared_ptr<HttpExchange>& exchange, TimePoint) {
-           const Result<Json> said = answer(engine, cache_owner_of(r, settings), r);
-           if (said)
-             exchange->respond(200, kJsonType, to_text(*said));
-           else
-             respond_error(*exchange, said.error());
+           respond_json(*exchange, answer(engine, cache_owner_of(r, settings), r));
          }});
   };
   add(kSessionsPath, answer_session);

@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "server/access/client_key.h"
+#include "server/apis/apis.h"
 #include "server/apis/responses/input_page.h"
+#include "server/apis/responses/responses_api.h"
 #include "server/http/error_map.h"
 #include "server/http/json_body.h"
 #include "server/http/request_target.h"
@@ -30,7 +32,7 @@ Error not_a_position(std::string_view what) {
 // Returns the error for a stream that this rank does not have, and perhaps one that did not answer.
 Error not_asked(std::string_view id, const PeerAnswer& peer) {
   return error(ErrorCode::lost_rank, "whether there is a stream '{}' is not known: {}",
-               id.substr(0, 128), complaint_of(peer))
+               id.substr(0, 128), error_text(peer))
       .with_fix("ask again after the time in Retry-After, or ask another rank");
 }
 
@@ -83,7 +85,7 @@ struct StreamEndpoints::ReturningClient {
   Exchange exchange;
   NamedPosition named;
   TimePoint arrived;
-  Result<StreamRecords::Found> found;
+  Result<StreamSnapshot> found;
   HeldBytes held;  // counts `found`
 };
 
@@ -93,7 +95,7 @@ bool asks_for_stream(const HttpRequest& head) {
           (head.path.starts_with("/v1/responses/") && query_value(head.query, "stream") == "true"));
 }
 
-Result<StreamRecords::Found> StreamEndpoints::take(StreamRecords::Found found) const {
+Result<StreamSnapshot> StreamEndpoints::take(StreamSnapshot found) const {
   if (found.state != StreamState::live) return found;
   options_.reply->take_over(*found.stream);
   // With the tokens up to the end of the old stream.
@@ -137,14 +139,15 @@ void StreamEndpoints::resume(const HttpRequest& request, const Exchange& exchang
   to_all.path = kTakePath;
   to_all.body =
       to_text({{"id", client->named.answer_id}, {"numbers", client->named.position.next.size()}});
-  options_.rank_router->asker().ask_all(
+  options_.rank_router->broadcast().post_to_all(
       to_all,
       [this, client](std::vector<PeerAnswer>&& there) {
         auto task = [this, client, there = std::move(there)] { choose(*client, there); };
-        if (auto taken = options_.push(std::move(task), proven_asker(client->request)); !taken)
+        if (auto taken = options_.push(std::move(task), proven_client_hash(client->request));
+            !taken)
           respond_error(*client->exchange, taken.error());
       },
-      {.patience = kTakePatience, .max_bytes = kMaxRecord, .asks_lost = true});
+      {.patience = kTakePatience, .max_bytes = kMaxRecord, .includes_lost = true});
 }
 
 // Goes on with the record that has the most tokens.
@@ -165,7 +168,7 @@ void StreamEndpoints::choose(ReturningClient& client, const std::vector<PeerAnsw
       if (!theirs || theirs->identity.id != client.named.answer_id) continue;
       num_takeovers = std::max(num_takeovers, theirs->num_takeovers);
       if (!client.found || theirs->num_tokens() > client.found->request.num_tokens())
-        client.found = StreamRecords::Found{.request = *std::move(theirs)};
+        client.found = StreamSnapshot{.request = *std::move(theirs)};
     }
     held.release();
     if (!client.found) {
@@ -179,8 +182,8 @@ void StreamEndpoints::choose(ReturningClient& client, const std::vector<PeerAnsw
       return;
     }
     client.found->request.num_takeovers = num_takeovers;
-    options_.resume_stream(client.request, client.exchange, std::move(client.found->request),
-                           std::move(client.named.position), client.arrived);
+    options_.starter->resume(client.request, client.exchange, std::move(client.found->request),
+                             std::move(client.named.position), client.arrived);
   } catch (...) {
     fail_by_exception(*client.exchange, "a client that came back");
   }
@@ -232,28 +235,43 @@ void StreamEndpoints::give(const HttpRequest& request, const Exchange& exchange)
     exchange->respond(200, kJsonType, to_text(found->request));
 }
 
-void StreamEndpoints::add_routes(std::vector<Route>& routes) {
-  routes.push_back({"GET", kStreamsBelow, RunOn::text,
+void StreamEndpoints::begin(const Api& api, const HttpRequest& request, const Exchange& exchange,
+                            TimePoint arrived) const {
+  if (!request.from_rank && !request.header(kLastEventHeader).empty())
+    return resume(request, exchange, "", arrived);
+  options_.starter->begin(api, request, exchange, arrived);
+}
+
+void StreamEndpoints::add_routes(std::vector<Route>& routes) const {
+  for (const Api* api : all_apis())
+    if (api != &kResponsesApi)
+      routes.push_back({"POST", api->path, HandlerThread::text,
+                        [this, api](const HttpRequest& r, const Exchange& e, TimePoint arrived) {
+                          begin(*api, r, e, arrived);
+                        }});
+  routes.push_back({"GET", kStreamsBelow, HandlerThread::text,
                     [this](const HttpRequest& r, const Exchange& e, TimePoint arrived) {
                       const std::string_view path = r.path;
                       resume(r, e, path.substr(kStreamsBelow.size()), arrived);
                     }});
   if (options_.rank_router == nullptr) return;
-  const auto of_ranks = [&](std::string_view path, RunOn thread, auto handle) {
+  const auto of_ranks = [&](std::string_view path, HandlerThread thread, auto handle) {
     routes.push_back(
         {"POST", path, thread, [handle, path](const HttpRequest& r, const Exchange& e, TimePoint) {
            if (r.from_rank) return handle(r, e);
            respond_error(*e, error(ErrorCode::not_found, "{} is for ranks", path));
          }});
   };
-  of_ranks(kKeepPath, RunOn::http, [this](const HttpRequest& r, const Exchange& e) { keep(r, e); });
-  of_ranks(kChangesPath, RunOn::http, [this](const HttpRequest& r, const Exchange& e) {
-    if (const auto unknown = options_.stream_records->take_changes(r.body, r.header(kViaHeader)))
+  of_ranks(kKeepPath, HandlerThread::http,
+           [this](const HttpRequest& r, const Exchange& e) { keep(r, e); });
+  of_ranks(kChangesPath, HandlerThread::http, [this](const HttpRequest& r, const Exchange& e) {
+    if (const auto unknown =
+            options_.stream_records->changes().take_changes(r.body, r.header(kViaHeader)))
       e->respond(200, kJsonType, to_text({{"unknown", *unknown}}));
     else
       respond_error(*e, error(ErrorCode::invalid_request, "these are no changes of streams"));
   });
-  of_ranks(kTakePath, RunOn::control,
+  of_ranks(kTakePath, HandlerThread::control,
            [this](const HttpRequest& r, const Exchange& e) { give(r, e); });
 }
 

@@ -1,8 +1,8 @@
-// Handles clients that come back to a stream, on any rank, and what ranks tell each other of their
-// streams.
+// The paths of the APIs, and clients that come back to a stream, on any rank; and what ranks tell
+// each other of their streams.
 //
+//   POST of an API's path                 begins a request, or with Last-Event-ID goes on
 //   GET /v1/streams/ID?starting_after=N   any stream; also with Last-Event-ID
-//   POST of an API's path with Last-Event-ID
 //   GET /v1/responses/ID?stream=true      as OpenAI's API has it
 #pragma once
 
@@ -17,6 +17,7 @@
 #include "server/ranks/rank_router.h"
 #include "server/reply/reply.h"
 #include "server/reply/stream_records.h"
+#include "server/request_starter.h"
 #include "server/routes.h"
 
 namespace hocket {
@@ -31,20 +32,23 @@ bool asks_for_stream(const HttpRequest& head);
 class StreamEndpoints {
  public:
   using Exchange = std::shared_ptr<HttpExchange>;
-  // Makes the rest of a stream.   Thread: text.
-  using ResumeStream = std::function<void(const HttpRequest& asked, const Exchange&,
-                                          RecordedRequest, StreamPosition, TimePoint arrived)>;
   struct Options {
+    const RequestStarter* starter = nullptr;
     ReplyService* reply = nullptr;
     StreamRecords* stream_records = nullptr;
     RankRouter* rank_router = nullptr;  // null: all ranks are in this process
     // Runs a task on a thread of the text pool.
     std::function<Result<void>(TaskPool::Task&&, uint64_t client)> push;
-    ResumeStream resume_stream;
   };
   explicit StreamEndpoints(Options options) : options_(std::move(options)) {}
 
-  void add_routes(std::vector<Route>& routes);
+  // Adds the routes below /v1/streams and those between ranks, and the paths of all APIs but
+  // /v1/responses, which has paths of its own.
+  void add_routes(std::vector<Route>& routes) const;
+  // Begins the request that came to the API's path, or goes on with the stream whose event it
+  // names.   Thread: text.
+  void begin(const Api& api, const HttpRequest& request, const Exchange& exchange,
+             TimePoint arrived) const;
   // Goes on with the stream that `id` names, or Last-Event-ID if `id` is empty; answers an error
   // too. The position is that in Last-Event-ID, or starting_after.
   void resume(const HttpRequest& request, const Exchange& exchange, std::string_view id,
@@ -53,12 +57,12 @@ class StreamEndpoints {
  private:
   struct ReturningClient;
   // Returns the record as it is when this rank writes the stream no longer.
-  Result<StreamRecords::Found> take(StreamRecords::Found found) const;
+  Result<StreamSnapshot> take(StreamSnapshot found) const;
   void choose(ReturningClient& client, const std::vector<PeerAnswer>& there) const;
   void keep(const HttpRequest& request, const Exchange& exchange) const;
   void give(const HttpRequest& request, const Exchange& exchange) const;
 
-  Options options_;
+  const Options options_;
 };
 
 }  // namespace hocket

@@ -87,7 +87,7 @@ Result<Json> render(const Json& body, const ServedModel& model, HeldBytes& held)
   if (model.tokenizer == nullptr) return fail(no_tokenizer_error());
   Json prompts = Json::array();
   for (Prompt& prompt : request.prompts) {
-    TaskPool::give_way();
+    TaskPool::yield_turn();
     HOCKET_TRY(const std::vector<TokenId> ids, prompt_ids(prompt, request, model));
     HOCKET_TRY_VOID(fit_to_context(prompt, static_cast<int>(ids.size()), request, model));
     HOCKET_TRY(std::string text, prompt_text(prompt, request, model));
@@ -109,20 +109,14 @@ Result<Json> apply_template(const Json& body, const ServedModel& model, HeldByte
 }  // namespace
 
 void add_text_routes(std::vector<Route>& routes, const ServedModel& model) {
-  const auto respond = [](HttpExchange& exchange, const Result<Json>& answer) {
-    if (answer)
-      exchange.respond(200, kJsonType, to_text(*answer));
-    else
-      respond_error(exchange, answer.error());
-  };
   const auto post = [&](std::string_view path,
                         Result<Json> (*answer)(const Json&, const ServedModel&, HeldBytes&)) {
-    routes.push_back({"POST", path, RunOn::text,
+    routes.push_back({"POST", path, HandlerThread::text,
                       [=](const HttpRequest& request, const auto& exchange, TimePoint) {
                         HeldBytes held(request.memory);
                         const auto body =
                             parse_json_object(request.body, held, kConversationCopies);
-                        respond(*exchange, body ? answer(*body, model, held) : body);
+                        respond_json(*exchange, body ? answer(*body, model, held) : body);
                       }});
   };
   post("/tokenize", tokenize);
@@ -131,9 +125,9 @@ void add_text_routes(std::vector<Route>& routes, const ServedModel& model) {
   post("/apply-template", apply_template);
   post("/v1/chat/completions/render", render<parse_chat>);
   post("/v1/completions/render", render<parse_completions>);
-  routes.push_back({"GET", "/tokenizer_info", RunOn::text,
+  routes.push_back({"GET", "/tokenizer_info", HandlerThread::text,
                     [=](const HttpRequest&, const auto& exchange, TimePoint) {
-                      respond(*exchange, tokenizer_info(model));
+                      respond_json(*exchange, tokenizer_info(model));
                     }});
 }
 

@@ -56,9 +56,9 @@ struct ExchangeTimes {
 // An observer of an exchange: it hears when the rank moves, and when it stands still because of
 // others. Its functions must be cheap and allocate nothing; all are optional.   Thread: that of the
 // exchange.
-class ExchangeWatch {
+class ExchangeListener {
  public:
-  virtual ~ExchangeWatch() = default;
+  virtual ~ExchangeListener() = default;
   virtual void started(int /*lane*/, MessageKind /*kind*/, Stamp /*stamp*/) {}
   // Called before and after each wait that blocks.
   virtual void waits() {}
@@ -93,7 +93,7 @@ class AllToAll {
     // Becomes non-zero when the step is to be given up because a rank was lost. Waits then return
     // at once if the thread that sets it calls Transport::wake(), else after 50 ms.
     const std::atomic<uint32_t>* abort = nullptr;
-    ExchangeWatch* watch = nullptr;  // outlives the exchange
+    ExchangeListener* watch = nullptr;  // outlives the exchange
   };
   // The transport outlives the exchange and is used by no other.
   // Errors: out_of_memory.

@@ -114,7 +114,7 @@ struct AllToAll::State {
 
 // Reports a wait to the watch from its first sleep until the object is destroyed.
 struct ReportedWait {
-  ExchangeWatch* watch;
+  ExchangeListener* watch;
   bool is_reported = false;
   void sleeps() {
     if (watch != nullptr && !std::exchange(is_reported, true)) watch->waits();

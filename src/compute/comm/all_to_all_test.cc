@@ -20,8 +20,8 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::check;
+using testing::CheckedExchange;
 using testing::on_ranks;
-using testing::Talker;
 using testing::two_halves;
 using Kind = MessageKind;
 using Bytes = std::vector<std::byte>;
@@ -54,7 +54,7 @@ TEST(AllToAll, SkipsAnAbsentRank) {
   LoopbackHub hub(3, {}, LoopbackHub::Time::virtual_time);
   on_ranks(hub, 3, [](Transport& end) {
     if (end.rank() == 1) return;
-    AllToAll::Options options = testing::talk_options();
+    AllToAll::Options options = testing::test_options();
     options.present.emplace();
     options.present->add(0);
     options.present->add(2);
@@ -116,9 +116,9 @@ TEST(AllToAll, ARankIsCalledByAPeer) {
   for (const auto time : {LoopbackHub::Time::real, LoopbackHub::Time::virtual_time}) {
     LoopbackHub hub(3, {.latency = 1ms}, time);
     on_ranks(hub, 3, [&](Transport& end) {
-      auto made = AllToAll::create(end, testing::talk_options());
+      auto made = AllToAll::create(end, testing::test_options());
       ASSERT_TRUE(made.has_value());
-      Talker talker(**made, 0);
+      CheckedExchange talker(**made, 0);
       for (uint64_t step = 0; step < 5; ++step) {
         if (end.rank() == static_cast<int>(step % 3)) {
           hub.spend(end.rank(), 3ms);
@@ -136,11 +136,11 @@ TEST(AllToAll, ARankIsCalledByAPeer) {
 TEST(AllToAll, ALostPeerCallsToo) {
   LoopbackHub hub(2, {}, LoopbackHub::Time::real);
   on_ranks(hub, 2, [&](Transport& end) {
-    auto made = AllToAll::create(end, testing::talk_options());
+    auto made = AllToAll::create(end, testing::test_options());
     ASSERT_TRUE(made.has_value());
     if (end.rank() == 1) return hub.lose(1);
     while (!(*made)->peer_started(0, Kind::agree)) end.wait(1h);
-    Talker talker(**made, 0);
+    CheckedExchange talker(**made, 0);
     const auto started = talker.start(Kind::agree, {.step = 1});
     ASSERT_FALSE(started.has_value());
     EXPECT_THAT(started.error().message, ::testing::HasSubstr("rank 1"));
@@ -168,13 +168,13 @@ TEST(AllToAll, AnybodyMayWakeARank) {
 // links.
 std::vector<TimePoint> trace_of(Transport& end, LoopbackHub& hub, bool is_disturbed) {
   std::vector<TimePoint> trace;
-  auto made = AllToAll::create(end, testing::talk_options());
+  auto made = AllToAll::create(end, testing::test_options());
   EXPECT_TRUE(made.has_value());
-  Talker halves[2] = {Talker(**made, 0), Talker(**made, 1)};
+  CheckedExchange halves[2] = {CheckedExchange(**made, 0), CheckedExchange(**made, 1)};
   uint64_t draw = static_cast<uint64_t>(end.rank()) * 1000003;
   for (uint64_t step = 0; step < 200; ++step) {
     for (const Kind kind : {Kind::dispatch, Kind::combine}) {
-      for (Talker& half : halves) {
+      for (CheckedExchange& half : halves) {
         check(half.start(kind, {.step = step}));
         const uint64_t drawn = mix64(draw += kMixStep);
         if (is_disturbed && drawn % 7 == 0) std::this_thread::sleep_for(100us);

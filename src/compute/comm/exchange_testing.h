@@ -14,7 +14,7 @@
 
 namespace hocket::testing {
 
-inline constexpr size_t kMaxTalk = 3000;
+inline constexpr size_t kMaxTestBytes = 3000;
 
 // Returns the message of channel.peer to `to`. Its length (often 0, often the most) and bytes
 // follow from the ranks, channel and stamp alone, so the receiver knows them too.
@@ -32,10 +32,10 @@ inline std::vector<std::byte> message(const Channel& channel, int to, Stamp stam
 }
 
 // Exchanges such messages and checks those that arrive.
-class Talker {
+class CheckedExchange {
  public:
   // `most`: bytes of the longest message.
-  Talker(AllToAll& exchange, int lane, size_t most = kMaxTalk)
+  CheckedExchange(AllToAll& exchange, int lane, size_t most = kMaxTestBytes)
       : exchange_(exchange), lane_(lane), most_(most) {}
 
   Result<void> start(MessageKind kind, Stamp stamp) {
@@ -82,7 +82,7 @@ class Talker {
   std::map<MessageKind, std::vector<std::vector<std::span<const std::byte>>>> parts_;
 };
 
-inline AllToAll::Options talk_options(size_t most = kMaxTalk) {
+inline AllToAll::Options test_options(size_t most = kMaxTestBytes) {
   return {.max_bytes = on_lanes(2, {most, most, 40}), .epoch = 1};
 }
 
@@ -92,12 +92,12 @@ inline void check(const Result<void>& result) {
 
 // Plays passes of two halves as the executor does, with an agreement on the next one at the same
 // time.
-inline void two_halves(Transport& end, int num_steps, int num_layers, size_t most = kMaxTalk) {
+inline void two_halves(Transport& end, int num_steps, int num_layers, size_t most = kMaxTestBytes) {
   using Kind = MessageKind;
-  auto made = AllToAll::create(end, talk_options(most));
+  auto made = AllToAll::create(end, test_options(most));
   ASSERT_TRUE(made.has_value());
   AllToAll& exchange = **made;
-  Talker a(exchange, 0, most), b(exchange, 1, most);
+  CheckedExchange a(exchange, 0, most), b(exchange, 1, most);
   for (uint64_t step = 0; step < static_cast<uint64_t>(num_steps); ++step) {
     check(a.start(Kind::agree, {.step = step}));
     for (int i = 0; i < num_layers; ++i) {

@@ -98,7 +98,7 @@ TEST_P(ExchangeEnds, AnAbortGoesBeforeThoseWhoLeftBecauseOfIt) {
   });
 }
 
-class StartNotes final : public ExchangeWatch {
+class StartNotes final : public ExchangeListener {
  public:
   void started(int lane, Kind kind, Stamp stamp) override {
     text += fmt::format("{} of step {} on lane {}, ", static_cast<int>(kind), stamp.step, lane);
@@ -109,7 +109,7 @@ class StartNotes final : public ExchangeWatch {
 };
 
 // Rank 1 comes late to the first exchange and is first in the second; then it leaves.
-TEST(ExchangeWatch, TheWatchIsToldOfStartsAndOfWaits) {
+TEST(ExchangeListener, TheWatchIsToldOfStartsAndOfWaits) {
   LoopbackHub hub(2, {.latency = 1ms}, Time::virtual_time);
   on_ranks(hub, 2, [&](Transport& end) {
     StartNotes notes;

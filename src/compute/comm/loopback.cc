@@ -10,7 +10,7 @@
 
 #include "base/check.h"
 #include "base/mutex.h"
-#include "compute/comm/wire.h"
+#include "compute/comm/link_simulation.h"
 
 namespace hocket {
 
@@ -148,7 +148,7 @@ struct LoopbackHub::State {
   const int num_ranks;
   const bool is_virtual;
   mutable Mutex mutex;
-  Wire wire HOCKET_GUARDED_BY(mutex);
+  LinkSimulation wire HOCKET_GUARDED_BY(mutex);
   std::atomic<TimePoint> virtual_now{};  // written under the lock
   std::deque<Rank> ranks HOCKET_GUARDED_BY(mutex);
   std::optional<LinkModel> new_links HOCKET_GUARDED_BY(mutex);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "compute/comm/mortal_rank_testing.h"
+#include "compute/comm/killed_rank_testing.h"
 #include "compute/comm/testing.h"
 
 namespace hocket {
@@ -15,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 using testing::channel;
 using ::testing::HasSubstr;
-using testing::kMortal;
+using testing::kKilledRank;
 using testing::receive;
 using testing::send;
 using Bytes = std::vector<std::byte>;
@@ -24,7 +24,7 @@ constexpr size_t kLong = 3'000'000;
 
 // The process that dies: after a short message to each rank, in the middle of a long one.
 TEST(UcxMortal, DISABLED_Rank) {
-  const auto life = testing::begin_mortal_life();
+  const auto life = testing::begin_killed_rank();
   if (life.end == nullptr) GTEST_SKIP() << "run by UcxDeath only";
   UcxTransport& end = *life.end;
   const Bytes longer(kLong), word(10, std::byte{7});
@@ -48,23 +48,23 @@ void survive(UcxTransport& end) {
   const int other = 2 - end.rank();
   Bytes word(10), longer(kLong), slot(10);
   const Bytes mine(10, std::byte{9});
-  end.expect(channel(kMortal), word);
-  end.expect(channel(kMortal, 1), longer);
-  ASSERT_TRUE(send(end, channel(kMortal), mine).has_value());
-  const auto first = receive(end, channel(kMortal));
+  end.expect(channel(kKilledRank), word);
+  end.expect(channel(kKilledRank, 1), longer);
+  ASSERT_TRUE(send(end, channel(kKilledRank), mine).has_value());
+  const auto first = receive(end, channel(kKilledRank));
   ASSERT_TRUE(first.has_value()) << first.error().message;
   EXPECT_EQ(word, Bytes(10, std::byte{7}));
   const TimePoint before = end.now();
-  auto last = receive(end, channel(kMortal, 1));
+  auto last = receive(end, channel(kKilledRank, 1));
   if (last.has_value()) {  // it came in time; then a next one does not
-    end.expect(channel(kMortal, 1), longer);
-    last = receive(end, channel(kMortal, 1));
+    end.expect(channel(kKilledRank, 1), longer);
+    last = receive(end, channel(kKilledRank, 1));
   }
   ASSERT_FALSE(last.has_value());
   EXPECT_LT(end.now() - before, 10s);
   EXPECT_EQ(last.error().code, ErrorCode::lost_rank);
   EXPECT_THAT(last.error().message, HasSubstr("rank 1 is lost: "));
-  EXPECT_FALSE(send(end, channel(kMortal), word).has_value());
+  EXPECT_FALSE(send(end, channel(kKilledRank), word).has_value());
   for (int i = 0; i < 20; ++i) {
     end.expect(channel(other), slot);
     ASSERT_TRUE(send(end, channel(other), mine).has_value());
@@ -79,11 +79,11 @@ void survive(UcxTransport& end) {
 }
 
 TEST_P(UcxDeath, IsToldWithItsName) {
-  const UcxOptions options = testing::mortal_options(GetParam());
+  const UcxOptions options = testing::killed_rank_options(GetParam());
   if (const auto why = testing::ucx_obstacle(options); !why.empty()) GTEST_SKIP() << why;
-  testing::MortalRank mortal(GetParam(), "UcxMortal.DISABLED_Rank");
+  testing::KilledRank killed(GetParam(), "UcxMortal.DISABLED_Rank");
   std::barrier both_saw_it(2);
-  testing::on_survivors(mortal, options, [&](std::unique_ptr<UcxTransport> end) {
+  testing::on_survivors(killed, options, [&](std::unique_ptr<UcxTransport> end) {
     survive(*end);
     both_saw_it.arrive_and_wait();
   });

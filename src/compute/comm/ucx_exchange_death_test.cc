@@ -14,7 +14,7 @@
 #include "compute/comm/all_to_all.h"
 #include "compute/comm/exchange_faults_testing.h"
 #include "compute/comm/exchange_testing.h"
-#include "compute/comm/mortal_rank_testing.h"
+#include "compute/comm/killed_rank_testing.h"
 
 namespace hocket {
 namespace {
@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 using ::testing::AllOf;
 using testing::expect_lost;
 using ::testing::HasSubstr;
-using testing::kMortal;
+using testing::kKilledRank;
 using Kind = MessageKind;
 
 constexpr int kSteps = 3, kLayers = 4;
@@ -74,7 +74,7 @@ class Player {
   }
   Result<void> start(Kind kind, Stamp now) {
     const std::span<const std::byte> part[] = {std::span(rows_).first(num_bytes)};
-    const std::vector<AllToAll::Parts> all(testing::kMortalRanks, part);
+    const std::vector<AllToAll::Parts> all(testing::kDeathTestRanks, part);
     return exchange_->start(0, kind, now, all);
   }
 
@@ -96,7 +96,7 @@ class Player {
 };
 
 TEST(UcxExchangeMortal, DISABLED_Rank) {
-  const auto life = testing::begin_mortal_life();
+  const auto life = testing::begin_killed_rank();
   if (life.end == nullptr) GTEST_SKIP() << "run by UcxExchangeDeath only";
   int kind = 0, in_midst = 0, layer = 0;
   ASSERT_EQ(std::sscanf(life.task.c_str(), "%d %d %d", &kind, &in_midst, &layer), 3);
@@ -105,7 +105,7 @@ TEST(UcxExchangeMortal, DISABLED_Rank) {
   player.before = [&](Kind k, Stamp now) {
     if (!death.is_in(k, now)) return;
     if (!death.in_midst) testing::die();
-    life.wait_for_word();
+    life.wait_for_signal();
     player.num_bytes = kBeyondBuffers;
   };
   player.after = [&](Kind k, Stamp now) {
@@ -116,14 +116,14 @@ TEST(UcxExchangeMortal, DISABLED_Rank) {
 
 // Checks what ranks 0 and 2 see. They do not notice a broken message before the process is dead:
 // the rest of it does not fit into the buffers on the way.
-void survive(Transport& end, Player& player, testing::MortalRank& mortal, const Death& death,
+void survive(Transport& end, Player& player, testing::KilledRank& killed, const Death& death,
              std::barrier<>& nobody_looks) {
   TimePoint started;
   player.after = [&](Kind kind, Stamp now) {
     if (death.in_midst && death.is_in(kind, now)) {
       nobody_looks.arrive_and_wait();
-      if (end.rank() == 0) mortal.go_on();
-      EXPECT_TRUE(mortal.wait_until_dead());
+      if (end.rank() == 0) killed.go_on();
+      EXPECT_TRUE(killed.wait_until_dead());
     }
     started = end.now();
   };
@@ -135,13 +135,13 @@ void survive(Transport& end, Player& player, testing::MortalRank& mortal, const 
                   kFatalStep, death.layer);
   expect_lost(first, AllOf(HasSubstr("rank 1 is lost: "), HasSubstr(where)));
   AllToAll& exchange = player.exchange();
-  EXPECT_EQ(exchange.lost_peer(), kMortal);
+  EXPECT_EQ(exchange.lost_peer(), kKilledRank);
   const auto same = ::testing::StrEq(first.has_value() ? "" : first.error().message);
   for (const Kind kind : {Kind::dispatch, Kind::combine, Kind::agree}) {
     const Stamp next{.step = kFatalStep + 1};
     expect_lost(player.start(kind, next), same);
     expect_lost(exchange.wait(0, kind, next), same);
-    EXPECT_TRUE(exchange.from(0, kind, kMortal).empty());
+    EXPECT_TRUE(exchange.from(0, kind, kKilledRank).empty());
   }
 }
 
@@ -163,19 +163,19 @@ INSTANTIATE_TEST_SUITE_P(Ways, UcxExchangeDeath,
 TEST_P(UcxExchangeDeath, IsToldAtOnceAndTheOthersMeetAgain) {
   const auto [way, kind, in_midst, layer] = GetParam();
   const Death death{.kind = kind, .in_midst = in_midst, .layer = layer};
-  const UcxOptions options = testing::mortal_options(way);
+  const UcxOptions options = testing::killed_rank_options(way);
   if (const auto why = testing::ucx_obstacle(options); !why.empty()) GTEST_SKIP() << why;
-  testing::MortalRank mortal(way, "UcxExchangeMortal.DISABLED_Rank",
+  testing::KilledRank killed(way, "UcxExchangeMortal.DISABLED_Rank",
                              fmt::format("{} {} {}", static_cast<int>(kind), int{in_midst}, layer));
   UcxOptions next = options;
   next.epoch = options.epoch + 1;
-  testing::UcxMeeting again(2, next, 2);
+  testing::UcxAddressExchange again(2, next, 2);
   std::barrier nobody_looks(2), both_saw_it(2);
-  testing::on_survivors(mortal, options, [&](std::unique_ptr<UcxTransport> end) {
+  testing::on_survivors(killed, options, [&](std::unique_ptr<UcxTransport> end) {
     const int rank = end->rank();
     {
       Player player(*end, death);
-      survive(*end, player, mortal, death, nobody_looks);
+      survive(*end, player, killed, death, nobody_looks);
       both_saw_it.arrive_and_wait();  // a rank that leaves counts as lost, too
     }
     end.reset();

@@ -32,12 +32,12 @@ inline std::string ucx_obstacle(const UcxOptions& options) {
 }
 
 // The place where ranks that are threads of this process exchange their addresses.
-class UcxMeeting {
+class UcxAddressExchange {
  public:
-  UcxMeeting(int num_ranks, const UcxOptions& options, int num_threads)
+  UcxAddressExchange(int num_ranks, const UcxOptions& options, int num_threads)
       : options_(options), addresses_(static_cast<size_t>(num_ranks)), all_there_(num_threads) {}
   // Sets the address of a rank in another process; to be called before join().
-  void say(int rank, std::vector<std::byte> address) {
+  void publish(int rank, std::vector<std::byte> address) {
     addresses_[static_cast<size_t>(rank)] = std::move(address);
   }
   // Returns the rank's connected end, once all threads have joined.   Thread: that of the rank.
@@ -46,7 +46,7 @@ class UcxMeeting {
     EXPECT_TRUE(end.has_value()) << end.error().message;
     HOCKET_CHECK(end.has_value());  // or the other threads would wait for ever
     const auto own = (*end)->address();
-    say(rank, {own.begin(), own.end()});
+    publish(rank, {own.begin(), own.end()});
     all_there_.arrive_and_wait();
     const std::vector<std::span<const std::byte>> addresses(addresses_.begin(), addresses_.end());
     const auto connected = (*end)->connect(addresses);
@@ -68,11 +68,11 @@ class UcxMeeting {
 // before the first body runs; each thread destroys its end when the body returns.
 inline void on_ucx_ranks(int num_ranks, const UcxOptions& options,
                          const std::function<void(UcxTransport&)>& body) {
-  UcxMeeting meeting(num_ranks, options, num_ranks);
+  UcxAddressExchange exchange(num_ranks, options, num_ranks);
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < num_ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      const auto end = meeting.join(rank);
+      const auto end = exchange.join(rank);
       body(*end);
     });
   }

@@ -40,20 +40,20 @@ std::string starts_of_memory_functions() {
 }
 const std::string kStartsAtFirst = starts_of_memory_functions();
 
-enum class Way : uint8_t { shared_memory, tcp };
+enum class Fabric : uint8_t { shared_memory, tcp };
 
-class Ucx : public ::testing::TestWithParam<Way> {
+class Ucx : public ::testing::TestWithParam<Fabric> {
  protected:
   void SetUp() override {
     if (const auto why = testing::ucx_obstacle(options()); !why.empty()) GTEST_SKIP() << why;
   }
   static UcxOptions options() {
-    return GetParam() == Way::tcp ? testing::ucx_tcp() : testing::ucx_shared_memory();
+    return GetParam() == Fabric::tcp ? testing::ucx_tcp() : testing::ucx_shared_memory();
   }
 };
-INSTANTIATE_TEST_SUITE_P(Ways, Ucx, ::testing::Values(Way::shared_memory, Way::tcp),
+INSTANTIATE_TEST_SUITE_P(Ways, Ucx, ::testing::Values(Fabric::shared_memory, Fabric::tcp),
                          [](const auto& param) {
-                           return param.param == Way::tcp ? "Tcp" : "SharedMemory";
+                           return param.param == Fabric::tcp ? "Tcp" : "SharedMemory";
                          });
 
 Bytes message(size_t length, uint64_t seed) {
@@ -299,7 +299,7 @@ TEST_P(Ucx, WithdrawGivesUpWhatASilentPeerDoesNotTake) {
       meet(end, met);
       while (!has_withdrawn) std::this_thread::sleep_for(1ms);
       for (int i = 0; i < 100; ++i) end.wait(1ms), end.progress();
-      if (GetParam() == Way::tcp) {
+      if (GetParam() == Fabric::tcp) {
         const auto lost = receive(end, channel(0));
         ASSERT_FALSE(lost.has_value());
         EXPECT_THAT(lost.error().message, HasSubstr("rank 0 is lost"));
@@ -340,7 +340,7 @@ TEST_P(Ucx, AWakeEndsTheWaitUnderWayOrElseTheNextOne) {
 
 TEST_P(Ucx, SaysWhatItRunsOn) {
   on_ucx_ranks(1, options(), [](UcxTransport& end) {
-    const bool is_tcp = GetParam() == Way::tcp;
+    const bool is_tcp = GetParam() == Fabric::tcp;
     EXPECT_THAT(end.describe(), HasSubstr(is_tcp ? "| tcp on lo | eager" : "| posix,"));
     EXPECT_EQ(end.caps().name, is_tcp ? "ucx tcp" : "ucx posix");
     EXPECT_EQ(end.caps().moves_by_itself, is_tcp);

@@ -40,7 +40,7 @@ TimePoint at(Duration time) {
   return TimePoint(time);
 }
 
-class ArrivalNotes final : public ExchangeWatch {
+class ArrivalNotes final : public ExchangeListener {
  public:
   void waits() override { text += "waits, "; }
   void goes_on() override { text += "goes on, "; }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "compute/forward/forward_batch.h"
-#include "compute/forward/once.h"
+#include "compute/forward/set_once.h"
 #include "compute/forward/work_buffers.h"
 
 namespace hocket {
@@ -41,15 +41,15 @@ struct ExpertRows {
 // The values that one operation of a layer leaves for a later one. It is empty at the end of every
 // layer.
 struct LayerState {
-  Once<MatrixView> q;           // attn_in -> attn_core
-  Once<MatrixView> normed;      // gate -> dispatch_start
-  Once<MatrixView> shared_x;    // gate -> shared
-  Once<View<float>> shared_y;   // shared -> combine_wait
-  Once<Routing> routing;        // gate -> combine_wait
-  Once<ExpertRows> dispatched;  // dispatch_start -> dispatch_wait
-  Once<ExpertRows> arrived;     // dispatch_wait -> experts; for each part
-  Once<ExpertRows> computed;    // experts -> combine_start; for each part
-  Once<ExpertRows> combining;   // combine_start -> combine_wait
+  SetOnce<MatrixView> q;           // attn_in -> attn_core
+  SetOnce<MatrixView> normed;      // gate -> dispatch_start
+  SetOnce<MatrixView> shared_x;    // gate -> shared
+  SetOnce<View<float>> shared_y;   // shared -> combine_wait
+  SetOnce<Routing> routing;        // gate -> combine_wait
+  SetOnce<ExpertRows> dispatched;  // dispatch_start -> dispatch_wait
+  SetOnce<ExpertRows> arrived;     // dispatch_wait -> experts; for each part
+  SetOnce<ExpertRows> computed;    // experts -> combine_start; for each part
+  SetOnce<ExpertRows> combining;   // combine_start -> combine_wait
 
   bool empty() const {
     return q.empty() && normed.empty() && shared_x.empty() && shared_y.empty() && routing.empty() &&

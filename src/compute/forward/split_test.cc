@@ -6,7 +6,7 @@
 #include <cmath>
 #include <random>
 
-#include "compute/forward/once.h"
+#include "compute/forward/set_once.h"
 
 namespace hocket {
 namespace {
@@ -194,8 +194,8 @@ TEST(SplitFor, AnswersAreCutByRowsOrAsTheyWerePacked) {
   EXPECT_EQ(split_for(batch, {}).first_rows, 2);
 }
 
-TEST(Once, IsSetOnceAndTakenOnce) {
-  Once<int> field;
+TEST(SetOnce, IsSetOnceAndTakenOnce) {
+  SetOnce<int> field;
   field.set(3);
   EXPECT_DEATH(field.set(4), "CHECK failed");
   EXPECT_EQ(field.take(), 3);

@@ -5,7 +5,7 @@
 
 #include "compute/kernels/attention_run.h"
 #include "compute/kernels/block_tiles.h"
-#include "compute/kernels/reference.h"
+#include "compute/kernels/reference_operations.h"
 
 namespace hocket {
 namespace {
@@ -183,7 +183,7 @@ void check_shapes(const AttentionCall& call) {
   HOCKET_CHECK(q.cols % (q_dim * shape.num_heads) == 0);
   HOCKET_CHECK(out.cols == q.cols / q_dim * shape.value_dim);
   HOCKET_CHECK((call.sinks.empty() || std::ssize(call.sinks) == q.cols / q_dim));
-  HOCKET_CHECK((call.reach.window >= 0 && call.reach.chunk >= 0 && call.soft_cap >= 0));
+  HOCKET_CHECK((call.visible.window >= 0 && call.visible.chunk >= 0 && call.soft_cap >= 0));
   HOCKET_CHECK(shape.has_known_pages());
   for (const AttentionSequence& s : plan.sequences) {
     HOCKET_CHECK(s.row_begin + s.num_rows <= q.rows && s.row_begin + s.num_rows <= out.rows);
@@ -219,7 +219,7 @@ void attention(Backend& backend, const AttentionCall& call) {
     form.q = call.q.as<T>();
     form.out = call.out.as<T>();
     form.scale = call.scale;
-    form.reach = call.reach;
+    form.visible = call.visible;
     form.soft_cap = call.soft_cap;
     form.sinks = call.sinks;
     with_sources(form, call.kv, [&](const auto& sources) {

@@ -23,7 +23,7 @@
 #include "compute/kernels/arithmetic/attention_block.h"
 #include "compute/kernels/backend.h"
 #include "compute/kernels/kv_layout.h"
-#include "core/key_reach.h"
+#include "core/visible_keys.h"
 
 namespace hocket {
 
@@ -72,7 +72,7 @@ struct AttentionPlan {
   // Returns the end of the keys that the task's last row sees; of several members, the largest.
   int num_keys(const Task& task) const;
   // Returns the first key that any row of the task sees.
-  int first_key(const Task& task, const KeyReach& reach) const;
+  int first_key(const Task& task, const VisibleKeys& visible) const;
 };
 
 // Shapes: q [rows, num_heads * round_up(key_dim, 32)]; out [rows, num_heads * value_dim]. Both have
@@ -82,7 +82,7 @@ struct AttentionCall {
   KvLayer kv;
   const AttentionPlan& plan;
   float scale = 1;
-  KeyReach reach = {};
+  VisibleKeys visible = {};
   float soft_cap = 0;                 // s = cap * tanh(s / cap); 0: scores have no cap
   std::span<const float> sinks = {};  // [num_heads] a logit without a value; or empty
   MatrixView out;

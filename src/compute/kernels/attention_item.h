@@ -70,7 +70,7 @@ struct AttentionForm {
   int q_dim = 0;                   // a multiple of 32
   int value_dim = 0, out_dim = 0;  // out_dim >= value_dim; the rest of out is zero
   float scale = 1;
-  KeyReach reach;
+  VisibleKeys visible;
   float soft_cap = 0;            // 0: none
   std::span<const float> sinks;  // [num_heads], or empty
   int max_rows = 0;              // query rows of the largest item
@@ -156,7 +156,7 @@ class ItemRun {
     std::fill(state.m, state.m + num_rows_, -std::numeric_limits<float>::infinity());
     std::fill(state.l, state.l + num_rows_, 0.0f);
     std::fill(state.o, state.o + int64_t{num_rows_} * v_dim, 0.0f);
-    const int shared = form_.reach.bounded() ? 0 : place_.task.shared_keys;
+    const int shared = form_.visible.bounded() ? 0 : place_.task.shared_keys;
     if (begin < shared) {
       const Member everyone = {.sequence = &sequence_of(place_.task),
                                .num_tokens = place_.task.num_rows,
@@ -164,7 +164,7 @@ class ItemRun {
       run_blocks(everyone, begin, std::min(end, shared), state);
     }
     for_members([&](const Member& member) {
-      const int first = form_.reach.first_key(member.first_position);
+      const int first = form_.visible.first_key(member.first_position);
       run_blocks(member, std::max({begin, shared, first / kSoftmaxBlock * kSoftmaxBlock}),
                  std::min(end, member.num_keys()), state);
     });
@@ -189,7 +189,7 @@ class ItemRun {
 
   void run_all_segments() {
     const int num_keys = place_.plan.num_keys(place_.task);
-    int begin = place_.plan.first_key(place_.task, form_.reach);
+    int begin = place_.plan.first_key(place_.task, form_.visible);
     begin = begin / kAttentionSegment * kAttentionSegment;
     run_segment(begin, scratch_.all);
     while ((begin += kAttentionSegment) < num_keys) {
@@ -266,8 +266,8 @@ class ItemRun {
   // on or before it; all rows after it see none.
   int end_row(const Member& member, int token) const {
     int end = member.num_tokens;
-    if (form_.reach.bounded())
-      while (end > 0 && form_.reach.first_key(member.first_position + end - 1) >= token) --end;
+    if (form_.visible.bounded())
+      while (end > 0 && form_.visible.first_key(member.first_position + end - 1) >= token) --end;
     return member.query_row + end * num_heads_;
   }
   int position_of(const Member& member, int row) const {
@@ -279,7 +279,7 @@ class ItemRun {
     return std::min(position_of(member, row) + 1 - block, kSoftmaxBlock);
   }
   int first_visible(const Member& member, int row, int block) const {
-    return std::max(form_.reach.first_key(position_of(member, row)) - block, 0);
+    return std::max(form_.visible.first_key(position_of(member, row)) - block, 0);
   }
 
   // Each head's sink joins its rows as a segment with m = sink, l = 1, o = 0.
@@ -379,7 +379,8 @@ class ItemRun {
       b.next_keys = next_keys;
     }
     // Most blocks of a long prompt are seen whole by all rows.
-    const bool whole = !form_.reach.bounded() && block + kSoftmaxBlock <= member.first_position + 1;
+    const bool whole =
+        !form_.visible.bounded() && block + kSoftmaxBlock <= member.first_position + 1;
     if (whole) {
       std::fill_n(hidden, kBlockRows, 0);
       std::fill_n(seen, kBlockRows, kSoftmaxBlock);

@@ -151,12 +151,12 @@ int AttentionPlan::num_keys(const Task& task) const {
   return most;
 }
 
-int AttentionPlan::first_key(const Task& task, const KeyReach& reach) const {
+int AttentionPlan::first_key(const Task& task, const VisibleKeys& visible) const {
   int least = num_keys(task);
   for (int i = 0; i < task.num_members; ++i) {
     const Task rows = member(task, i);
     const int position = sequences[rows.sequence].first_position + rows.row_begin;
-    least = std::min(least, reach.first_key(position));
+    least = std::min(least, visible.first_key(position));
   }
   return least;
 }

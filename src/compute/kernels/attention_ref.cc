@@ -1,6 +1,6 @@
 // The reference for attention.h: every number of a page is read by its own address.
 #include "compute/kernels/attention_ref.h"
-#include "compute/kernels/reference.h"
+#include "compute/kernels/reference_operations.h"
 
 namespace hocket::ref {
 namespace {
@@ -61,7 +61,7 @@ void attention(Backend& backend, const AttentionCall& call) {
                                         .key_dim = shape.key_dim,
                                         .value_dim = shape.value_dim,
                                         .scale = call.scale,
-                                        .reach = call.reach,
+                                        .visible_keys = call.visible,
                                         .soft_cap = call.soft_cap};
         if (!call.sinks.empty()) queries.sink = call.sinks[head];
         queries.run(backend.scratch<float>(worker, queries.scratch_floats()));

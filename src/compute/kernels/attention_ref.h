@@ -49,7 +49,7 @@ struct Queries {
   int num = 0, first_position = 0;
   int key_dim = 0, value_dim = 0;
   float scale = 1;
-  KeyReach reach = {};
+  VisibleKeys visible_keys = {};
   float soft_cap = 0;  // 0: none
   std::optional<float> sink = {};
 
@@ -59,7 +59,7 @@ struct Queries {
   void run(float* scratch) {
     const auto all = [&](int i) { return state(scratch + i * 2 * state_floats()); };
     const auto next = [&](int i) { return state(scratch + (i * 2 + 1) * state_floats()); };
-    int begin = reach.first_key(first_position) / kAttentionSegment * kAttentionSegment;
+    int begin = visible_keys.first_key(first_position) / kAttentionSegment * kAttentionSegment;
     run_segment(begin, all);
     while ((begin += kAttentionSegment) < first_position + num) {
       run_segment(begin, next);
@@ -85,7 +85,7 @@ struct Queries {
   // Returns true if the query sees one of the keys [begin, end).
   bool sees(int query, int begin, int end) const {
     const int position = first_position + query;
-    return begin <= position && reach.first_key(position) < end;
+    return begin <= position && visible_keys.first_key(position) < end;
   }
 
   template <class States>
@@ -107,7 +107,7 @@ struct Queries {
   void add_block(int query, int block, const State& state) {
     // The query sees keys [hidden, visible); the others have probability +0.
     const int visible = std::min(first_position + query + 1 - block, kSoftmaxBlock);
-    const int hidden = std::max(reach.first_key(first_position + query) - block, 0);
+    const int hidden = std::max(visible_keys.first_key(first_position + query) - block, 0);
     const T* const row = q + query * q_stride;
     float s[kSoftmaxBlock], p[kSoftmaxBlock] = {}, lanes[16] = {};
     float m = state.m;

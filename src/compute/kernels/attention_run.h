@@ -21,14 +21,14 @@ inline constexpr int kSharedStates = 8;
 
 // Returns the number of the first key segment that the rows of a task see.
 inline int first_segment(const AttentionPlan& plan, const AttentionPlan::Task& task,
-                         const KeyReach& reach) {
-  return plan.first_key(task, reach) / kAttentionSegment;
+                         const VisibleKeys& visible) {
+  return plan.first_key(task, visible) / kAttentionSegment;
 }
 // Returns how many key segments the rows of a task see.
 inline int num_segments(const AttentionPlan& plan, const AttentionPlan::Task& task,
-                        const KeyReach& reach = {}) {
+                        const VisibleKeys& visible = {}) {
   const int end = (plan.num_keys(task) - 1) / kAttentionSegment + 1;
-  return end - first_segment(plan, task, reach);
+  return end - first_segment(plan, task, visible);
 }
 
 // One run of all items of some tasks.
@@ -95,7 +95,7 @@ class BatchRun {
       int unit = first_unit(index);
       with_item(index, worker, [&](Item& item) {
         const SoftmaxState all = state_of(unit);
-        const int first = first_segment(plan_, task_of(index), form_.reach);
+        const int first = first_segment(plan_, task_of(index), form_.visible);
         for (int i = 1; i < segments(task_of(index)); ++i)
           item.merge((first + i) * kAttentionSegment, all, state_of(++unit));
         item.finish(all);
@@ -113,7 +113,7 @@ class BatchRun {
     return tasks_[item / form_.items_per_task()];
   }
   int segments(const AttentionPlan::Task& task) const {
-    return num_segments(plan_, task, form_.reach);
+    return num_segments(plan_, task, form_.visible);
   }
   int first_unit(int item) const {
     int unit = 0;
@@ -123,7 +123,7 @@ class BatchRun {
   Segment segment_of(int unit) const {
     int item = 0;
     for (; unit >= segments(task_of(item)); ++item) unit -= segments(task_of(item));
-    return {item, (first_segment(plan_, task_of(item), form_.reach) + unit) * kAttentionSegment};
+    return {item, (first_segment(plan_, task_of(item), form_.visible) + unit) * kAttentionSegment};
   }
 
   static int64_t item_bytes(const AttentionForm<T>& form, const Sources& sources) {

@@ -33,7 +33,7 @@ std::vector<T> run(Isa isa, AttentionBatch<T>& b, std::span<const AttentionSeque
                       .kv = b.kv,
                       .plan = plan,
                       .scale = b.scale,
-                      .reach = b.reach,
+                      .visible = b.visible,
                       .soft_cap = b.soft_cap,
                       .sinks = b.sinks,
                       .out = MatrixView::of(View<T>(out.data(), b.num_rows, b.out_cols()))});
@@ -53,8 +53,8 @@ std::vector<double> plain_attention(AttentionBatch<T>& b, const AttentionSequenc
   double total = b.sinks.empty() ? 0 : std::exp(double{b.sinks[head]});
   for (int t = 0; t < num_keys; ++t) {
     const int position = num_keys - 1;
-    if (b.reach.window > 0 && t <= position - b.reach.window) continue;
-    if (b.reach.chunk > 0 && t / b.reach.chunk != position / b.reach.chunk) continue;
+    if (b.visible.window > 0 && t <= position - b.visible.window) continue;
+    if (b.visible.chunk > 0 && t / b.visible.chunk != position / b.visible.chunk) continue;
     const PageId page = s.pages[t / shape.page_tokens];
     double score = 0;
     for (int d = 0; d < shape.key_dim; ++d)
@@ -128,7 +128,7 @@ TEST(AttentionTest, RandomMixesGiveTheSameBits) {
     const int kv_heads = pick({1, 2});
     AttentionCase c = {
         kv_heads * pick({1, 2, 3, 8}), kv_heads, pick({16, 32, 48, 64}), pick({32, 64, 128}), {}};
-    c.reach = {.window = pick({0, 0, 1, 31, 100}), .chunk = pick({0, 0, 64, 100})};
+    c.visible = {.window = pick({0, 0, 1, 31, 100}), .chunk = pick({0, 0, 64, 100})};
     c.sinks = pick({0, 1}) == 1;
     for (int s = pick({1, 2, 5}); s > 0; --s)
       c.sequences.push_back({pick({1, 1, 2, 7, 33}), static_cast<int>(random() % 260)});
@@ -249,7 +249,7 @@ TEST(AttentionTest, KeysOutOfReachDoNotMatter) {
       if (!runs_here(isa)) continue;
       const std::vector<Bf16> before = run(isa, b, b.sequences);
       for (const AttentionSequence& s : b.sequences)
-        for (int t = 0; t < b.reach.first_key(s.first_position); ++t, ++written)
+        for (int t = 0; t < b.visible.first_key(s.first_position); ++t, ++written)
           for (int head = 0; head < c.kv_heads; ++head)
             b.write_token(s.pages[t / c.page_tokens], t % c.page_tokens, head, random);
       ASSERT_TRUE(same_bits(run(isa, b, b.sequences), before)) << isa_name(isa);
@@ -261,13 +261,13 @@ TEST(AttentionTest, KeysOutOfReachDoNotMatter) {
 // Keys in whole units of 32 that no row sees are not read, whatever they hold.
 TEST(AttentionTest, KeysFarOutOfReachAreNotRead) {
   AttentionCase c = {8, 2, 32, 32, {{1, 700}, {40, 1100}}};
-  c.reach.window = 64;
+  c.visible.window = 64;
   for (Isa isa : kAllIsas) {
     if (!runs_here(isa)) continue;
     auto b = cases::attention_batch<Bf16>(c, 13);
     const std::vector<Bf16> before = run(isa, b, b.sequences);
     for (const AttentionSequence& s : b.sequences)
-      for (int t = 0; t < b.reach.first_key(s.first_position) / 32 * 32; ++t)
+      for (int t = 0; t < b.visible.first_key(s.first_position) / 32 * 32; ++t)
         for (int head = 0; head < c.kv_heads; ++head) {
           const PageId page = s.pages[t / 32];
           b.kv.keys<Bf16>(page, head)[b.kv.shape.key_offset(t % 32, 0)] = {0x7fc0};
@@ -278,19 +278,19 @@ TEST(AttentionTest, KeysFarOutOfReachAreNotRead) {
 }
 
 TEST(KeyReachTest, TheFirstKeyIsThatOfWindowAndChunk) {
-  EXPECT_EQ(KeyReach{}.first_key(5000), 0);
-  EXPECT_FALSE(KeyReach{}.bounded());
-  const KeyReach window = {.window = 4};
+  EXPECT_EQ(VisibleKeys{}.first_key(5000), 0);
+  EXPECT_FALSE(VisibleKeys{}.bounded());
+  const VisibleKeys window = {.window = 4};
   EXPECT_TRUE(window.bounded());
   EXPECT_EQ(window.first_key(0), 0);
   EXPECT_EQ(window.first_key(3), 0);
   EXPECT_EQ(window.first_key(4), 1);
-  const KeyReach chunk = {.chunk = 4};
+  const VisibleKeys chunk = {.chunk = 4};
   EXPECT_EQ(chunk.first_key(3), 0);
   EXPECT_EQ(chunk.first_key(4), 4);
   EXPECT_EQ(chunk.first_key(7), 4);
-  EXPECT_EQ((KeyReach{.window = 2, .chunk = 4}).first_key(4), 4);
-  EXPECT_EQ((KeyReach{.window = 2, .chunk = 4}).first_key(7), 6);
+  EXPECT_EQ((VisibleKeys{.window = 2, .chunk = 4}).first_key(4), 4);
+  EXPECT_EQ((VisibleKeys{.window = 2, .chunk = 4}).first_key(7), 6);
 }
 
 TEST(AttentionTest, NotANumberStaysInItsSequence) {
@@ -340,7 +340,7 @@ std::vector<SharedCase> shared_cases() {
   }
   SharedCase rows = {{8, 2, 80, 16, {{1, 200}, {3, 190}, {1, 260}}}, {{1, 0, 128}, {2, 0, 192}}};
   SharedCase window = tree;
-  window.all.reach.window = 300;
+  window.all.visible.window = 300;
   window.all.sinks = true;
   return {two, tree, many, rows, window};
 }

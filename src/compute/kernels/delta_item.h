@@ -6,9 +6,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "compute/kernels/delta_ahead.h"
 #include "compute/kernels/delta_columns.h"
 #include "compute/kernels/delta_net.h"
+#include "compute/kernels/delta_prefetch.h"
 #include "compute/kernels/product_kernels.h"
 #include "compute/kernels/row_kernels.h"
 #include "compute/tensor/buffer.h"
@@ -440,7 +440,7 @@ class DeltaItem {
   const DeltaSequence& sequence_;
   const int key_head_;
   const DeltaColumns at_;
-  DeltaAhead<T> ahead_;
+  DeltaPrefetch<T> ahead_;
 };
 
 }  // namespace hocket

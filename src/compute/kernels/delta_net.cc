@@ -2,7 +2,7 @@
 
 #include "compute/kernels/channel_delta_item.h"
 #include "compute/kernels/neighbour_tasks.h"
-#include "compute/kernels/reference.h"
+#include "compute/kernels/reference_operations.h"
 
 namespace hocket {
 namespace {

@@ -7,7 +7,7 @@
 #include "compute/kernels/arithmetic/rows.h"
 #include "compute/kernels/delta_columns.h"
 #include "compute/kernels/delta_net.h"
-#include "compute/kernels/reference.h"
+#include "compute/kernels/reference_operations.h"
 
 namespace hocket::ref {
 namespace {

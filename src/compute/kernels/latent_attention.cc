@@ -2,7 +2,7 @@
 
 #include "compute/kernels/attention_run.h"
 #include "compute/kernels/latent_sources.h"
-#include "compute/kernels/reference.h"
+#include "compute/kernels/reference_operations.h"
 
 namespace hocket {
 namespace {

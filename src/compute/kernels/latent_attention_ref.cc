@@ -3,7 +3,7 @@
 #include "compute/kernels/latent_attention.h"
 
 #include "compute/kernels/attention_ref.h"
-#include "compute/kernels/reference.h"
+#include "compute/kernels/reference_operations.h"
 #include "compute/tensor/buffer.h"
 
 namespace hocket::ref {

@@ -60,7 +60,7 @@ TEST_F(QuantizeRowTest, Groups) {
     for (int64_t group : {32, 48, 100, 128, n}) {
       for (int step = 0; step < 4; ++step) {
         std::vector<float> x = cases::random_row(n, step == 2 ? 0x1p-101f : 3, random_);
-        if (step == 1) cases::sprinkle_specials(x, random_);
+        if (step == 1) cases::insert_special_values(x, random_);
         if (step == 3)  // groups of very different size, one with a NaN
           for (int64_t i = 0; i < n; ++i) x[i] *= std::exp2(static_cast<float>(i / group % 7 * 9));
         if (step == 3 && n > 40) x[n / 3] = std::nanf("");

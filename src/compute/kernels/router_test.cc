@@ -242,9 +242,9 @@ TEST(RouterTest, SpecialNumbersStillChooseDifferentExperts) {
   std::mt19937 random(5);
   for (const MoeConfig& moe : kConfigs) {
     auto logits = cases::random_row(50 * moe.num_experts, 3, random);
-    cases::sprinkle_specials(logits, random);
+    cases::insert_special_values(logits, random);
     auto bias = cases::random_row(moe.num_experts, 1, random);
-    cases::sprinkle_specials(bias, random);
+    cases::insert_special_values(bias, random);
     bias[1] = std::nanf("");
     for (const auto& b : {std::span<const float>(), std::span<const float>(bias)}) {
       SameBits<int32_t> same;

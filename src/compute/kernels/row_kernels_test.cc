@@ -30,7 +30,7 @@ class RowKernelsTest : public testing::Test {
   // Returns a random row; if `step` is odd, one of five numbers is special.
   std::vector<float> row_or_specials(int64_t n, int step) {
     std::vector<float> x = row(n, 3);
-    if (step % 2 == 1) cases::sprinkle_specials(x, random_);
+    if (step % 2 == 1) cases::insert_special_values(x, random_);
     return x;
   }
 

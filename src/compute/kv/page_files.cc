@@ -31,7 +31,7 @@ constexpr std::chrono::hours kRecent{1};
 constexpr std::chrono::seconds kMaxAlone{2};
 
 int64_t file_bytes(std::span<const std::byte> page) {
-  return std::ssize(page) + static_cast<int64_t>(sizeof(PageSeal));
+  return std::ssize(page) + static_cast<int64_t>(sizeof(PageHeader));
 }
 
 class OpenPageFile {
@@ -82,7 +82,7 @@ size_t PageFiles::KeyHash::operator()(const PageKey& key) const noexcept {
   return first;
 }
 
-PageFiles::PageFiles(std::filesystem::path folder, FolderUse use)
+PageFiles::PageFiles(std::filesystem::path folder, FolderLock use)
     : folder_(std::move(folder)), use_(std::move(use)) {
   const MutexLock lock(mutex_);
   untouched_.reserve(kMaxTouched);
@@ -96,7 +96,7 @@ Result<std::unique_ptr<PageFiles>> PageFiles::open(std::filesystem::path folder)
   if (why != 0 && !is_of_writing(why)) return page_file_error("make the folder", folder, why);
   if (why == 0 && access(folder.c_str(), R_OK | X_OK) != 0)
     return page_file_error("read", folder, errno);
-  FolderUse use = FolderUse::begin(folder);
+  FolderLock use = FolderLock::begin(folder);
   return std::unique_ptr<PageFiles>(new PageFiles(std::move(folder), std::move(use)));
 }
 
@@ -269,7 +269,7 @@ bool PageFiles::delete_in(const OtherFolder& other, std::span<const File> oldest
                           uint64_t& num_deleted) {
   while (true) {
     {
-      const auto alone = FolderUse::alone(other.path);
+      const auto alone = FolderLock::alone(other.path);
       if (!alone) return false;
       const TimePoint until = RealClock().now() + kMaxAlone;
       for (; !oldest.empty() && RealClock().now() < until; oldest = oldest.subspan(1)) {
@@ -282,7 +282,7 @@ bool PageFiles::delete_in(const OtherFolder& other, std::span<const File> oldest
       }
     }
     if (oldest.empty()) return true;
-    std::this_thread::sleep_for(2 * FolderUse::kLookAround);
+    std::this_thread::sleep_for(2 * FolderLock::kLookAround);
   }
 }
 
@@ -306,11 +306,11 @@ void PageFiles::make_room_in(const std::shared_ptr<OtherFolder>& other,
         "too, the longest unused first",
         folder_.parent_path().string());
   if (!is_empty) return;
-  if (const auto alone = FolderUse::alone(other->path)) remove_form(other->path, *alone);
+  if (const auto alone = FolderLock::alone(other->path)) remove_form(other->path, *alone);
 }
 
 Result<bool> PageFiles::write(const PageKey& key, std::span<const std::byte> page) {
-  const PageSeal head = seal_page(key, page);
+  const PageHeader head = make_page_header(key, page);
   const fs::path path = path_of(key);
   if (const int why = make_folders(folder_, path.parent_path()); why != 0)
     return page_file_error("write in", is_of_writing(why) ? folder_ : path.parent_path(), why);
@@ -347,7 +347,7 @@ Result<bool> PageFiles::read(const PageKey& key, std::span<std::byte> page) {
   }
   struct stat info{};
   if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return absent(true);
-  PageSeal head;
+  PageHeader head;
   int problem = read_all(file.get(), std::as_writable_bytes(std::span(&head, 1)), 0);
   if (problem == 0 && info.st_size != file_bytes(page)) {
     // A whole file of another size stays: a peer may ask with a size that is wrong.

@@ -2,7 +2,7 @@
 // outlives its eviction and the process. A page (or a state: the same here) is named by a key that
 // says all that its bytes depend on; the caller makes it and knows its size.
 //
-//   folder/3f/3f9a..c2   one file a page, its name the key in hex; page_seal.h says what is in it
+//   folder/3f/3f9a..c2   one file a page, its name the key in hex; page_header.h says what is in it
 //
 // A file is whole or absent: it is written under another name and then renamed. Whatever is damaged
 // or does not belong there reads as absent and is deleted. Beyond limit() the file that was used
@@ -10,9 +10,9 @@
 // one wrote is found when it is asked for.
 //
 // Folders beside this one that are named as it is, by 16 digits in hex, hold pages of other models
-// or forms. Those that no process uses (folder_use.h) count against the limit, too, and their files
-// are deleted in the same order; with the last one all else goes that a form leaves.
-// Thread: any. No lock is held for longer than kListedAtOnce files take.
+// or forms. Those that no process uses (folder_lock.h) count against the limit, too, and their
+// files are deleted in the same order; with the last one all else goes that a form leaves. Thread:
+// any. No lock is held for longer than kListedAtOnce files take.
 #pragma once
 
 #include <array>
@@ -29,8 +29,8 @@
 
 #include "base/mutex.h"
 #include "base/result.h"
-#include "compute/kv/folder_use.h"
-#include "compute/kv/page_seal.h"
+#include "compute/kv/folder_lock.h"
+#include "compute/kv/page_header.h"
 
 namespace hocket {
 
@@ -102,7 +102,7 @@ class PageFiles {
   };
   using Order = std::list<File>;  // the newest use first
 
-  PageFiles(std::filesystem::path folder, FolderUse use);
+  PageFiles(std::filesystem::path folder, FolderLock use);
   std::filesystem::path path_of(const PageKey& key) const;
   void add(const File& file) HOCKET_REQUIRES(mutex_);  // as the newest
   void add_at(Order::iterator place, const File& file) HOCKET_REQUIRES(mutex_);
@@ -117,7 +117,7 @@ class PageFiles {
   bool delete_in(const OtherFolder& other, std::span<const File> oldest, uint64_t& num_deleted);
 
   const std::filesystem::path folder_;
-  FolderUse use_;  // its functions are for any thread
+  FolderLock use_;  // its functions are for any thread
   mutable Mutex mutex_;
   Order order_ HOCKET_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<OtherFolder>> others_ HOCKET_GUARDED_BY(mutex_);  // as list() found

@@ -45,7 +45,7 @@ bool is_folder(const fs::path& path) {
 }
 
 // Returns false if a process wants the folder of the form before all of them are deleted.
-bool remove_sessions(const fs::path& sessions, const FolderUse& alone) {
+bool remove_sessions(const fs::path& sessions, const FolderLock& alone) {
   if (!is_folder(sessions)) return true;
   std::error_code problem;
   fs::directory_iterator owners(sessions, problem);
@@ -130,17 +130,17 @@ std::vector<fs::path> find_idle_folders(const fs::path& own) {
     std::error_code gone;
     if (entries->path() != own && is_form_name(entries->path().filename().string()) &&
         entries->symlink_status(gone).type() == fs::file_type::directory &&
-        check_folder_owner(entries->path()) && FolderUse::alone(entries->path()))
+        check_folder_owner(entries->path()) && FolderLock::alone(entries->path()))
       idle.push_back(entries->path());
   }
   return idle;
 }
 
-void remove_form(const fs::path& folder, const FolderUse& alone) {
+void remove_form(const fs::path& folder, const FolderLock& alone) {
   for (int i = 0; i < 256; ++i)
     if (rmdir((folder / fmt::format("{:02x}", i)).c_str()) != 0 && errno != ENOENT) return;
   if (!remove_sessions(folder / kSessionsFolder, alone) || alone.is_wanted()) return;
-  for (const char* name : {kSpeedFile, FolderUse::kFile}) unlink((folder / name).c_str());
+  for (const char* name : {kSpeedFile, FolderLock::kFile}) unlink((folder / name).c_str());
   rmdir(folder.c_str());
 }
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "compute/kv/folder_use.h"
-#include "compute/kv/page_seal.h"
+#include "compute/kv/folder_lock.h"
+#include "compute/kv/page_header.h"
 
 namespace hocket {
 
@@ -47,6 +47,6 @@ std::vector<std::filesystem::path> find_idle_folders(const std::filesystem::path
 // prompts, and the folder, unless it has files of others. Stops
 // if a page is there all the same, and as soon as a process wants the folder. Precondition: `alone`
 // holds it.
-void remove_form(const std::filesystem::path& folder, const FolderUse& alone);
+void remove_form(const std::filesystem::path& folder, const FolderLock& alone);
 
 }  // namespace hocket

@@ -84,7 +84,7 @@ void gqa_core(const AttentionSite& site, const GqaWeights& weights, Half& half) 
                            .kv = site.kv,
                            .plan = site.windowed ? half.window_attention : half.attention,
                            .scale = static_cast<float>(site.model.softmax_scale),
-                           .reach = heads.reach,
+                           .visible = heads.visible,
                            .sinks = weights.sinks,
                            .out = attended});
   if (site.model.attention_gate) {

@@ -1,6 +1,5 @@
-// The only executor: it plays an order over layers and halves. The start and the end of a pass, in
-// which some slots have no layer, need no code of their own: the range test passes over those
-// slots.
+// The only executor: it plays an order over layers and halves. At the start and the end of a pass
+// some slots have no layer. The range test passes over them, so both need no code of their own.
 #pragma once
 
 #include <span>

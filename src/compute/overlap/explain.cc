@@ -65,7 +65,7 @@ std::string decision_text(const PlanRecord& record, const OrderTable& orders) {
   return fmt::format("{} (two halves predicted {}: {})", is, with_sign(of_two),
                      of_two > 0     ? "too little to change for"
                      : by_measuring ? "they took longer than they should"
-                                    : why_not_two(record.found.reason));
+                                    : why_single_batch(record.found.reason));
 }
 
 std::string forced_text(const PlanRecord& record, const OverlapChoice& choice,
@@ -78,11 +78,11 @@ std::string forced_text(const PlanRecord& record, const OverlapChoice& choice,
       choice.mode == OverlapChoice::Mode::two_batch && best->kind != PlanKind::two_batch;
   return fmt::format("{} costs {:.0f} % at {}: {}", choice.flag, 100 * record.cost(),
                      bucket_name(record.border),
-                     is_two ? why_not_two(record.found.reason)
+                     is_two ? why_single_batch(record.found.reason)
                             : fmt::format("{} would be faster", describe(best->plan, orders)));
 }
 
-std::string why_not_two(const SearchReason& reason) {
+std::string why_single_batch(const SearchReason& reason) {
   const auto& [none, two, latency_us, experts_us, attn_us] = reason;
   if (none.exposed_us < kTuning.little_exchange * none.step_us)
     return fmt::format("nothing to hide, the exchange is {:.1f} % of the step",
@@ -113,7 +113,7 @@ std::string explain(const SearchResult& answer) {
           : "";
   if (two.step_us == 0) return one + "too few rows for two halves";
   return fmt::format("{}two halves predicted {}: {}", one,
-                     with_sign(gain(two.step_us, none.step_us)), why_not_two(answer.reason));
+                     with_sign(gain(two.step_us, none.step_us)), why_single_batch(answer.reason));
 }
 
 }  // namespace hocket

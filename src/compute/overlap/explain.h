@@ -40,7 +40,7 @@ std::string decision_text(const PlanRecord& record, const OrderTable& orders);
 std::string forced_text(const PlanRecord& record, const OverlapChoice& choice,
                         const OrderTable& orders);
 // Returns why two halves do not gain more: "experts too small to cover dispatch".
-std::string why_not_two(const SearchReason& reason);
+std::string why_single_batch(const SearchReason& reason);
 // Says why the best plan is the best: "two halves predicted -4 %: experts too small to cover
 // dispatch". Percents are gains as a fraction of the time of `none`.
 std::string explain(const SearchResult& answer);

@@ -5,10 +5,10 @@
 //   median / prior's time r1     | r2      | r3
 //
 // The times at any size are the prior's there, times the mean of the ratios, of which the nearest
-// count most. So only the shape of the prior counts, and not its level. A transfer whose time is
-// far off in some steps in a row shows that its link has changed; then all cells forget it. The
-// memory is bounded and allocated at construction.
-// Thread: engine.   Source: docs/contracts/overlap.md, "Planner".
+// count most. So the shape of the prior matters, and its level does not. If the time of a transfer
+// is far from the expected one in several steps in a row, its link has changed, and all cells
+// forget the times of that transfer. The memory is bounded and allocated at construction. Thread:
+// engine. Source: docs/contracts/overlap.md, "Planner".
 #pragma once
 
 #include <memory>
@@ -56,7 +56,7 @@ class FittedTimes final : public StageModel {
     uint64_t last_used = 0;  // 0: free
   };
 
-  // Returns how many of the remembered steps taught this quantity at this size.
+  // Returns how many of the remembered steps measured this quantity at this size.
   int num_learned(const Bucket& bucket, size_t quantity) const;
   Cell& cell_for(const Bucket& bucket);
   Values prior_at(const Bucket& bucket) const;
@@ -72,7 +72,7 @@ class FittedTimes final : public StageModel {
   std::shared_ptr<const StageModel> prior_;
   std::vector<Cell> cells_;  // for both phases
   Median latency_;
-  std::array<ShiftWatch, 2> watches_;  // one for dispatch, one for combine
+  std::array<ShiftDetector, 2> watches_;  // one for dispatch, one for combine
   uint32_t num_link_shifts_ = 0;
   uint64_t clock_ = 0;
 };

@@ -11,10 +11,10 @@
 namespace hocket {
 namespace {
 
-using testing::Guess;
 using testing::kServedLayers;
 using testing::Server;
 using testing::StageMachine;
+using testing::UninformedPrior;
 
 TEST(Buckets, ArePowersOfTwoAndHalfwayBetween) {
   std::vector<int> borders;
@@ -59,7 +59,7 @@ TEST(MeasuredRatios, WeakenedTheyCountAsAGuess) {
 // A fit that learns from the steps of a made-up machine.
 class Fit : public ::testing::Test {
  protected:
-  Fit() : fit_(kServedLayers, std::make_shared<Guess>()) {}
+  Fit() : fit_(kServedLayers, std::make_shared<UninformedPrior>()) {}
   void play(const Bucket& bucket, int times, const Plan& plan = {}) {
     Server server(machine_, options_, noise_);
     const int num_halves = orders_.at(plan.order).num_halves;
@@ -79,7 +79,7 @@ class Fit : public ::testing::Test {
   FakeClock clock_;
   const Planner::Options options_{.orders = &orders_,
                                   .layers = kServedLayers,
-                                  .prior = std::make_shared<Guess>(),
+                                  .prior = std::make_shared<UninformedPrior>(),
                                   .clock = &clock_};
   StageMachine machine_;
   double noise_ = 0;
@@ -202,7 +202,7 @@ TEST_F(Fit, KnowsSoManySizesAndNoMore) {
 TEST_F(Fit, PhasesAreApart) {
   play(decode(64), 5);
   EXPECT_EQ(fit_.at({Phase::prefill, 64, 32'000}).of(Op::experts),
-            Guess().at({Phase::prefill, 64, 32'000}).of(Op::experts));
+            UninformedPrior().at({Phase::prefill, 64, 32'000}).of(Op::experts));
   machine_.level = 2;
   play({Phase::prefill, 64, 32'000}, 5);
   machine_.level = 1;

@@ -216,11 +216,11 @@ Duration Ledger::waited_in(TimePoint begin, TimePoint end) const {
 //   waited for half of [from, there] or more: the arrival was seen, and teaches service_
 //   else: arrival = min(there, from + service_(bytes)), or unknown (is_bound)
 void Ledger::estimate_arrivals() {
-  struct Seen {
+  struct MeanDelay {
     double us = 0, bytes = 0;
     int count = 0;
   };
-  std::array<Seen, 2> seen;
+  std::array<MeanDelay, 2> seen;
   TimePoint through{};
   bool is_through_known = true;
   for (Message& m : messages_) {
@@ -244,7 +244,7 @@ void Ledger::estimate_arrivals() {
     through = m.there;
   }
   for (size_t kind = 0; kind < seen.size(); ++kind)
-    if (const Seen& s = seen[kind]; s.count > 0)
+    if (const MeanDelay& s = seen[kind]; s.count > 0)
       service_[kind].add(s.bytes / s.count, s.us / s.count);
 }
 

@@ -84,7 +84,7 @@ struct LedgerSpan {
 };
 
 // Books one step after the other. It can be the watch of an exchange.
-class Ledger final : public ExchangeWatch {
+class Ledger final : public ExchangeListener {
  public:
   struct Limits {
     int num_layers = 0, num_ranks = 1;

@@ -26,8 +26,8 @@ inline constexpr int kNumOps = 10;              // those of graphs and orders
 inline constexpr int kNumBooked = kNumOps + 1;  // those that have times of their own
 std::string_view op_name(Op op);
 
-// The operations of one kind of layer, in a sequence that is legal when played one by one, and
-// which of them needs which.
+// The operations of one kind of layer, in a sequence that is legal when they are played one by one,
+// and their dependencies.
 struct OpGraph {
   std::vector<Op> ops;
   struct Edge {

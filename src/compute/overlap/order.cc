@@ -9,9 +9,9 @@ namespace {
 
 // The time at which a slot plays layer 0: the tick, then the place in the period. It plays layer l
 // l ticks later.
-struct When {
+struct SlotTime {
   int tick = 0, place = 0;
-  auto operator<=>(const When&) const = default;
+  auto operator<=>(const SlotTime&) const = default;
 };
 
 std::string op_of(int half, Op op) {
@@ -20,9 +20,9 @@ std::string op_of(int half, Op op) {
 
 // Checks one order against one graph. Each check relies on the ones above it: find_fault() calls
 // them in this sequence.
-class Judge {
+class OrderChecker {
  public:
-  Judge(const Order& order, const OpGraph& graph) : order_(order), graph_(graph) {}
+  OrderChecker(const Order& order, const OpGraph& graph) : order_(order), graph_(graph) {}
 
   std::optional<OrderFault> slots_are_sound() const {
     for (int i = 0; i < std::ssize(order_.slots); ++i) {
@@ -76,7 +76,7 @@ class Judge {
 
   std::optional<OrderFault> layers_follow(int half) const {
     const Op first = graph_.ops.front(), last = graph_.ops.back();
-    When next = when(half, first);
+    SlotTime next = when(half, first);
     next.tick += 1;
     if (when(half, last) <= next) return std::nullopt;
     return OrderFault{
@@ -102,7 +102,7 @@ class Judge {
         order_.slots, [&](const Slot& s) { return s.half == half && s.op == op; });
     return found == order_.slots.end() ? -1 : static_cast<int>(found - order_.slots.begin());
   }
-  When when(int half, Op op) const {
+  SlotTime when(int half, Op op) const {
     const int place = index(half, op);
     return {order_.slots[place].lag, place};
   }
@@ -112,8 +112,8 @@ class Judge {
     int latest = -1;
     for (const OpGraph::Edge& edge : graph_.edges) {
       const int place = edge.after == op ? index(half, edge.before) : -1;
-      if (place >= 0 && (latest < 0 || When{order_.slots[place].lag, place} >
-                                           When{order_.slots[latest].lag, latest}))
+      if (place >= 0 && (latest < 0 || SlotTime{order_.slots[place].lag, place} >
+                                           SlotTime{order_.slots[latest].lag, latest}))
         latest = place;
     }
     return latest;
@@ -140,16 +140,16 @@ std::optional<OrderFault> find_fault(const Order& order, const OpGraph& graph) {
   if (order.num_halves < 1 || order.num_halves > kMaxHalves)
     return OrderFault{-1, fmt::format("it has {} halves", order.num_halves),
                       fmt::format("halves: 1 to {}", kMaxHalves)};
-  const Judge judge(order, graph);
-  if (auto fault = judge.slots_are_sound()) return fault;
+  const OrderChecker checker(order, graph);
+  if (auto fault = checker.slots_are_sound()) return fault;
   for (int half = 0; half < order.num_halves; ++half) {
     for (const Op op : graph.ops)
-      if (auto fault = judge.stands_once(half, op)) return fault;
-    if (auto fault = judge.needs_are_met(half)) return fault;
-    if (auto fault = judge.layers_follow(half)) return fault;
+      if (auto fault = checker.stands_once(half, op)) return fault;
+    if (auto fault = checker.needs_are_met(half)) return fault;
+    if (auto fault = checker.layers_follow(half)) return fault;
   }
   for (int half = 1; half < order.num_halves; ++half)
-    if (auto fault = judge.earlier_half_leads(half)) return fault;
+    if (auto fault = checker.earlier_half_leads(half)) return fault;
   return std::nullopt;
 }
 

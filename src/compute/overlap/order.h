@@ -44,10 +44,10 @@ struct OrderFault {
   std::string what, fix;
 };
 
-// Returns nothing if and only if the order is legal: every operation of the graph stands in it once
-// for every half, each need of the graph is met earlier in time (lag counted), a layer begins after
-// the one before has ended, half b attends after half a has stored its keys, and no slot is more
-// than kMaxLag layers behind.
+// Returns nothing if and only if the order is legal: it has every operation of the graph once for
+// every half, each operation follows in time (with the lag) those that it depends on, a layer
+// begins after the one before has ended, half b attends after half a has stored its keys, and no
+// slot is more than kMaxLag layers behind.
 std::optional<OrderFault> find_fault(const Order& order, const OpGraph& graph);
 // The same check as a Result. Errors: bad_value, with the name of the order, the slots, and what to
 // change.

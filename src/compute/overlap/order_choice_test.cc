@@ -47,7 +47,7 @@ double period(const Order& order, const Stages& stages, bool as_latency = true) 
 }
 
 Stages drawn(std::mt19937& random) {
-  const StageTimes times = testing::StageDraw{}(random);
+  const StageTimes times = testing::StageTimeSampler{}(random);
   return {.a0 = times.of(Op::attn_in),
           .a1 = times.of(Op::attn_core),
           .s = times.of(Op::shared),

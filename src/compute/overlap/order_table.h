@@ -1,7 +1,6 @@
-// The table of orders, by number, which is how ranks name them to each other: the embedded ones
-// (orders/*.yaml, serial first, then by name), then those of --overlap-plan. Ranks only meet if
-// their tables are equal (fingerprint()). Immutable.
-// Thread: any.
+// The table of orders. Messages between ranks name an order by its index here. The table has the
+// embedded orders (orders/*.yaml: serial first, then by name), then those of --overlap-plan. Ranks
+// connect only if their tables are equal (fingerprint()). Immutable. Thread: any.
 #pragma once
 
 #include <cstdint>

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "base/nearest.h"
+#include "base/nearest_name.h"
 #include "compute/forward/half.h"
 
 namespace hocket {

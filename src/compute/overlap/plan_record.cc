@@ -38,12 +38,12 @@ Correction::Correction(const PlanRecord& record) : record_(record) {
     // The machine causes the spread and not the kind, so the largest counts.
     noise_ = std::max(noise_, near[i].spread());
   }
-  doubt_ = std::min(kTuning.errors_in_doubt * std::max(off, noise_), kTuning.max_doubt);
+  uncertainty_ = std::min(kTuning.errors_in_doubt * std::max(off, noise_), kTuning.max_doubt);
 }
 
 Expected Correction::of(const Candidate& candidate) const {
   const size_t kind = index_of(candidate.kind);
-  for (const PlanRecord::OfPlan& own : record_.of_plans_)
+  for (const PlanRecord::PlanRatio& own : record_.of_plans_)
     if (own.plan == candidate.plan && own.ratio.count() > 0)
       return {candidate.step_us * own.ratio.value(of_kind_[kind]), own.ratio.error(noise_),
               own.ratio.count()};
@@ -74,14 +74,14 @@ void PlanRecord::note_size(const StepReport& step) {
   rows_ += weight * (step.rows - rows_);
   keys_ += weight * (step.kv_tokens - keys_);
   if (num_steps % kTuning.ageing != 0) return;
-  for (OfPlan& own : of_plans_) own.ratio.age();
+  for (PlanRatio& own : of_plans_) own.ratio.age();
   for (MeasuredRatio& ratio : of_kinds_) ratio.age();
 }
 
 void PlanRecord::note_ratio(const Candidate& candidate, double ratio) {
-  auto own = std::ranges::find(of_plans_, candidate.plan, &OfPlan::plan);
+  auto own = std::ranges::find(of_plans_, candidate.plan, &PlanRatio::plan);
   if (own == of_plans_.end()) {
-    own = std::ranges::min_element(of_plans_, {}, &OfPlan::last_used);
+    own = std::ranges::min_element(of_plans_, {}, &PlanRatio::last_used);
     *own = {.plan = candidate.plan};
   }
   own->last_used = num_steps;
@@ -90,7 +90,7 @@ void PlanRecord::note_ratio(const Candidate& candidate, double ratio) {
 }
 
 void PlanRecord::weaken() {
-  for (OfPlan& own : of_plans_) own.ratio.weaken(kTuning.guess);
+  for (PlanRatio& own : of_plans_) own.ratio.weaken(kTuning.guess);
   for (MeasuredRatio& ratio : of_kinds_) ratio.weaken(kTuning.guess);
   measured.clear();
   evidence = num_asked_since_change = 0;

@@ -22,7 +22,7 @@ class MeasuredRatio {
   void add(double ratio);
   // Makes the median count as `max_count` measurements at most, because conditions have changed.
   void weaken(int max_count);
-  // Makes it count half, but not nothing: that it was measured once is not forgotten.
+  // Halves the number of measurements that count, but leaves one, if there is any.
   void age() { weaken(std::max(count() / 2, 1)); }
   int count() const { return median_.count(); }
   double median() const { return median_.median(); }  // 0 without values
@@ -40,7 +40,7 @@ class MeasuredRatio {
   RunningMedian<kTuning.ratios> median_;
   std::array<float, kTuning.slower> last_{};
   double spread_ = 0;
-  ShiftWatch watch_{kTuning.far_ratio, {kTuning.slower, kTuning.faster}};
+  ShiftDetector watch_{kTuning.far_ratio, {kTuning.slower, kTuning.faster}};
 };
 using KindRatios = std::array<MeasuredRatio, kNumPlanKinds>;  // by PlanKind
 
@@ -58,7 +58,8 @@ class PlanRecord {
   // Forgets everything and begins with `plan`. Allocates nothing.
   void begin(const Bucket& size, const Candidate& first);
   Bucket size() const;  // the mean of its steps
-  // Counts that its plan was asked for. The step may be reported in another bucket, or never.
+  // Counts a step for which the bucket's plan was chosen. The step may be reported in another
+  // bucket, or never.
   void note_asked() { ++num_asked_since_change, ++num_asked_since_search; }
   void note_size(const StepReport& step);
   // Adds a step that took `ratio` times as long as predicted.
@@ -85,13 +86,13 @@ class PlanRecord {
 
  private:
   friend class Correction;
-  struct OfPlan {
+  struct PlanRatio {
     Plan plan;
     MeasuredRatio ratio;  // without measurements, the place is free
     uint64_t last_used = 0;
   };
   double rows_ = 0, keys_ = 0;
-  std::array<OfPlan, kTuning.ratios_of_plans> of_plans_{};
+  std::array<PlanRatio, kTuning.ratios_of_plans> of_plans_{};
   KindRatios of_kinds_;
   const std::array<KindRatios, kNumPhases>* of_phases_;
 };
@@ -104,14 +105,14 @@ class Correction {
   explicit Correction(const PlanRecord& record);
   Expected of(const Candidate& candidate) const;
   // Returns how far the prediction of an unmeasured plan may be off, as a share.
-  double doubt() const { return doubt_; }
+  double uncertainty() const { return uncertainty_; }
   int num_measured(PlanKind kind) const { return record_.of_kinds_[index_of(kind)].count(); }
 
  private:
   const PlanRecord& record_;
   std::array<double, kNumPlanKinds> of_kind_{};
   double noise_ = 0;  // relative spread of single steps
-  double doubt_ = 0;
+  double uncertainty_ = 0;
 };
 
 }  // namespace hocket

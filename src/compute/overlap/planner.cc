@@ -14,9 +14,11 @@ namespace {
 // uncertainty; nothing if another one is expected to be faster than even that.
 std::optional<Plan> best_trial_candidate(const PlanRecord& record) {
   // Returns the part of a doubt that remains once n steps were measured.
-  const auto part = [](double doubt, int n) { return doubt * kTuning.guess / (n + kTuning.guess); };
+  const auto part = [](double uncertainty, int n) {
+    return uncertainty * kTuning.guess / (n + kTuning.guess);
+  };
   const Correction correction(record);
-  if (correction.doubt() < kTuning.certain) return std::nullopt;
+  if (correction.uncertainty() < kTuning.certain) return std::nullopt;
   double best_us = correction.of(record.played).us, min_us = best_us;
   const Candidate* best = nullptr;
   for (const Candidate& candidate : record.found.candidates) {
@@ -26,7 +28,7 @@ std::optional<Plan> best_trial_candidate(const PlanRecord& record) {
     const int of_kind = correction.num_measured(candidate.kind);
     const double reach = of_kind < kTuning.few
                              ? part(kTuning.doubt_of_kind, of_kind)
-                             : part(correction.doubt(), expected.num_measured) +
+                             : part(correction.uncertainty(), expected.num_measured) +
                                    (expected.num_measured > 0 ? expected.error : 0);
     const double us = expected.us * (1 - reach);
     if (best == nullptr || us < min_us) best = &candidate, min_us = us;
@@ -71,7 +73,7 @@ Planner::Planner(const Options& options) : options_(options), fit_(options.layer
     records_.emplace_back(max_candidates(*options.orders), &ratios_);
 }
 
-SearchInput Planner::question(const Bucket& bucket) const {
+SearchInput Planner::input(const Bucket& bucket) const {
   LayerCounts layers = options_.layers;
   layers.other_us = fit_.other_us(bucket);
   return {fit_, *options_.orders, layers, bucket, options_.row_tile};
@@ -103,7 +105,7 @@ void Planner::search_for(PlanRecord& record) {
   if (!is_due || credit_us_ <= 0) return;
   const TimePoint begin = options_.clock->now();
   const bool is_first = record.found.candidates.empty();
-  const SearchInput asked = question(record.size());
+  const SearchInput asked = input(record.size());
   record.found = search(asked, std::move(record.found));
   record.played.step_us = predict_plan(asked, record.played.plan).step_us;
   record.num_asked_since_search = 0;
@@ -156,7 +158,7 @@ void Planner::measure(PlanRecord& record, const StepReport& step, const Plan& pl
   // Sizes that the fit has not seen say nothing about plans.
   if (fit_.num_seen(halves ? (*halves)[0] : bucket) >= kTuning.few) {
     const PlanKind kind = kind_of(plan, *options_.orders);
-    const double predicted_us = predict_plan(question(bucket), plan).step_us;
+    const double predicted_us = predict_plan(input(bucket), plan).step_us;
     if (predicted_us > 0 && step.step_us > 0) {
       record.note_ratio({plan, kind}, step.step_us / predicted_us);
       ratios_[static_cast<size_t>(bucket.phase)][index_of(kind)].add(step.step_us / predicted_us);

@@ -4,9 +4,10 @@
 //   note(reports of the last step) -> fit -> is another plan better? -> adopt it
 //   choose(next bucket)            -> search, now and then -> a trial, or the plan of the bucket
 //
-// A bucket's plan is changed when another one is expected to be faster, by a margin and the error
-// of what is known, for some steps in a row; a large gain needs fewer. All numbers are in tuning.h.
-// Thread: engine, except state(). After construction choose() and note() allocate nothing.
+// A bucket gets another plan when that plan is expected to be faster in several steps in a row, by
+// more than a margin and the error of what is known; for a large gain fewer steps are enough. All
+// numbers are in tuning.h. Thread: engine, except state(). After construction choose() and note()
+// allocate nothing.
 #pragma once
 
 #include <memory>
@@ -22,10 +23,10 @@
 
 namespace hocket {
 
-// Tries plans in order to measure them. A candidate that could be faster than all others, as far as
-// predictions and measurements may be off, is played for the steps of a trial (base/trial_pace.h).
-// In a new bucket, and after a change of the links, first_trial_steps may be frequent. Measurements
-// age, so a plan that is not played is tried again.
+// Plays plans only to measure them. A candidate that could be faster than all others, given the
+// possible errors of predictions and measurements, is played for the steps of a trial
+// (base/trial_pace.h). In a new bucket, and after a change of the links, first_trial_steps may be
+// frequent. Measurements age, so a plan that is not played is tried again.
 class Trials {
  public:
   // Returns the plan to try in the next step of this bucket; nothing if the usual one is played.
@@ -36,7 +37,7 @@ class Trials {
   bool note(PlanRecord& record, const StepReport& step);
 
  private:
-  // A step that was to belong to the bucket may be reported in another one of its phase.
+  // A step that was planned for the bucket may be reported in another bucket of its phase.
   bool is_tried(const StepReport& step) const;
 
   Plan plan_;
@@ -84,7 +85,7 @@ class Planner {
   bool is_automatic(const PlanRecord& record) const {
     return choice_for(record).mode == OverlapChoice::Mode::automatic;
   }
-  SearchInput question(const Bucket& bucket) const;
+  SearchInput input(const Bucket& bucket) const;
   PlanRecord& record_for(const Bucket& bucket) HOCKET_REQUIRES(mutex_);
   void search_for(PlanRecord& record) HOCKET_REQUIRES(mutex_);
   void decide(PlanRecord& record, bool at_once) HOCKET_REQUIRES(mutex_);

@@ -63,7 +63,7 @@ TEST_F(PlannerTest, ForcedHalvesBeginWithTheOrdersOfSGLang) {
     for (int step = 0; step < 50; ++step) server.step(bucket);
     num_left += server.plan_now(bucket) != first ? 1 : 0;
     EXPECT_EQ(kind_of(server.plan_now(bucket), orders), PlanKind::two_batch);
-    EXPECT_LE(regret_among_halves(server, bucket), 0.011) << name;
+    EXPECT_LE(regret_of_two_batch(server, bucket), 0.011) << name;
   }
   EXPECT_GT(num_left, 0);
 }

@@ -12,7 +12,8 @@ namespace hocket::testing {
 
 class PlannerTest : public ::testing::Test {
  protected:
-  Planner::Options options(std::shared_ptr<const StageModel> prior = std::make_shared<Guess>()) {
+  Planner::Options options(
+      std::shared_ptr<const StageModel> prior = std::make_shared<UninformedPrior>()) {
     return {.orders = &OrderTable::builtin(),
             .layers = kServedLayers,
             .prior = std::move(prior),
@@ -32,7 +33,7 @@ class PlannerTest : public ::testing::Test {
   }
 
   // The same among plans of two halves.
-  static double regret_among_halves(Server& server, const Bucket& bucket) {
+  static double regret_of_two_batch(Server& server, const Bucket& bucket) {
     const SearchResult found = search(server.truth(bucket));
     const double best_us = found.best_of[index_of(PlanKind::two_batch)].step_us;
     return server.true_us(bucket, server.plan_now(bucket)) / best_us - 1;

@@ -13,8 +13,8 @@
 
 namespace hocket::testing {
 
-// Plays an order over layers of these kinds. Returns the first operation that came before what it
-// needs, twice, or never; empty if there is none.
+// Plays an order over layers of these kinds. Returns the first operation that came before one that
+// it depends on, or twice, or never; empty if there is none.
 inline std::string late_when_played(const Order& order, std::span<const OpGraph* const> layers) {
   std::vector<Half> halves(order.num_halves);
   for (int i = 0; i < order.num_halves; ++i) halves[i] = Half{.index = i, .rows = {3 * i, 3}};

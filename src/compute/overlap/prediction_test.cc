@@ -15,7 +15,7 @@
 namespace hocket {
 namespace {
 
-using testing::StageDraw;
+using testing::StageTimeSampler;
 
 constexpr double kBytesPerSecond = 1e9;  // one byte per nanosecond
 
@@ -30,11 +30,11 @@ class Spending final : public StageWork {
 };
 
 // The measured time of a plan, and the part of it that was waiting.
-struct Played {
+struct MeasuredTime {
   Duration step{}, exposed{};
 };
 
-class Waits final : public ExchangeWatch {
+class Waits final : public ExchangeListener {
  public:
   void finished(int, MessageKind, Stamp, const ExchangeTimes& times) override {
     exposed += times.wait_out - times.wait_in;
@@ -42,14 +42,14 @@ class Waits final : public ExchangeWatch {
   Duration exposed{};
 };
 
-Played play_for_real(const PlanTimes& plan, const LayerCounts& layers, int num_ranks) {
+MeasuredTime play_for_real(const PlanTimes& plan, const LayerCounts& layers, int num_ranks) {
   double longest_us = 0;
   for (const StageTimes& half : plan.halves)
     longest_us = std::max({longest_us, half.dispatch.busy_us, half.combine.busy_us});
   const Duration latency(std::llround(plan.halves[0].dispatch.latency_us * 1e3));
   LoopbackHub hub(num_ranks, {.bytes_per_s = kBytesPerSecond, .latency = latency},
                   LoopbackHub::Time::virtual_time);
-  std::vector<Played> played(static_cast<size_t>(num_ranks));
+  std::vector<MeasuredTime> played(static_cast<size_t>(num_ranks));
   testing::on_ranks(hub, num_ranks, [&](Transport& end) {
     Waits waits;
     auto player = StagePlayer::create(end, {.layers = layers,
@@ -63,7 +63,7 @@ Played play_for_real(const PlanTimes& plan, const LayerCounts& layers, int num_r
     EXPECT_TRUE(done.has_value()) << done.error().message;
     played[static_cast<size_t>(end.rank())] = {end.now() - begin, waits.exposed};
   });
-  for (const Played& other : played) EXPECT_EQ(other.step, played[0].step);
+  for (const MeasuredTime& other : played) EXPECT_EQ(other.step, played[0].step);
   return played[0];
 }
 
@@ -73,16 +73,16 @@ int64_t ns(double us) {
 
 void expect_as_played(const PlanTimes& plan, const LayerCounts& layers, int num_ranks) {
   const Prediction predicted = predict(plan, layers);
-  const Played played = play_for_real(plan, layers, num_ranks);
+  const MeasuredTime played = play_for_real(plan, layers, num_ranks);
   EXPECT_EQ(ns(predicted.step_us), played.step.count())
       << plan.order.name << " x " << plan.grain.parts << " x " << plan.grain.waves;
   EXPECT_EQ(ns(predicted.exposed_us), played.exposed.count()) << plan.order.name;
 }
 
 // Draws halves of unequal sizes, with and without dense layers and shared experts.
-struct Drawn {
-  explicit Drawn(std::mt19937& random) {
-    const StageDraw draw{.latency_us = static_cast<double>(random() % 3 * 12)};
+struct DrawnTimes {
+  explicit DrawnTimes(std::mt19937& random) {
+    const StageTimeSampler draw{.latency_us = static_cast<double>(random() % 3 * 12)};
     halves = {draw(random), draw(random)};
     layers = {.num_dense = static_cast<int>(random() % 4),
               .num_moe = static_cast<int>(1 + random() % 6),
@@ -105,7 +105,7 @@ TEST(Prediction, IsWhatEveryNamedOrderTakes) {
   for (int index = 0; index < table.size(); ++index)
     for (const Grain& grain : kTuning.grains)
       for (const int num_ranks : {2, 4}) {
-        const Drawn drawn(random);
+        const DrawnTimes drawn(random);
         expect_as_played(drawn.plan(table.at(index), grain), drawn.layers, num_ranks);
       }
 }
@@ -115,7 +115,7 @@ TEST(Prediction, IsWhatAnyLegalOrderTakes) {
   for (int round = 0; round < 100; ++round) {
     const Order order =
         round % 2 == 0 ? testing::random_order(random) : testing::tight_order(random);
-    const Drawn drawn(random);
+    const DrawnTimes drawn(random);
     expect_as_played(drawn.plan(order, any_grain(random)), drawn.layers, round % 4 == 0 ? 4 : 2);
   }
 }
@@ -155,7 +155,7 @@ TEST(Prediction, WhatIsCountedIsWhatWouldBePlayed) {
   std::mt19937 random(8);
   for (int round = 0; round < 4000; ++round) {
     const Order order = testing::random_order(random);
-    Drawn drawn(random);
+    DrawnTimes drawn(random);
     drawn.layers.num_moe = static_cast<int>(random() % 100);
     const PlanTimes plan = drawn.plan(order, {});
     ASSERT_EQ(ns(predict(plan, drawn.layers).step_us), ns(slowly_us(plan, drawn.layers))) << round;
@@ -166,7 +166,7 @@ TEST(Prediction, ManyLayersTakeWhatOneByOneTakes) {
   std::mt19937 random(4);
   for (int round = 0; round < 12; ++round) {
     const Order order = testing::random_order(random);
-    Drawn drawn(random);
+    DrawnTimes drawn(random);
     drawn.layers.num_moe = static_cast<int>(40 + random() % 30);
     expect_as_played(drawn.plan(order, any_grain(random)), drawn.layers, 2);
   }
@@ -174,7 +174,7 @@ TEST(Prediction, ManyLayersTakeWhatOneByOneTakes) {
 
 TEST(Prediction, TheSerialStepIsTheSumOfItsParts) {
   std::mt19937 random(5);
-  const Drawn drawn(random);
+  const DrawnTimes drawn(random);
   const StageTimes& half = drawn.halves[0];
   const LayerCounts layers{.num_dense = 2, .num_moe = 5, .has_shared = true, .other_us = 77};
   double dense = 0, moe = 0;
@@ -192,7 +192,7 @@ TEST(Prediction, NoPlanBeatsTheLowerBound) {
   std::mt19937 random(6);
   for (int round = 0; round < 2000; ++round) {
     const Order order = testing::random_order(random);
-    const Drawn drawn(random);
+    const DrawnTimes drawn(random);
     const PlanTimes plan = drawn.plan(order, any_grain(random));
     const double bound = Predictor(plan.halves, plan.grain, drawn.layers).lower_bound_us();
     EXPECT_LE(bound, predict(plan, drawn.layers).step_us) << round;

@@ -12,14 +12,14 @@ namespace hocket {
 
 // Detects that a measured quantity has shifted: enough values in a row are far from what was
 // expected, all on the same side.
-class ShiftWatch {
+class ShiftDetector {
  public:
   struct Runs {
     int above, below;  // how many values in a row prove a shift
   };
-  ShiftWatch(double far, Runs runs) : far_(far), runs_(runs) {}
+  ShiftDetector(double far, Runs runs) : far_(far), runs_(runs) {}
   // Watches times on a link.
-  ShiftWatch() : ShiftWatch(kTuning.far_link, {kTuning.link_changes, kTuning.link_changes}) {}
+  ShiftDetector() : ShiftDetector(kTuning.far_link, {kTuning.link_changes, kTuning.link_changes}) {}
   // `ratio` is the measured value divided by the expected one. If this value proves a shift,
   // returns the number of values since it (this one included); else 0.
   int add(double ratio) {
@@ -36,8 +36,8 @@ class ShiftWatch {
 };
 
 // Fits y = floor + slope x to the last pairs (x, y), x > 0. The slope is the median of the slopes
-// between pairs that lie well apart in x, so that wrong pairs do not move it while they are less
-// than half. Where all x are about equal, floor is 0. After a shift the older pairs are forgotten.
+// between pairs that lie well apart in x, so outliers do not move it as long as they are less than
+// half. Where all x are about equal, floor is 0. After a shift the older pairs are forgotten.
 class RobustLine {
  public:
   void add(double x, double y);
@@ -50,7 +50,7 @@ class RobustLine {
   std::array<std::array<double, 2>, kTuning.points> points_{};
   int count_ = 0, next_ = 0;
   double floor_ = 0, slope_ = 0;
-  ShiftWatch watch_;
+  ShiftDetector watch_;
 };
 
 }  // namespace hocket

@@ -45,7 +45,7 @@ struct SearchResult {
 
 // Allocates nothing if `used`, an earlier answer whose memory it takes, has room for
 // max_candidates().
-SearchResult search(const SearchInput& question, SearchResult used = {});
+SearchResult search(const SearchInput& input, SearchResult used = {});
 
 inline size_t max_candidates(const OrderTable& orders) {
   return static_cast<size_t>(orders.size()) *
@@ -53,7 +53,7 @@ inline size_t max_candidates(const OrderTable& orders) {
 }
 // Returns the halves that the bucket is cut into by `share`; nothing if it cannot be cut in two.
 std::optional<std::array<Bucket, 2>> halves_of(const Bucket& bucket, int share, int row_tile);
-// Predicts the plan for question.bucket.
-Prediction predict_plan(const SearchInput& question, const Plan& plan);
+// Predicts the plan for input.bucket.
+Prediction predict_plan(const SearchInput& input, const Plan& plan);
 
 }  // namespace hocket

@@ -49,15 +49,15 @@ TEST(Search, PredictsEveryCandidateAndKnowsTheBest) {
   std::mt19937 random(11);
   const OrderTable& table = OrderTable::builtin();
   for (int round = 0; round < 200; ++round) {
-    const testing::StageDraw draw{.latency_us = static_cast<double>(random() % 4 * 30)};
+    const testing::StageTimeSampler draw{.latency_us = static_cast<double>(random() % 4 * 30)};
     const int rows = static_cast<int>(2 + random() % 200);
     const ScaledTimes model(draw(random), rows, random() % 3 * 0.3);
-    const SearchInput question{.model = model,
-                               .orders = table,
-                               .layers = kLayers,
-                               .bucket = {Phase::decode, rows, 1000},
-                               .row_tile = round % 2 == 0 ? 1 : 16};
-    const SearchResult found = search(question);
+    const SearchInput input{.model = model,
+                            .orders = table,
+                            .layers = kLayers,
+                            .bucket = {Phase::decode, rows, 1000},
+                            .row_tile = round % 2 == 0 ? 1 : 16};
+    const SearchResult found = search(input);
     std::array<double, kNumPlanKinds> least{};
     for (const Grain& grain : kTuning.grains)
       for (int order = 0; order < table.size(); ++order)
@@ -68,7 +68,7 @@ TEST(Search, PredictsEveryCandidateAndKnowsTheBest) {
               kTuning.grains_of(halves).end())
             continue;
           const Plan plan{order, grain.parts, grain.waves, share};
-          const double us = predict_plan(question, plan).step_us;
+          const double us = predict_plan(input, plan).step_us;
           double& of_kind = least[static_cast<size_t>(kind_of(plan, table))];
           if (of_kind == 0 || us < of_kind) of_kind = us;
           const auto it = std::ranges::find(found.candidates, plan, &Candidate::plan);
@@ -94,7 +94,7 @@ SearchInput question_of(const StageModel& model, int rows = 64) {
 
 TEST(Search, HasAboutAHundredCandidatesAndNoneTwice) {
   std::mt19937 random(12);
-  const ScaledTimes model(testing::StageDraw{}(random), 64, 0);
+  const ScaledTimes model(testing::StageTimeSampler{}(random), 64, 0);
   EXPECT_EQ(search(question_of(model)).candidates.size(), 120u);
   for (const int rows : {1, 2, 3, 64}) {
     const SearchResult answer = search(question_of(model, rows));
@@ -111,7 +111,7 @@ TEST(Search, HasAboutAHundredCandidatesAndNoneTwice) {
 // An answer that is used again holds nothing of the search before.
 TEST(Search, AnswersAreUsedAgain) {
   std::mt19937 random(14);
-  const ScaledTimes model(testing::StageDraw{}(random), 64, 0.3);
+  const ScaledTimes model(testing::StageTimeSampler{}(random), 64, 0.3);
   SearchResult used = search(question_of(model));
   for (const int rows : {1, 64}) {
     used = search(question_of(model, rows), std::move(used));
@@ -132,9 +132,9 @@ struct WhyCase {
 
 std::string why_of(const WhyCase& given) {
   const ScaledTimes model(given.whole, 64, given.floor);
-  SearchInput question = question_of(model, given.rows);
-  question.layers.has_shared = false;  // so nothing of one half overlaps
-  return explain(search(question));
+  SearchInput input = question_of(model, given.rows);
+  input.layers.has_shared = false;  // so nothing of one half overlaps
+  return explain(search(input));
 }
 
 StageTimes times(double attn, double experts, TransferTime dispatch, TransferTime combine) {
@@ -168,11 +168,11 @@ TEST(Search, SaysWhatIsTooSmall) {
                            .compute_us = 74},
                    .experts_us = 5,
                    .attn_us = 20};
-  EXPECT_EQ(why_not_two(answer.reason), "experts too small to cover dispatch");
+  EXPECT_EQ(why_single_batch(answer.reason), "experts too small to cover dispatch");
   std::swap(answer.reason.experts_us, answer.reason.attn_us);
-  EXPECT_EQ(why_not_two(answer.reason), "attention too small to cover dispatch");
+  EXPECT_EQ(why_single_batch(answer.reason), "attention too small to cover dispatch");
   answer.reason.two.combine_exposed_us = 25;
-  EXPECT_EQ(why_not_two(answer.reason), "attention too small to cover combine");
+  EXPECT_EQ(why_single_batch(answer.reason), "attention too small to cover combine");
 }
 
 }  // namespace

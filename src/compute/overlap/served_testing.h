@@ -43,7 +43,7 @@ class StageMachine final : public StageModel {
 };
 
 // A prior that knows nothing of the machine: half of each time is constant at 50 rows.
-class Guess final : public StageModel {
+class UninformedPrior final : public StageModel {
  public:
   StageTimes at(const Bucket& bucket) const override {
     StageTimes times;

@@ -44,7 +44,7 @@ class StagePlayer {
     double bytes_per_s = 1e9;
     double longest_busy_us = 0;  // the longest transfer; it limits the length of messages
     int num_halves = kMaxHalves;
-    ExchangeWatch* watch = nullptr;  // outlives the player
+    ExchangeListener* watch = nullptr;  // outlives the player
   };
   // The transport outlives the player. Errors: out_of_memory.
   static Result<std::unique_ptr<StagePlayer>> create(Transport& transport, const Options& options);

@@ -10,7 +10,7 @@ namespace hocket::testing {
 
 // Draws log-uniform times in whole multiples of 24 ns, so that the times of parts and of messages
 // to one or three peers are whole nanoseconds.
-struct StageDraw {
+struct StageTimeSampler {
   double latency_us = 0;
 
   double draw(std::mt19937& random, double low, double high) const {

@@ -25,8 +25,9 @@ struct Bucket {
 };
 
 // A transfer in one message occupies the link for busy_us; its last byte arrives latency_us after
-// that. If the half has p parts or waves it is busy for `spread` times as long, each message for
-// its share of it: in several a row may travel to a rank more than once.
+// that. In p parts or waves the half occupies the link for `spread` times as long in all, because a
+// row may travel to a rank in several of the messages; each message has an equal share of that
+// time.
 struct TransferTime {
   double busy_us = 0;
   double latency_us = 0;

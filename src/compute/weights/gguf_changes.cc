@@ -79,7 +79,7 @@ std::vector<GgufRun> grouped_runs(const DeltaHeads& heads) {
 
 Result<GgufMatrix> matrix_with(const GgufFile& file, const std::string& name, int64_t rows,
                                int64_t columns) {
-  const GgufFile::Found found = file.find(name);
+  const GgufFile::TensorData found = file.find(name);
   if (found.tensor == nullptr)
     return fail(
         error(ErrorCode::missing_tensor, "{} holds no tensor {}", file.path().string(), name)
@@ -145,7 +145,7 @@ std::optional<Result<StoredTensor>> find_delta(const GgufFile& file, const Delta
 
 Result<StoredTensor> find_out_proj(const GgufFile& file, const DeltaHeads& heads,
                                    const std::string& location) {
-  const GgufFile::Found found = file.find(location);
+  const GgufFile::TensorData found = file.find(location);
   const int64_t rows = found.tensor == nullptr ? 0 : found.tensor->shape.front();
   HOCKET_TRY(const GgufMatrix matrix, matrix_with(file, location, rows, heads.nv * heads.dv));
   return tensor_of(gguf_gathered_columns(gguf_rows(matrix), heads.file_indexes()),
@@ -169,7 +169,7 @@ std::optional<Result<StoredTensor>> find_channel_delta(const GgufFile& file,
                                                        std::string_view name) {
   const bool decays = name.ends_with(".self_attn.A_log"), shifts = name.ends_with(".dt_bias");
   if (!decays && !shifts && !name.ends_with("_conv1d.weight")) return std::nullopt;
-  const GgufFile::Found found = file.find(gguf_location(name).name);
+  const GgufFile::TensorData found = file.find(gguf_location(name).name);
   if (found.tensor == nullptr) return std::nullopt;
   int64_t numbers = 1;
   for (const int64_t axis : found.tensor->shape) numbers *= axis;
@@ -185,7 +185,7 @@ std::optional<Result<StoredTensor>> find_channel_delta(const GgufFile& file,
 std::optional<Result<StoredTensor>> find_norm(const GgufFile& file, std::string_view name) {
   GgufLocation location = gguf_location(name);
   if (file.find(location.name).tensor == nullptr) location.name = location.other_name;
-  const GgufFile::Found found = file.find(location.name);
+  const GgufFile::TensorData found = file.find(location.name);
   if (found.tensor == nullptr) return std::nullopt;
   const int64_t n = found.tensor->shape.back();
   return tensor_of(gguf_rows({found.tensor->type, found.data, 1, n}, GgufChange::added_one), {n});

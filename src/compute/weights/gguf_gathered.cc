@@ -4,7 +4,7 @@
 #include "base/check.h"
 #include "compute/weights/gguf_blocks.h"
 #include "compute/weights/gguf_rows.h"
-#include "compute/weights/product.h"
+#include "compute/weights/product_spec.h"
 
 namespace hocket {
 namespace {

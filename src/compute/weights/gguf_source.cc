@@ -19,8 +19,8 @@ namespace {
 constexpr std::string_view kLatent = ".attn_kv_b.weight";
 
 // The location with the name that the file has.
-GgufFile::Found found_at(const GgufFile& file, GgufLocation& location) {
-  GgufFile::Found found = file.find(location.name);
+GgufFile::TensorData found_at(const GgufFile& file, GgufLocation& location) {
+  GgufFile::TensorData found = file.find(location.name);
   if (found.tensor == nullptr && !location.other_name.empty()) {
     found = file.find(location.other_name);
     if (found.tensor != nullptr) location.name = location.other_name;
@@ -30,7 +30,7 @@ GgufFile::Found found_at(const GgufFile& file, GgufLocation& location) {
 
 // Some files have gate and up of all experts in one tensor, the rows of gate first.
 struct FusedHalf {
-  GgufFile::Found found;
+  GgufFile::TensorData found;
   std::string name;
   bool second = false;
 };
@@ -52,7 +52,7 @@ std::pair<std::string, std::string> latent_parts(const GgufLocation& location) {
   return {layer + ".attn_k_b.weight", layer + ".attn_v_b.weight"};
 }
 
-GgufMatrix matrix_of(const GgufFile::Found& found) {
+GgufMatrix matrix_of(const GgufFile::TensorData& found) {
   const std::vector<int64_t>& shape = found.tensor->shape;
   int64_t rows = 1;
   for (size_t axis = 0; axis + 1 < shape.size(); ++axis) rows *= shape[axis];
@@ -87,7 +87,7 @@ StoredTensor stored_matrix(const GgufMatrix& matrix, std::vector<int64_t> shape,
 
 Result<StoredTensor> latent_of(const GgufFile& file, const GgufLocation& location) {
   const auto& [key_name, value_name] = latent_parts(location);
-  const GgufFile::Found keys = file.find(key_name), values = file.find(value_name);
+  const GgufFile::TensorData keys = file.find(key_name), values = file.find(value_name);
   if (values.tensor == nullptr)
     return fail(error(ErrorCode::missing_tensor, "{} holds {}, but not {}", file.path().string(),
                       key_name, value_name)
@@ -120,7 +120,7 @@ Result<StoredTensor> GgufWeights::find_unnoted(std::string_view folder_name) con
   if (std::optional<Result<StoredTensor>> changed = find_changed(*file_, name)) return *changed;
   GgufLocation location = gguf_location(name);
   if (location.name.empty()) location.name = name;
-  GgufFile::Found found = found_at(*file_, location);
+  GgufFile::TensorData found = found_at(*file_, location);
   FusedHalf half;
   if (found.tensor == nullptr) {
     half = fused_half(*file_, location);

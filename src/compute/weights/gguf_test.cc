@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "compute/weights/gguf_blocks.h"
+#include "compute/weights/gguf_footprints.h"
 #include "compute/weights/gguf_names.h"
-#include "compute/weights/gguf_prices.h"
 #include "compute/weights/gguf_source.h"
 #include "compute/weights/golden_folder_testing.h"
 #include "compute/weights/hf_config.h"
@@ -32,7 +32,7 @@ TEST(Gguf, BlocksOfEveryTypeHaveTheirNumbers) {
     ASSERT_TRUE(reference.has_value()) << reference.error().message;
     for (const std::string& name : (*reference)->names()) {
       const StoredTensor want = *(*reference)->find(name);
-      const GgufFile::Found found = (*file)->find(name);
+      const GgufFile::TensorData found = (*file)->find(name);
       ASSERT_NE(found.tensor, nullptr) << name;
       EXPECT_EQ(found.tensor->type->name, name);
       EXPECT_EQ(found.tensor->shape, want.shape);
@@ -86,7 +86,7 @@ TEST(Gguf, PricesHaveTheFormatThatTheLoaderMakes) {
   const auto file = GgufFile::open(kGolden / "gguf_qwen3moe/model.gguf");
   ASSERT_TRUE(file.has_value()) << file.error().message;
   const auto q6_k_in = [&](WeightFormat quantize, std::string_view format) {
-    return std::ranges::any_of(gguf_prices(**file, quantize), [&](const GgufPrice& price) {
+    return std::ranges::any_of(gguf_footprints(**file, quantize), [&](const GgufFootprint& price) {
       return price.type == "Q6_K" && price.format.starts_with(format);
     });
   };
@@ -136,7 +136,7 @@ TEST(Gguf, GateAndUpOfExpertsMayLieInOneTensor) {
   const auto source = open_model_weights(kGolden / "gguf_gemma4");
   ASSERT_TRUE(source.has_value()) << source.error().message;
   constexpr int kExpert = 5, kRows = 16, kColumns = 48;
-  const GgufFile::Found all = (*file)->find("blk.1.ffn_gate_up_exps.weight");
+  const GgufFile::TensorData all = (*file)->find("blk.1.ffn_gate_up_exps.weight");
   ASSERT_NE(all.tensor, nullptr);
   EXPECT_EQ(all.tensor->shape, (std::vector<int64_t>{8, 2 * kRows, kColumns}));
   const auto* const numbers = reinterpret_cast<const float*>(all.data);
@@ -163,7 +163,7 @@ TEST(Gguf, KeysAndValuesOfLatentsAreOneMatrixAgain) {
                                       kHeads * (kNope + kValue), kRank);
   ASSERT_TRUE(all.has_value()) << all.error().message;
   const auto numbers = [&](const char* name, size_t count) {
-    const GgufFile::Found found = (*file)->find(name);
+    const GgufFile::TensorData found = (*file)->find(name);
     std::vector<float> out(count);
     read_blocks(*found.tensor->type, found.data, std::ssize(out), out.data());
     return out;

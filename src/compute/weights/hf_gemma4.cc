@@ -89,7 +89,7 @@ void read_gemma4_heads(JsonFields& config, ModelConfig& model) {
   local.num_heads = model.num_heads;
   local.num_kv_heads = static_cast<int>(config.integer("num_key_value_heads", kHeads, 4));
   local.key_dim = local.value_dim = static_cast<int>(config.integer("head_dim", kHeadDim, 256));
-  local.reach.window = static_cast<int>(config.integer("sliding_window", kReach, 512));
+  local.visible.window = static_cast<int>(config.integer("sliding_window", kWindowRange, 512));
   model.values_are_keys = config.flag("attention_k_eq_v", false);
   // Read even where per_layer_config says it: the library then passes over these two.
   model.head_dim = static_cast<int>(config.integer("global_head_dim", kHeadDim, 512));
@@ -112,13 +112,13 @@ void read_gemma4_heads(JsonFields& config, ModelConfig& model) {
 }
 
 void read_gemma4_angles(JsonFields& config, ModelConfig& model) {
-  const auto question = [&](std::string_view layers, int dims, double share, double theta) {
-    return RopeQuestion{.dims = dims,
-                        .share = share,
-                        .positions = model.max_position_embeddings,
-                        .proportional = true,
-                        .layers = layers,
-                        .default_theta = theta};
+  const auto input = [&](std::string_view layers, int dims, double share, double theta) {
+    return RopeInput{.dims = dims,
+                     .share = share,
+                     .positions = model.max_position_embeddings,
+                     .proportional = true,
+                     .layers = layers,
+                     .default_theta = theta};
   };
   for (const std::string_view key : {"rope_scaling", "partial_rotary_factor"})
     if (config.has(key))
@@ -132,9 +132,8 @@ void read_gemma4_angles(JsonFields& config, ModelConfig& model) {
                           "config.json: rope_parameters holds no dictionary for the layers of {}",
                           layers)
                         .with_fix("take the file from the model's publisher again"));
-  const RopeQuestion far = question("full_attention", model.head_dim, known ? 1 : 0.25, 1e6);
-  model.local_rope =
-      read_rope(config, question("sliding_attention", model.local.key_dim, 1, 10000));
+  const RopeInput far = input("full_attention", model.head_dim, known ? 1 : 0.25, 1e6);
+  model.local_rope = read_rope(config, input("sliding_attention", model.local.key_dim, 1, 10000));
   model.rope = read_rope(config, far);
   if (!known) turn_proportionally(config, far, model.rope);
 }

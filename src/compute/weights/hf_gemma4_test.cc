@@ -37,12 +37,12 @@ TEST(Gemma4, HasHeadsAndAnglesForEachKindOfLayers) {
   EXPECT_EQ(m.attention(0).num_kv_heads, 8);
   EXPECT_EQ(m.attention(0).key_dim, 256);
   EXPECT_EQ(m.attention(0).value_dim, 256);
-  EXPECT_EQ(m.attention(0).reach.window, 1024);
+  EXPECT_EQ(m.attention(0).visible.window, 1024);
   EXPECT_FALSE(m.attention(0).values_are_keys);
   EXPECT_EQ(m.attention(1).num_kv_heads, 2);
   EXPECT_EQ(m.attention(1).key_dim, 512);
   EXPECT_EQ(m.attention(1).value_dim, 512);
-  EXPECT_EQ(m.attention(1).reach.window, 0);
+  EXPECT_EQ(m.attention(1).visible.window, 0);
   EXPECT_TRUE(m.attention(1).values_are_keys);
   EXPECT_TRUE(m.qk_norm && m.value_norm);
   EXPECT_EQ(m.softmax_scale, 1);

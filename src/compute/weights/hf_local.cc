@@ -223,9 +223,9 @@ void read_mimo_v2(JsonFields& config, ModelConfig& model) {
                     .key_dim = "swa_head_dim",
                     .value_dim = "swa_v_head_dim"});
   model.local.sinks = config.flag("add_swa_attention_sink_bias", true);
-  model.local.reach.window = static_cast<int>(
-      config.has("sliding_window_size") ? config.integer("sliding_window_size", kReach) + 1
-                                        : config.integer("sliding_window", kReach, 128));
+  model.local.visible.window = static_cast<int>(
+      config.has("sliding_window_size") ? config.integer("sliding_window_size", kWindowRange) + 1
+                                        : config.integer("sliding_window", kWindowRange, 128));
   model.local_rope = read_rope(config, {.dims = model.local.key_dim,
                                         .share = kShare,
                                         .positions = model.max_position_embeddings,
@@ -267,7 +267,7 @@ void read_gpt_oss(JsonFields& config, ModelConfig& model) {
   if (!config.status()) return;
   read_local_layers(config, model, "sliding_attention");
   model.local = model.far_attention();
-  model.local.reach.window = static_cast<int>(config.integer("sliding_window", kReach));
+  model.local.visible.window = static_cast<int>(config.integer("sliding_window", kWindowRange));
   model.local_rope = model.rope;
   if (!read_expert_sizes(config, model,
                          {.count = "num_local_experts", .width = "intermediate_size"}))
@@ -297,8 +297,8 @@ void read_llama4(JsonFields& config, ModelConfig& model) {
   if (!config.status()) return;
   read_rotated_layers(config, model);
   model.local = model.far_attention();
-  model.local.reach.chunk =
-      static_cast<int>(config.integer("attention_chunk_size", {0, kReach.max}, 8192));
+  model.local.visible.chunk =
+      static_cast<int>(config.integer("attention_chunk_size", {0, kWindowRange.max}, 8192));
   model.local.unit_norms = config.flag("use_qk_norm", true);
   model.rope.style = RopeConfig::Style::interleaved;
   model.local_rope = std::exchange(model.rope, RopeConfig());
@@ -348,7 +348,7 @@ void read_step3p5(JsonFields& config, ModelConfig& model) {
   } else {
     model.local = model.far_attention();
   }
-  model.local.reach.window = static_cast<int>(config.integer("sliding_window", kReach));
+  model.local.visible.window = static_cast<int>(config.integer("sliding_window", kWindowRange));
   if (!config.status()) return;
   if (model.num_heads % model.num_kv_heads != 0)
     return config.refuse(

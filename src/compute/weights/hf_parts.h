@@ -18,7 +18,7 @@ void read_mlp_layer_types(JsonFields& config, ModelConfig& model);
 
 struct Rotation {
   double share = 1;         // rotated part of a head's dims if partial_rotary_factor is absent
-  bool three_axes = false;  // as RopeQuestion::three_axes
+  bool three_axes = false;  // as RopeInput::three_axes
   double theta = 10000;     // if rope_theta is absent
 };
 
@@ -53,7 +53,7 @@ void read_mtp(JsonFields& config, ModelConfig& model, int missing = 0);
 void read_qwen_mtp(JsonFields& config, ModelConfig& model);
 
 // A window or a chunk, in tokens.
-inline constexpr Range kReach{1, 1 << 30};
+inline constexpr Range kWindowRange{1, 1 << 30};
 
 // If a list of one entry a layer may go on with those of layers that are not loaded.
 enum class Longer : uint8_t { refused, allowed };

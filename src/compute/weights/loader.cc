@@ -10,7 +10,7 @@
 
 #include "compute/weights/matrix_rows.h"
 #include "compute/weights/packing_queue.h"
-#include "compute/weights/product.h"
+#include "compute/weights/product_spec.h"
 #include "compute/weights/random_weights.h"
 
 namespace hocket {
@@ -38,11 +38,11 @@ struct WeightLoader::State {
   std::optional<Value> keep(Result<Value> result);
   std::optional<MatrixReader> open(const std::string& name, int n, int k);
   PackedWeight claim(MatrixFormat format, int n, int k);
-  PackedWeight load(const WantedProduct& product);
+  PackedWeight load(const ProductSpec& product);
   bool sound(const MatrixReader& reader);
   void take_error();
   void finish();
-  void fill_bias(const PlacedPart& part, float* to);
+  void fill_bias(const SourceMatrix& part, float* to);
   void read_floats(const Floats& floats, float* out);
   void check_floats(const Floats& floats);
   template <class Change>
@@ -105,10 +105,10 @@ void WeightLoader::State::note_narrowing(const MatrixReader& reader, WeightForma
       to == WeightFormat::int4 && reader.format().format == to && reader.has_float32_scales();
 }
 
-PackedWeight WeightLoader::State::load(const WantedProduct& product) {
+PackedWeight WeightLoader::State::load(const ProductSpec& product) {
   std::vector<MatrixReader> readers;
   std::optional<MatrixFormat> held;
-  for (const PlacedPart& part : product.parts) {
+  for (const SourceMatrix& part : product.parts) {
     std::optional<MatrixReader> reader = open(part.name, part.n, product.k);
     if (!reader) return {};
     held = held ? common_format(*held, reader->format()) : reader->format();
@@ -123,7 +123,7 @@ PackedWeight WeightLoader::State::load(const WantedProduct& product) {
   for (const MatrixReader& reader : readers) note_narrowing(reader, format.format);
   PackedWeight packed = claim(format, product.n, product.k);
   // Published files hold other matrices plain, whatever config.json says.
-  if (options.source != nullptr || product.quantized == WantedProduct::Quantized::allowed)
+  if (options.source != nullptr || product.quantized == ProductSpec::Quantized::allowed)
     note_change(readers, packed.bytes(), format, changes);
   auto* const bias = product.bias == Bias::none
                          ? nullptr
@@ -134,7 +134,7 @@ PackedWeight WeightLoader::State::load(const WantedProduct& product) {
     if (!error && sound(readers[i])) queue->add(std::move(readers[i]), product.parts[i], packed);
     take_error();
   }
-  for (const PlacedPart& part : product.parts)
+  for (const SourceMatrix& part : product.parts)
     if (product.bias == Bias::present && !filling()) check_floats(bias_of(part));
   report();
   return packed;
@@ -158,7 +158,7 @@ void WeightLoader::State::finish() {
   report();
 }
 
-void WeightLoader::State::fill_bias(const PlacedPart& part, float* to) {
+void WeightLoader::State::fill_bias(const SourceMatrix& part, float* to) {
   std::vector<float> bias(part.n);
   read_floats(bias_of(part), bias.data());
   for (int row = 0; row < part.n; ++row)
@@ -255,7 +255,7 @@ Result<WeightLoader> WeightLoader::loading(Options options) {
   PackingQueue::Options packing{.workers = s.options.workers, .packed = [&s] { s.report(); }};
   if (s.options.memory == nullptr) {
     HOCKET_TRY(s.memory, Buffer::allocate(s.options.bytes));
-    packing.pages = FreshPages({s.memory.data(), static_cast<size_t>(s.options.bytes)});
+    packing.pages = PrefaultedMemory({s.memory.data(), static_cast<size_t>(s.options.bytes)});
   }
   s.queue.emplace(std::move(packing));
   return loader;
@@ -294,24 +294,24 @@ PackedWeight WeightLoader::plain_matrix(const std::string& name, int n, int k, B
 
 PackedWeight WeightLoader::plain_stacked(std::span<const Part> parts, int k, Bias bias) {
   const Stack stack = stack_of(parts);
-  return state_->load({stack.parts, stack.n, k, WantedProduct::Quantized::never, bias});
+  return state_->load({stack.parts, stack.n, k, ProductSpec::Quantized::never, bias});
 }
 
 PackedWeight WeightLoader::head(const std::string& name, int n, int k) {
-  const PlacedPart part{name, n, 0, kPanelN};
-  return state_->load({{&part, 1}, n, k, WantedProduct::Quantized::to_int8});
+  const SourceMatrix part{name, n, 0, kPanelN};
+  return state_->load({{&part, 1}, n, k, ProductSpec::Quantized::to_int8});
 }
 
 PackedWeight WeightLoader::embedding(const std::string& name, const ModelConfig& config) {
   const int n = config.vocab_size;
-  const PlacedPart part{name, n, 0, kPanelN};
+  const SourceMatrix part{name, n, 0, kPanelN};
   return state_->load({{&part, 1}, n, config.hidden_size, embedding_kept(config)});
 }
 
 ExpertWeights WeightLoader::swiglu(const SwigluNames& names, int hidden, int intermediate,
                                    Bias bias) {
-  const PlacedPart halves[] = {{names.gate, intermediate, 0, 2 * kPanelN},
-                               {names.up, intermediate, kPanelN, 2 * kPanelN}};
+  const SourceMatrix halves[] = {{names.gate, intermediate, 0, 2 * kPanelN},
+                                 {names.up, intermediate, kPanelN, 2 * kPanelN}};
   ExpertWeights out;
   const auto n = static_cast<int>(2 * round_up(intermediate, 2 * kPanelN));
   out.gate_up = state_->load({.parts = halves, .n = n, .k = hidden, .bias = bias});
@@ -347,8 +347,9 @@ std::span<const float> WeightLoader::vector(const std::string& name, int n, floa
 std::span<const float> WeightLoader::taps(std::span<const Part> parts, int num_taps) {
   std::vector<Floats> all;
   for (const auto& [name, n] : parts) all.push_back({name, {{n, 1, num_taps}}, n * num_taps});
-  return state_->load_floats(
-      all, [=](std::span<float> numbers) { put_by_tap(numbers, static_cast<size_t>(num_taps)); });
+  return state_->load_floats(all, [=](std::span<float> numbers) {
+    transpose_taps(numbers, static_cast<size_t>(num_taps));
+  });
 }
 
 int64_t WeightLoader::bytes() const {

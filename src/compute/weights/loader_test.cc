@@ -26,7 +26,7 @@ class FakeSource final : public WeightSource {
   template <class T>
   void add(const std::string& name, StoredType type, std::vector<int64_t> shape,
            const std::vector<T>& values) {
-    Held& held = tensors_[name];
+    FakeTensor& held = tensors_[name];
     held.bytes.resize(values.size() * sizeof(T) + 1);
     std::memcpy(held.bytes.data() + 1, values.data(),
                 values.size() * sizeof(T));  // unaligned, as in files
@@ -44,11 +44,11 @@ class FakeSource final : public WeightSource {
   int64_t released() const { return released_; }
 
  private:
-  struct Held {
+  struct FakeTensor {
     std::vector<std::byte> bytes;
     StoredTensor tensor;
   };
-  std::map<std::string, Held, std::less<>> tensors_;
+  std::map<std::string, FakeTensor, std::less<>> tensors_;
   mutable int64_t released_ = 0;
 };
 

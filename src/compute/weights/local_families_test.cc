@@ -35,10 +35,10 @@ TEST(LocalFamilies, SlidingLayersOfMimoHaveHeadsOfTheirOwn) {
   EXPECT_EQ(m.layer_is_moe, (std::vector<bool>{false, true, true}));
   const AttentionConfig far = m.attention(0), local = m.attention(1);
   EXPECT_EQ(far.num_kv_heads, 4);
-  EXPECT_EQ(far.reach.window, 0);
+  EXPECT_EQ(far.visible.window, 0);
   EXPECT_FALSE(far.sinks);
   EXPECT_EQ(local.num_kv_heads, 8);
-  EXPECT_EQ(local.reach.window, 128);
+  EXPECT_EQ(local.visible.window, 128);
   EXPECT_TRUE(local.sinks);
   for (const AttentionConfig& heads : {far, local}) {
     EXPECT_EQ(heads.num_heads, 64);
@@ -66,7 +66,7 @@ TEST(LocalFamilies, ModulesOfMimoAreDenseWhereNoLayerIs) {
 
 TEST(LocalFamilies, AWindowSizeDoesNotCountTheQueriesOwnKey) {
   const std::string key = R"("sliding_window":128)";
-  EXPECT_EQ(parsed(with(kMimoV2, key, R"("sliding_window_size":128)")).local.reach.window, 129);
+  EXPECT_EQ(parsed(with(kMimoV2, key, R"("sliding_window_size":128)")).local.visible.window, 129);
   EXPECT_THAT(refused(with(kMimoV2, key, R"("sliding_window":0)")).message,
               HasSubstr("sliding_window"));
 }
@@ -105,8 +105,8 @@ TEST(LocalFamilies, GptOssHasSinksEverywhereAndLimitsItsGates) {
   const ModelConfig m = parsed(kGptOss);
   EXPECT_EQ(m.layer_is_local, (std::vector<bool>{true, false}));
   EXPECT_TRUE(m.attention(0).sinks && m.attention(1).sinks);
-  EXPECT_EQ(m.attention(0).reach.window, 128);
-  EXPECT_EQ(m.attention(1).reach.window, 0);
+  EXPECT_EQ(m.attention(0).visible.window, 128);
+  EXPECT_EQ(m.attention(1).visible.window, 0);
   EXPECT_TRUE(m.qkv_bias && m.output_bias && m.mlp_bias && m.moe.gate_bias);
   EXPECT_EQ(m.local_rope.factor, 32);
   EXPECT_EQ(m.moe.num_experts, 32);
@@ -133,12 +133,12 @@ const std::string kLlama4 = R"({"architectures":["Llama4ForCausalLM"],"attention
 TEST(LocalFamilies, Llama4SeesChunksWhereItRotates) {
   const ModelConfig m = parsed(kLlama4);
   EXPECT_EQ(m.layer_is_local, (std::vector<bool>{true, true, true, false}));
-  EXPECT_EQ(m.attention(0).reach.chunk, 8192);
+  EXPECT_EQ(m.attention(0).visible.chunk, 8192);
   EXPECT_TRUE(m.attention(0).unit_norms);
   EXPECT_EQ(m.rope_of(0).rotary_dim, 128);
   EXPECT_EQ(m.rope_of(0).style, RopeConfig::Style::interleaved);
   EXPECT_EQ(m.rope_of(0).query_beta, 0);
-  EXPECT_EQ(m.attention(3).reach.chunk, 0);
+  EXPECT_EQ(m.attention(3).visible.chunk, 0);
   EXPECT_FALSE(m.attention(3).unit_norms);
   EXPECT_EQ(m.rope_of(3).rotary_dim, 0);
   EXPECT_EQ(m.rope_of(3).query_beta, 0.1);
@@ -191,7 +191,7 @@ TEST(LocalFamilies, StepHasListsForItsLayers) {
   EXPECT_EQ(m.layer_is_local, (std::vector<bool>{false, true, true, false}));
   EXPECT_EQ(m.attention(0).num_heads, 64);
   EXPECT_EQ(m.attention(1).num_heads, 96);
-  EXPECT_EQ(m.attention(1).reach.window, 512);
+  EXPECT_EQ(m.attention(1).visible.window, 512);
   EXPECT_EQ(m.rope_of(0).theta, 5e6);
   EXPECT_EQ(m.rope_of(0).rotary_dim, 64);
   EXPECT_EQ(m.rope_of(0).scaling, RopeConfig::Scaling::llama3);
@@ -269,7 +269,7 @@ TEST(LocalFamilies, MissingKeysHaveTheLibrarysValues) {
   EXPECT_EQ(m.rope_of(0).rotary_dim, 64);
   EXPECT_EQ(m.rope_of(1).rotary_dim, 64);
   EXPECT_EQ(m.value_scale, 0.707);
-  EXPECT_EQ(m.local.reach.window, 128);
+  EXPECT_EQ(m.local.visible.window, 128);
   EXPECT_TRUE(m.local.sinks && !m.sinks);
   EXPECT_EQ(
       parsed(with(kMimoV2, R"("attention_value_scale":0.707)", R"("attention_value_scale":null)"))

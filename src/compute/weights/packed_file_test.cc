@@ -189,13 +189,13 @@ TEST(PackedFile, WhereNothingCanBeWrittenItSaysWhatToChange) {
 }
 
 // One combination of formats that a model can ask for.
-struct Asked {
+struct FormatCase {
   std::string name;
   DType dtype = DType::bf16;
   QuantConfig stored;
   WeightFormat quantize = WeightFormat::bf16;
 };
-const Asked kAsked[] = {
+const FormatCase kAsked[] = {
     {"bf16"},
     {"f32", DType::f32},
     {"int8", DType::bf16, {}, WeightFormat::int8},
@@ -219,7 +219,7 @@ std::vector<float> drawn(int count, uint64_t seed) {
   return values;
 }
 
-void write_model(TestFolder& folder, const Asked& asked) {
+void write_model(TestFolder& folder, const FormatCase& asked) {
   for (const char* module : {"q", "k", "gate", "up", "down"}) {
     const TestMatrix matrix{.module = module, .n = kN, .k = kK, .quant = asked.stored};
     if (asked.stored.layout != QuantLayout::none) {
@@ -257,7 +257,7 @@ Views ask(WeightLoader& l) {
   return v;
 }
 
-class PackedWeights : public ::testing::TestWithParam<Asked> {
+class PackedWeights : public ::testing::TestWithParam<FormatCase> {
  protected:
   PackedWeights() {
     write_model(folder_, GetParam());

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "compute/weights/matrix_rows.h"
-#include "compute/weights/product.h"
+#include "compute/weights/product_spec.h"
 
 namespace hocket {
 namespace {
@@ -32,7 +32,7 @@ void PackingQueue::run(int tasks, const std::function<void(int task, int worker)
   }
 }
 
-void PackingQueue::add(MatrixReader reader, const PlacedPart& part, const PackedWeight& to) {
+void PackingQueue::add(MatrixReader reader, const SourceMatrix& part, const PackedWeight& to) {
   const int64_t piece_bytes = std::max<int64_t>(kPanelN * reader.row_bytes(), 1);
   const auto step = static_cast<int>(std::max<int64_t>(kChunkBytes / piece_bytes, 1));
   const auto entry = std::make_shared<Entry>(Entry{std::move(reader), part, to});
@@ -81,7 +81,7 @@ void PackingQueue::pack(std::span<const Chunk> chunks) {
   for (const Chunk& chunk : chunks) {
     const PackedWeight& to = chunk.of->to;
     const int last = chunk.of->part.packed_row(chunk.end - 1) / kPanelN;
-    options_.pages.reach(to.panel(last) + to.panel_bytes(), options_.workers);
+    options_.pages.prefault(to.panel(last) + to.panel_bytes(), options_.workers);
     for (int piece = chunk.begin; piece < chunk.end; ++piece)
       tasks.push_back({chunk.of.get(), piece});
   }

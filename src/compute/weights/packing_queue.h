@@ -18,10 +18,10 @@
 #include <vector>
 
 #include "base/worker_pool.h"
-#include "compute/weights/fresh_pages.h"
 #include "compute/weights/matrix_reader.h"
-#include "compute/weights/placed_part.h"
+#include "compute/weights/prefaulted_memory.h"
 #include "compute/weights/quantize.h"
+#include "compute/weights/source_matrix.h"
 
 namespace hocket {
 
@@ -29,13 +29,13 @@ class PackingQueue {
  public:
   struct Options {
     WorkerPool* workers = nullptr;  // null: the caller alone
-    FreshPages pages;               // memory that nobody has used, if the parts are packed there
+    PrefaultedMemory pages;         // memory that nobody has used, if the parts are packed there
     std::function<void()> packed;   // called after each loop
   };
   explicit PackingQueue(Options options);
 
   // Adds a part of the product `to`, and packs what was added first if too much waits.
-  void add(MatrixReader reader, const PlacedPart& part, const PackedWeight& to);
+  void add(MatrixReader reader, const SourceMatrix& part, const PackedWeight& to);
   // Packs all that waits.
   void finish();
   // Returns the bytes of products that are not packed yet.
@@ -51,7 +51,7 @@ class PackingQueue {
  private:
   struct Entry {
     MatrixReader reader;
-    PlacedPart part;
+    SourceMatrix part;
     PackedWeight to;
     bool finite = true;
   };

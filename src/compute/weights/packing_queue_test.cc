@@ -97,31 +97,31 @@ TEST(PackingQueue, AsksForBytesAheadOfThePacking) {
   EXPECT_LE(source.most_ahead, kAhead + kChunk);
 }
 
-TEST(FreshPages, AreTouchedOnceSomePagesAheadAndKeepWhatStandsThere) {
+TEST(PrefaultedMemory, AreTouchedOnceSomePagesAheadAndKeepWhatStandsThere) {
   constexpr int kPages = 30;
   WorkerPool workers({.num_workers = 2, .cpus = {}});
   const Buffer memory = *Buffer::allocate(kPages * kHugePage + 100);
   std::byte* const data = memory.data();
   for (int page = 0; page < kPages; ++page) data[page * kHugePage] = std::byte{7};
-  FreshPages pages({data, static_cast<size_t>(memory.bytes())});
-  pages.reach(data + 5, &workers);
+  PrefaultedMemory pages({data, static_cast<size_t>(memory.bytes())});
+  pages.prefault(data + 5, &workers);
   EXPECT_EQ(pages.touched(), 9 * kHugePage);  // one, and four for each worker
-  pages.reach(data + 9 * kHugePage, &workers);
+  pages.prefault(data + 9 * kHugePage, &workers);
   EXPECT_EQ(pages.touched(), 9 * kHugePage);
-  pages.reach(data + 9 * kHugePage + 1, &workers);
+  pages.prefault(data + 9 * kHugePage + 1, &workers);
   EXPECT_EQ(pages.touched(), 18 * kHugePage);
-  pages.reach(data + memory.bytes(), &workers);
+  pages.prefault(data + memory.bytes(), &workers);
   EXPECT_EQ(pages.touched(), memory.bytes());
   for (int page = 0; page < kPages; ++page) ASSERT_EQ(data[page * kHugePage], std::byte{7}) << page;
 }
 
-TEST(FreshPages, OfOtherMemoryAreNotTouched) {
+TEST(PrefaultedMemory, OfOtherMemoryAreNotTouched) {
   WorkerPool workers({.num_workers = 1, .cpus = {}});
   const Buffer memory = *Buffer::allocate(kHugePage), other = *Buffer::allocate(kHugePage);
-  FreshPages none, pages({memory.data(), static_cast<size_t>(memory.bytes())});
-  none.reach(other.data() + 1, &workers);
-  pages.reach(other.data() + kHugePage + 64, &workers);
-  pages.reach(memory.data() + 1, nullptr);
+  PrefaultedMemory none, pages({memory.data(), static_cast<size_t>(memory.bytes())});
+  none.prefault(other.data() + 1, &workers);
+  pages.prefault(other.data() + kHugePage + 64, &workers);
+  pages.prefault(memory.data() + 1, nullptr);
   EXPECT_EQ(none.touched(), 0);
   EXPECT_EQ(pages.touched(), 0);
 }

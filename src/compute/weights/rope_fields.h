@@ -12,7 +12,7 @@ namespace hocket {
 
 inline constexpr Range kThetas{1.0001, 1e15};
 
-struct RopeQuestion {
+struct RopeInput {
   int dims = 0;      // dims of a head; for latent attention, of its rotary part
   double share = 1;  // rotated share of them if partial_rotary_factor is absent
   int positions = 0;
@@ -28,9 +28,9 @@ struct RopeQuestion {
   std::optional<double> theta = {};  // if the caller has read it; theta_key is not read then
 };
 // Errors, kept in `config`: unsupported_model (kind of scaling), bad_config.
-RopeConfig read_rope(JsonFields& config, const RopeQuestion& question);
+RopeConfig read_rope(JsonFields& config, const RopeInput& input);
 // Makes `rope`, which turns rotary_dim dims without scaling, turn as many of a head whose dims are
 // all paired. Errors, kept in `config`: bad_config.
-void turn_proportionally(JsonFields& config, const RopeQuestion& question, RopeConfig& rope);
+void turn_proportionally(JsonFields& config, const RopeInput& input, RopeConfig& rope);
 
 }  // namespace hocket

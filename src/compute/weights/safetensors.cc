@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/nearest.h"
+#include "base/nearest_name.h"
 #include "compute/weights/byte_sample.h"
 #include "compute/weights/fingerprint.h"
 #include "compute/weights/gguf_source.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
-#include "compute/weights/noted_reads.h"
 #include "compute/weights/safetensors.h"
+#include "compute/weights/tracked_weight_source.h"
 #include "gguf/file.h"
 
 namespace hocket {
@@ -121,7 +121,7 @@ Result<std::unique_ptr<WeightSource>> open_model_weights(const std::filesystem::
                                                          const MoeConfig& moe) {
   HOCKET_TRY(std::unique_ptr<WeightSource> files, open_model_weights(folder));
   // A GGUF file remembers by itself what was read, under its own names.
-  if (gguf_file_of(folder).empty()) files = std::make_unique<NotedReads>(std::move(files));
+  if (gguf_file_of(folder).empty()) files = std::make_unique<TrackedWeightSource>(std::move(files));
   if (moe.stacked == MoeConfig::Stacked::never) return files;
   return std::make_unique<StackedExperts>(std::move(files), moe);
 }

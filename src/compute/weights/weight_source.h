@@ -68,7 +68,7 @@ class WeightSource {
   virtual bool has(std::string_view name) const = 0;
   virtual std::vector<std::string> names() const = 0;
   // Returns the names that find() never gave; empty if the source does not note them
-  // (noted_reads.h).
+  // (tracked_weight_source.h).
   virtual std::vector<std::string> unread() const { return {}; }
   // Has the kernel read the file pages of a tensor that will be packed soon, without waiting.
   virtual void will_read(const StoredTensor&) const {}

@@ -20,11 +20,11 @@ constexpr Tolerance kRecordedFloat32 = {5e-5, 0};
 constexpr Tolerance kRecordedBf16 = {0.05, 0};
 constexpr float kComfortableMargin = 1.0f;
 
-struct WayToPlay {
+struct PlayMode {
   std::string name;
   PlayOptions options;
 };
-const std::array<WayToPlay, 3> kWays = {{
+const std::array<PlayMode, 3> kWays = {{
     {"whole", {}},
     {"chunks of 17", {.chunk_tokens = 17}},
     {"batched", {.chunk_tokens = 64, .max_together = 32}},
@@ -291,7 +291,7 @@ Result<std::vector<CheckLine>> check_reference(Runner& runner, const Reference& 
   std::vector<CheckLine> lines;
   const bool rotates = !reference.rope.inv_freq.empty() || !reference.local_rope.inv_freq.empty();
   if (rotates) lines.push_back(check_rope(runner, reference));
-  for (const WayToPlay& way : kWays) {
+  for (const PlayMode& way : kWays) {
     ReferenceReader reader(reference, runner.info());
     HOCKET_TRY_VOID(play_scripts(runner, scripts, way.options, reader));
     reader.report(lines, dtype, way.name);
@@ -304,7 +304,7 @@ Result<std::vector<CheckLine>> check_recorded(Runner& runner,
   const std::vector<Script> scripts = scripts_of(recorded);
   const DType dtype = runner.info().dtype;
   std::vector<CheckLine> lines;
-  for (const WayToPlay& way : kWays) {
+  for (const PlayMode& way : kWays) {
     RecordedReader reader(recorded, dtype);
     HOCKET_TRY_VOID(play_scripts(runner, scripts, way.options, reader));
     reader.report(lines, dtype, way.name);

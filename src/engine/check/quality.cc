@@ -206,27 +206,27 @@ Roundings roundings_of(const ModelChoice& choice, const std::string& against) {
   return found;
 }
 
-Result<std::vector<CheckLine>> check_quality(const QualityQuestion& question,
+Result<std::vector<CheckLine>> check_quality(const QualityInput& input,
                                              std::span<const Script> scripts) {
   const auto record = [&](const ServerSettings& settings) -> Result<std::pair<LogitTable, DType>> {
     HOCKET_TRY(
         const auto runner,
-        Runner::create({.settings = settings, .progress = question.progress, .tokenizer_eos = {}}));
+        Runner::create({.settings = settings, .progress = input.progress, .tokenizer_eos = {}}));
     HOCKET_TRY(LogitTable logits, record_logits(*runner, scripts));
     return std::pair(std::move(logits), runner->info().dtype);
   };
-  HOCKET_TRY(const ModelChoice choice, choose_model_form(question.settings));
-  const Roundings roundings = roundings_of(choice, question.against);
-  ServerSettings weights_rounded = question.settings;
+  HOCKET_TRY(const ModelChoice choice, choose_model_form(input.settings));
+  const Roundings roundings = roundings_of(choice, input.against);
+  ServerSettings weights_rounded = input.settings;
   weights_rounded.memory.kv_cache_dtype = "auto";
   weights_rounded.parallel.dispatch_dtype = "auto";
   weights_rounded.parallel.combine_dtype = "auto";
   HOCKET_TRY(const auto middle, record(weights_rounded));
   std::vector<CheckLine> lines;
   if (roundings.weights) {
-    HOCKET_TRY(const auto plain, record(plain_weights(weights_rounded, question.against)));
+    HOCKET_TRY(const auto plain, record(plain_weights(weights_rounded, input.against)));
     if (plain.first.values.size() != middle.first.values.size())
-      return fail(ErrorCode::bad_value, "--against {} has another vocabulary", question.against);
+      return fail(ErrorCode::bad_value, "--against {} has another vocabulary", input.against);
     add_lines(lines, distance(plain.first, middle.first), *roundings.weights,
               dtype_name(plain.second));
   }
@@ -237,17 +237,17 @@ Result<std::vector<CheckLine>> check_quality(const QualityQuestion& question,
   };
   if (roundings.kv) {
     ServerSettings kv_rounded = weights_rounded;
-    kv_rounded.memory.kv_cache_dtype = question.settings.memory.kv_cache_dtype;
+    kv_rounded.memory.kv_cache_dtype = input.settings.memory.kv_cache_dtype;
     HOCKET_TRY_VOID(compare(*roundings.kv, kv_rounded));
   }
   if (roundings.dispatch) {
     ServerSettings rows_rounded = weights_rounded;
-    rows_rounded.parallel.dispatch_dtype = question.settings.parallel.dispatch_dtype;
+    rows_rounded.parallel.dispatch_dtype = input.settings.parallel.dispatch_dtype;
     HOCKET_TRY_VOID(compare(*roundings.dispatch, rows_rounded));
   }
   if (roundings.combine) {
     ServerSettings sums_rounded = weights_rounded;
-    sums_rounded.parallel.combine_dtype = question.settings.parallel.combine_dtype;
+    sums_rounded.parallel.combine_dtype = input.settings.parallel.combine_dtype;
     HOCKET_TRY_VOID(compare(*roundings.combine, sums_rounded));
   }
   return lines;

@@ -50,14 +50,14 @@ enum class Rounding : uint8_t {
 };
 
 // The formats to which weights, keys and values, rows for experts, or sums of their results are
-// rounded; nullopt if they are not. `against` is as in QualityQuestion.
+// rounded; nullopt if they are not. `against` is as in QualityInput.
 struct Roundings {
   std::optional<Rounding> weights, kv, dispatch, combine;
   bool any() const { return weights || kv || dispatch || combine; }
 };
 Roundings roundings_of(const ModelChoice& choice, const std::string& against);
 
-struct QualityQuestion {
+struct QualityInput {
   ServerSettings settings;  // settings of the rounded form
   // Folder of the same model with plain weights. Empty: the same files without --quantization; if
   // the files are quantized, the same files in float32.
@@ -68,7 +68,7 @@ struct QualityQuestion {
 // weights alone.
 // Each number has a bound that comes from the bundled model. Loads one form after the other.
 // Errors: those of Runner::create and play_scripts().
-Result<std::vector<CheckLine>> check_quality(const QualityQuestion& question,
+Result<std::vector<CheckLine>> check_quality(const QualityInput& input,
                                              std::span<const Script> scripts);
 
 }  // namespace hocket

@@ -28,7 +28,7 @@ double decode_speed(const Forecast& f, int batch, const MachineSpeed& speed) {
   return f.num_ranks * batch / f.decode_seconds(batch, speed);
 }
 
-void plan_room(const ForecastQuestion& q, Forecast& f) {
+void plan_room(const ForecastInput& q, Forecast& f) {
   const int page_tokens = q.settings.memory.page_size;
   const int64_t pages = f.memory.fitting_pages;
   f.fitting_tokens = pages * page_tokens;
@@ -41,7 +41,7 @@ void plan_room(const ForecastQuestion& q, Forecast& f) {
       std::min<int64_t>(pages / pages_for(f.memory.context_length, page_tokens), most));
 }
 
-void foretell_speed(const ForecastQuestion& q, Forecast& f) {
+void foretell_speed(const ForecastInput& q, Forecast& f) {
   std::vector<int> batches(std::begin(kShownBatches), std::end(kShownBatches));
   if (q.settings.memory.max_running_requests > 0)
     batches.push_back(q.settings.memory.max_running_requests);
@@ -110,7 +110,7 @@ std::vector<Change> changes(const ServerSettings& settings, const Forecast& now)
 int64_t needed_bytes(const ServerSettings& settings, const Forecast& f) {
   const int context =
       settings.model.context_length > 0 ? settings.model.context_length : kShortContext;
-  const int64_t kv = kv_bytes_of(memory_question(settings, f.choice), f.memory,
+  const int64_t kv = kv_bytes_of(memory_plan_input(settings, f.choice), f.memory,
                                  pages_for(context, settings.memory.page_size));
   const auto used =
       static_cast<double>(f.memory.weight_bytes + f.memory.work_bytes + f.memory.state_bytes + kv);
@@ -118,9 +118,9 @@ int64_t needed_bytes(const ServerSettings& settings, const Forecast& f) {
 }
 
 // Forecasts with `settings` and compares the result with `now`.
-std::optional<Advice> weigh(const ForecastQuestion& q, const Forecast& now,
+std::optional<Advice> weigh(const ForecastInput& q, const Forecast& now,
                             const ServerSettings& settings, std::string flags) {
-  ForecastQuestion changed = q;
+  ForecastInput changed = q;
   changed.settings = settings;
   const Result<Forecast> then = forecast(changed, now.kv_len);
   if (!then) return std::nullopt;
@@ -134,7 +134,7 @@ std::optional<Advice> weigh(const ForecastQuestion& q, const Forecast& now,
 }
 
 // Adds up changes that matter, until the model fits or there are no more.
-Advice combine(const ForecastQuestion& q, const Forecast& now) {
+Advice combine(const ForecastInput& q, const Forecast& now) {
   Advice best{.needed_bytes = needed_bytes(q.settings, now)};
   ServerSettings settings = q.settings;
   std::vector<Change> kept;
@@ -170,7 +170,7 @@ double Forecast::prefill_seconds(int tokens, const MachineSpeed& speed) const {
   return serial_seconds(*stages, {Phase::prefill, tokens, int64_t{tokens} * (tokens + 1) / 2});
 }
 
-Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
+Result<Forecast> forecast(const ForecastInput& q, int kv_len) {
   const ParallelSettings& parallel = q.settings.parallel;
   HOCKET_TRY(ModelChoice choice, choose_model_form(q.settings));
   HOCKET_TRY(ModelCost cost, ModelCost::measure(choice));
@@ -188,7 +188,7 @@ Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
       moving_bytes = moving.bytes();
     }
   }
-  MemoryQuestion memory = memory_question(q.settings, choice);
+  MemoryPlanInput memory = memory_plan_input(q.settings, choice);
   memory.weight_bytes = weight_bytes;
   memory.moving_bytes = moving_bytes;
   memory.total_bytes = q.total_bytes;
@@ -203,10 +203,10 @@ Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
              .memory = std::move(sizes)};
   if (placement)
     f.stages.emplace(choice, f.cost,
-                     StageQuestion{.speed = q.speed,
-                                   .num_ranks = parallel.ep_size,
-                                   .link = {.gbit_per_s = parallel.ep_link_gbit,
-                                            .latency_us = parallel.ep_link_latency_us}});
+                     StageForecastInput{.speed = q.speed,
+                                        .num_ranks = parallel.ep_size,
+                                        .link = {.gbit_per_s = parallel.ep_link_gbit,
+                                                 .latency_us = parallel.ep_link_latency_us}});
   if (Result<MemoryPlan> planned = plan_memory(memory)) {
     f.memory = *std::move(planned);
   } else {
@@ -224,8 +224,8 @@ Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
 
 // Tries one number after the other: with each rank there are fewer weights here, but more room for
 // rows of others.
-std::optional<int> fitting_ranks(const ForecastQuestion& q, const Forecast& now) {
-  ForecastQuestion spread = q;
+std::optional<int> fitting_ranks(const ForecastInput& q, const Forecast& now) {
+  ForecastInput spread = q;
   int& ranks = spread.settings.parallel.ep_size;
   const int most = std::min(kMaxRanksTried, now.choice.model.moe.num_experts);
   for (ranks = now.num_ranks + 1; ranks <= most; ++ranks) {
@@ -235,7 +235,7 @@ std::optional<int> fitting_ranks(const ForecastQuestion& q, const Forecast& now)
   return std::nullopt;
 }
 
-std::optional<Advice> advise(const ForecastQuestion& q, const Forecast& now) {
+std::optional<Advice> advise(const ForecastInput& q, const Forecast& now) {
   std::optional<Advice> best;
   for (const Change& change : changes(q.settings, now)) {
     ServerSettings settings = q.settings;

@@ -14,7 +14,7 @@
 
 namespace hocket {
 
-struct ForecastQuestion {
+struct ForecastInput {
   ServerSettings settings;
   // These sizes are of one rank, as are all figures except the speeds of several ranks.
   int64_t total_bytes = 0, available_bytes = 0;  // bytes of memory
@@ -55,7 +55,7 @@ struct Forecast {
 // Forecasts for the wanted batch: --max-running-requests, or 1 without it. kv_len 0 means half the
 // context. Errors: those of choose_model_form and ModelCost::measure; bad_value. A model that does
 // not fit is no error: then `refusal` is set.
-Result<Forecast> forecast(const ForecastQuestion& question, int kv_len = 0);
+Result<Forecast> forecast(const ForecastInput& input, int kv_len = 0);
 
 // A change of flags, found by forecasting again.
 struct Advice {
@@ -71,11 +71,11 @@ struct Advice {
 // else several, which may still need more memory. If it fits: the change that raises decode speed
 // most, by at least 5 %, at the wanted batch or the part of it that fits; nullopt if no change
 // does.
-std::optional<Advice> advise(const ForecastQuestion& question, const Forecast& now);
+std::optional<Advice> advise(const ForecastInput& input, const Forecast& now);
 
 inline constexpr int kMaxRanksTried = 64;
 // Returns over how many ranks like this one the experts of a model have to be spread so that it
 // fits; nullopt if kMaxRanksTried would not be enough, or the model is dense.
-std::optional<int> fitting_ranks(const ForecastQuestion& question, const Forecast& now);
+std::optional<int> fitting_ranks(const ForecastInput& input, const Forecast& now);
 
 }  // namespace hocket

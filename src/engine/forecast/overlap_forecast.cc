@@ -6,12 +6,12 @@ namespace hocket {
 namespace {
 
 OverlapPoint best_at(const StageForecast& stages, const Bucket& bucket, int row_tile) {
-  const SearchInput question{.model = stages,
-                             .orders = OrderTable::builtin(),
-                             .layers = stages.layers(bucket),
-                             .bucket = bucket,
-                             .row_tile = row_tile};
-  const SearchResult answer = search(question);
+  const SearchInput input{.model = stages,
+                          .orders = OrderTable::builtin(),
+                          .layers = stages.layers(bucket),
+                          .bucket = bucket,
+                          .row_tile = row_tile};
+  const SearchResult answer = search(input);
   OverlapPoint point{.bucket = bucket,
                      .plan = answer.best().plan,
                      .none_us = answer.best_of[0].step_us,
@@ -19,14 +19,14 @@ OverlapPoint best_at(const StageForecast& stages, const Bucket& bucket, int row_
                      .lower_bound_us = answer.lower_bound_us,
                      .exposed_us = answer.reason.none.exposed_us,
                      .why = explain(answer)};
-  const double exposed_us = predict_plan(question, answer.best().plan).exposed_us;
+  const double exposed_us = predict_plan(input, answer.best().plan).exposed_us;
   if (point.exposed_us > 0) point.hidden = 1 - exposed_us / point.exposed_us;
   return point;
 }
 
 }  // namespace
 
-std::vector<OverlapPoint> forecast_overlap(const OverlapQuestion& q) {
+std::vector<OverlapPoint> forecast_overlap(const OverlapForecastInput& q) {
   std::vector<OverlapPoint> points;
   if (q.num_ranks < 2 || q.choice.model.moe.num_experts == 0) return points;
   for (const StageLink& link : q.links) {

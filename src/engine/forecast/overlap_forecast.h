@@ -11,7 +11,7 @@
 
 namespace hocket {
 
-struct OverlapQuestion {
+struct OverlapForecastInput {
   const ModelChoice& choice;
   const ModelCost& cost;
   MachineSpeed speed;  // speed of one rank
@@ -36,6 +36,6 @@ struct OverlapPoint {
 
 // Returns the points link by link, prefill first, rows in the given order. Plays the orders of
 // OrderTable::builtin(). A dense model, or one rank, has no points.
-std::vector<OverlapPoint> forecast_overlap(const OverlapQuestion& question);
+std::vector<OverlapPoint> forecast_overlap(const OverlapForecastInput& input);
 
 }  // namespace hocket

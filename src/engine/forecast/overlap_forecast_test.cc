@@ -15,14 +15,14 @@ std::vector<OverlapPoint> points(const char* folder, const std::vector<double>& 
                                  int num_ranks = 2) {
   const ModelChoice choice = choice_of(folder);
   const ModelCost cost = cost_of(choice);
-  OverlapQuestion question{.choice = choice,
-                           .cost = cost,
-                           .speed = {100e9, 2e12, 4e12},
-                           .num_ranks = num_ranks,
-                           .decode_rows = {1, 64},
-                           .prefill_rows = {2048}};
-  for (const double gbit : links) question.links.push_back({gbit, 20, 0});
-  return forecast_overlap(question);
+  OverlapForecastInput input{.choice = choice,
+                             .cost = cost,
+                             .speed = {100e9, 2e12, 4e12},
+                             .num_ranks = num_ranks,
+                             .decode_rows = {1, 64},
+                             .prefill_rows = {2048}};
+  for (const double gbit : links) input.links.push_back({gbit, 20, 0});
+  return forecast_overlap(input);
 }
 
 TEST(OverlapForecast, BestPlansAreNeverWorseThanNoneAndNeverBetterThanPossible) {

@@ -95,7 +95,7 @@ class HostSpeed {
   const int max_answers_;
 };
 
-SplitPoint best_split(const Forecast& forecast, const HostSpeed& host, const SplitQuestion& q,
+SplitPoint best_split(const Forecast& forecast, const HostSpeed& host, const SplitForecastInput& q,
                       SplitPoint point) {
   point.mixed_per_s = q.num_hosts * host.requests_per_s(point.interval_s);
   const double page_bytes =
@@ -115,15 +115,15 @@ SplitPoint best_split(const Forecast& forecast, const HostSpeed& host, const Spl
 }  // namespace
 
 std::vector<SplitPoint> forecast_split(const Forecast& forecast, const MachineSpeed& speed,
-                                       const SplitQuestion& question) {
-  HOCKET_CHECK((question.num_hosts >= 2 && question.answer_len > 0 && forecast.fits()));
+                                       const SplitForecastInput& input) {
+  HOCKET_CHECK((input.num_hosts >= 2 && input.answer_len > 0 && forecast.fits()));
   std::vector<SplitPoint> points;
-  for (const int prompt_len : question.prompt_lens) {
+  for (const int prompt_len : input.prompt_lens) {
     HOCKET_CHECK(prompt_len > 0);
-    const HostSpeed host(forecast, speed, prompt_len, question.answer_len);
-    for (const double interval_s : question.interval_s)
-      points.push_back(best_split(forecast, host, question,
-                                  {.prompt_len = prompt_len, .interval_s = interval_s}));
+    const HostSpeed host(forecast, speed, prompt_len, input.answer_len);
+    for (const double interval_s : input.interval_s)
+      points.push_back(
+          best_split(forecast, host, input, {.prompt_len = prompt_len, .interval_s = interval_s}));
   }
   return points;
 }

@@ -16,7 +16,7 @@
 
 namespace hocket {
 
-struct SplitQuestion {
+struct SplitForecastInput {
   int num_hosts = 2;               // each is a service like the one that was forecast; at least 2
   int answer_len = 256;            // tokens of an answer
   double link_bytes_per_s = 1e9;   // between a host that computes prompts and one that answers
@@ -39,6 +39,6 @@ struct SplitPoint {
 // Returns a point for each prompt and interval. Precondition: the forecast is of one rank that
 // fits.
 std::vector<SplitPoint> forecast_split(const Forecast& forecast, const MachineSpeed& speed,
-                                       const SplitQuestion& question);
+                                       const SplitForecastInput& input);
 
 }  // namespace hocket

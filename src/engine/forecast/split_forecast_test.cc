@@ -11,10 +11,10 @@ namespace {
 constexpr MachineSpeed kSplitSpeed = {100e9, 2e12, 4e12};
 
 Forecast split_forecast() {
-  ForecastQuestion q{.total_bytes = int64_t{128} << 30,
-                     .available_bytes = int64_t{128} << 30,
-                     .num_workers = 8,
-                     .speed = kSplitSpeed};
+  ForecastInput q{.total_bytes = int64_t{128} << 30,
+                  .available_bytes = int64_t{128} << 30,
+                  .num_workers = 8,
+                  .speed = kSplitSpeed};
   q.settings.model.model_path = (source_dir() / "tests/configs/deepseek_v2_lite").string();
   auto found = forecast(q);
   EXPECT_TRUE(found.has_value()) << describe(found.error());

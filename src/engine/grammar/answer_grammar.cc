@@ -60,7 +60,7 @@ void AnswerGrammar::allow_only(TokenId token) {
   mask_[id / 32] = 1u << (id % 32);
 }
 
-void AnswerGrammar::compute_ahead() {
+void AnswerGrammar::precompute_mask() {
   if (!take()) return;
   ++counts_->num_masks_ahead;
   compute();

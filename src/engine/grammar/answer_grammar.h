@@ -1,11 +1,11 @@
 // Follows a grammar through one answer, in step with its tokens: mask, draw, accept, mask, ...
 //
 //   sampling     | mask() draw accept() |                        | mask() draw accept() |
-//   thread masks                          compute_ahead()
+//   thread masks                          precompute_mask()
 //
-// If a token leaves no choice for the next ones, the matcher is asked once for all of these forced
-// tokens. The mask of each allows that token alone, and accept() takes as many of them as it is
-// allowed to, so that no step need be computed for their logits.
+// If a token leaves no choice for the next ones, one call of the matcher returns all of these
+// forced tokens. The mask of each allows that token alone, and accept() takes as many of them as it
+// is allowed to, so that no step need be computed for their logits.
 //
 // The thread `masks` and the sampling that needs the next mask may both ask for it: the first one
 // computes it, the other finds it done or waits for it. So masks never depend on timing.
@@ -50,7 +50,7 @@ class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
   // Returns the forced tokens that the last accept() took. Valid until the next. Thread: the same.
   std::span<const TokenId> forced() const { return forced_; }
   // Computes the mask unless it is there or under way. Thread: any.
-  void compute_ahead();
+  void precompute_mask();
   // Returns the grammar; null if nothing but this answer used it any more. Thread: any.
   std::shared_ptr<const Grammar> compiled() const { return compiled_.lock(); }
 

@@ -30,12 +30,12 @@ class DraftCheck {
  public:
   explicit DraftCheck(GrammarMatcher matcher) : matcher_(std::move(matcher)) {}
 
-  // Returns how many of the drafts may follow, one behind the other; all of them if that cannot be
-  // told. generated: all tokens of the answer, which only grow. May allocate.
+  // Returns how many of the drafts may follow, one behind the other; all of them if they are not
+  // checked (see above). generated: all tokens of the answer, which only grow. May allocate.
   size_t num_allowed(std::span<const TokenId> generated, std::span<const TokenId> drafts);
   // Writes the tokens that must follow; returns how many, 0 if there is a choice. May allocate.
   size_t forced(std::span<const TokenId> generated, std::span<TokenId> out);
-  // The matcher is deleted, so nothing can be told any more.
+  // Deletes the matcher; from then on num_allowed() lets all drafts pass.
   void give_up() { matcher_.reset(); }
   size_t num_bytes() const { return matcher_ ? matcher_->num_bytes() : 0; }
 
@@ -59,7 +59,7 @@ class DraftCheck {
   };
   bool catch_up(std::span<const TokenId> generated, const Watch& watch);
 
-  std::optional<GrammarMatcher> matcher_;  // null: it can tell nothing any more
+  std::optional<GrammarMatcher> matcher_;  // null: it was given up
   size_t num_taken_ = 0;                   // tokens of the answer that the matcher has taken
 };
 

@@ -83,7 +83,7 @@ void expect_same_tokens(const std::vector<Answer>& got, const std::vector<Answer
   }
 }
 
-struct ForcingWay {
+struct ForcingVariant {
   const char* name;
   std::function<void(ServerSettings&)> change;
   bool forces = true, retracts = false;
@@ -96,7 +96,7 @@ void make_memory_short(ServerSettings& s) {
   s.scheduler.schedule_conservativeness = 0.01;
 }
 
-const ForcingWay kForcingWays[] = {
+const ForcingVariant kForcingWays[] = {
     {"prefill first", [](auto& s) { s.scheduler.prefill_policy = "prefill-first"; }},
     {"mixed, short chunks",
      [](auto& s) {
@@ -134,7 +134,7 @@ TEST(ForcedTokens, AreThoseThatSamplingDraws) {
   log::set_level(log::Level::error);
   const GrammarModel model;
   const std::vector<Answer> want = unforced_alone(model, base_settings(kBundled));
-  for (const ForcingWay& way : kForcingWays) {
+  for (const ForcingVariant& way : kForcingWays) {
     SCOPED_TRACE(way.name);
     ServerSettings settings = base_settings(kBundled);
     way.change(settings);

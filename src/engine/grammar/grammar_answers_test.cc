@@ -55,7 +55,7 @@ void expect_all_same(const std::vector<Answer>& got, const std::vector<Answer>& 
   }
 }
 
-const ScheduleWay kGrammarWays[] = {
+const ScheduleVariant kGrammarWays[] = {
     {"together", [](auto&) {}},
     {"overlapped", [](auto& s) { s.scheduler.overlap_schedule = "on"; }, true},
     {"mixed, short chunks, overlapped",
@@ -90,7 +90,7 @@ TEST(GrammarAnswers, AreTheSameHoweverTheyAreScheduled) {
   const GrammarModel model;
   const ServerSettings settings = base_settings(kBundled);
   const std::vector<Answer> want = mixed_traffic_alone(model, settings);
-  for (const ScheduleWay& way : kGrammarWays) {
+  for (const ScheduleVariant& way : kGrammarWays) {
     SCOPED_TRACE(way.name);
     ServerSettings changed = settings;
     way.change(changed);

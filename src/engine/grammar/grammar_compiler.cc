@@ -242,7 +242,7 @@ Result<std::shared_ptr<AnswerGrammar>> GrammarCompiler::begin(
                     .with_fix("ask again later, or for a smaller grammar or n"));
   auto answer =
       std::make_shared<AnswerGrammar>(grammar, (*vocabulary_)->mask_words(), counts_, client_bytes);
-  answer->compute_ahead();
+  answer->precompute_mask();
   return answer;
 }
 

@@ -20,7 +20,7 @@
 #include "base/ids.h"
 #include "base/mutex.h"
 #include "base/result.h"
-#include "core/grammar.h"
+#include "core/grammar_spec.h"
 
 namespace hocket {
 

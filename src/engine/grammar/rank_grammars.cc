@@ -30,7 +30,7 @@ void RankGrammars::run() {
   while (true) {
     auto grammar = ahead_.wait_pop(std::chrono::seconds(10));
     if (grammar)
-      (*grammar)->compute_ahead();
+      (*grammar)->precompute_mask();
     else if (ahead_.closed())
       return;
   }
@@ -116,7 +116,7 @@ void RankGrammars::forget(RequestId id) {
   following_.erase(found);
 }
 
-void RankGrammars::compute_ahead(AnswerGrammar& grammar) {
+void RankGrammars::precompute_mask(AnswerGrammar& grammar) {
   // If there is no room, the worker that draws computes the mask.
   [[maybe_unused]] const bool taken = ahead_.push(grammar.shared_from_this());
 }

@@ -48,7 +48,7 @@ class RankGrammars {
   // begun. Thread: engine.
   void forget(RequestId id);
   // Computes the mask after the token that was just accepted, before it is needed. Thread: any.
-  void compute_ahead(AnswerGrammar& grammar);
+  void precompute_mask(AnswerGrammar& grammar);
 
  private:
   struct Following {

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "base/log.h"
-#include "cluster/auth.h"
+#include "cluster/token_proof.h"
 #include "compute/comm/ucx_settings.h"
 
 namespace hocket {
@@ -20,8 +20,8 @@ std::string_view nonce_text(std::span<const uint8_t> bytes) {
 
 }  // namespace
 
-uint64_t secret_of_rows(const Proof& key, uint32_t epoch, const NonceOfRank& from,
-                        const NonceOfRank& to) {
+uint64_t secret_of_rows(const Proof& key, uint32_t epoch, const RankNonce& from,
+                        const RankNonce& to) {
   const Proof proof =
       sign(nonce_text(key), fmt::format("{}/{}/{}/{}{}", epoch, from.rank, to.rank,
                                         nonce_text(from.nonce), nonce_text(to.nonce)));
@@ -55,7 +55,7 @@ std::string ClusterNetwork::key(uint32_t epoch, int rank) const {
 }
 
 Result<std::optional<RankSet>> ClusterNetwork::members(Duration max_wait) {
-  control_.pulse().ready(options_.terms);
+  control_.heartbeat_state().ready(options_.terms);
   if (auto why = refusal()) return fail(*std::move(why));
   const auto view = control_.wait_epoch(max_wait);
   if (view) return view->present();
@@ -163,9 +163,9 @@ Result<bool> ClusterNetwork::read_addresses(const RankSet& ranks, TimePoint unti
 std::vector<UcxTransport::Secret> ClusterNetwork::secrets() const {
   const Proof key = control_.key_for("hocket rows 1");
   std::vector<UcxTransport::Secret> all(addresses_.size());
-  const NonceOfRank own{.rank = rank(), .nonce = nonces_[static_cast<size_t>(rank())]};
+  const RankNonce own{.rank = rank(), .nonce = nonces_[static_cast<size_t>(rank())]};
   for (int other = 0; other < num_ranks(); ++other) {
-    const NonceOfRank theirs{.rank = other, .nonce = nonces_[static_cast<size_t>(other)]};
+    const RankNonce theirs{.rank = other, .nonce = nonces_[static_cast<size_t>(other)]};
     all[static_cast<size_t>(other)] = {.in = secret_of_rows(key, epoch_, theirs, own),
                                        .out = secret_of_rows(key, epoch_, own, theirs)};
   }
@@ -242,7 +242,7 @@ std::optional<Error> ClusterNetwork::lost() const {
   const Member& self = view.members[static_cast<size_t>(rank())];
   std::string why = missing(view);
   if (why.empty() && leaves_step) why = view.why;  // the lost rank is back already
-  if (self.presence != Presence::member && !leaves_step)
+  if (self.state != MemberState::member && !leaves_step)
     why = "this rank is being joined to the others";
   if (why.empty() && awaited >= 0)
     why = fmt::format("{} is not ready: it loads the model or experts, or leaves its last step",

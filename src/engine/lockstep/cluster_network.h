@@ -25,20 +25,20 @@
 
 namespace hocket {
 
-struct NonceOfRank {
+struct RankNonce {
   int rank = 0;
   Nonce nonce;
 };
 
 // Returns the secret of messages from one rank to another.
-uint64_t secret_of_rows(const Proof& key, uint32_t epoch, const NonceOfRank& from,
-                        const NonceOfRank& to);
+uint64_t secret_of_rows(const Proof& key, uint32_t epoch, const RankNonce& from,
+                        const RankNonce& to);
 
 class ClusterNetwork final : public RankNetwork {
  public:
   struct Options {
     UcxOptions ucx;  // its epoch is set here
-    // In words, what must be equal for messages to fit: Beat::terms, at most kMaxNameBytes.
+    // In words, what must be equal for messages to fit: Heartbeat::terms, at most kMaxNameBytes.
     std::string terms;
     // The control plane may take this long to name the lost rank after the network failed.
     Duration verdict = std::chrono::milliseconds(800);
@@ -63,7 +63,7 @@ class ClusterNetwork final : public RankNetwork {
   bool serves_soon() const override;
   std::optional<Error> failure() const override;
   const std::atomic<uint32_t>& abort() const override { return control_.aborted(); }
-  Pulse& pulse() override { return control_.pulse(); }
+  HeartbeatState& heartbeat_state() override { return control_.heartbeat_state(); }
   void wake() override;
   bool can_rejoin() const override { return true; }
   // The control plane tells the others.

@@ -88,11 +88,11 @@ void Lockstep::rebind(Transport& transport, AllToAll& exchange) {
 
 void Lockstep::fail_with(Error why) {
   if (!error_) error_ = std::move(why);
-  if (options_.pulse != nullptr) options_.pulse->end();
+  if (options_.heartbeat_state != nullptr) options_.heartbeat_state->end();
 }
 
 void Lockstep::begin_agreement(const StepProposal& mine) {
-  if (agreed_.ends && options_.pulse != nullptr) options_.pulse->end();
+  if (agreed_.ends && options_.heartbeat_state != nullptr) options_.heartbeat_state->end();
   if (!error_ && !agreed_.ends) start(mine);
 }
 
@@ -111,11 +111,11 @@ bool Lockstep::finish_agreement(const StepProposal& now) {
 
 void Lockstep::open_step() {
   if (agreed_.computes) hang_limit_.begin(transport_->now());
-  if (options_.pulse == nullptr) return;
+  if (options_.heartbeat_state == nullptr) return;
   if (agreed_.computes)
-    options_.pulse->begin(agreed_.pass.step, hung_after());
+    options_.heartbeat_state->begin(agreed_.pass.step, hung_after());
   else
-    options_.pulse->end();
+    options_.heartbeat_state->end();
 }
 
 void Lockstep::start(const StepProposal& proposal) {

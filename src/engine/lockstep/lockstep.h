@@ -10,7 +10,7 @@
 // to play the next one: one plan if prompts are computed, another if not. All ranks play what the
 // lead proposed, so a plan changes between two steps, on all ranks together. In an epoch without
 // some ranks only those that are present vote. The lead is the lowest of them.
-// The agreement binds. A request that comes after begin_agreement() waits for the step after,
+// The agreement is binding. A request that comes after begin_agreement() waits for the step after,
 // unless a rank begins prompts anyway; if all requests of a rank end after it, the rank runs a step
 // without rows. If no rank has rows, no rank runs, and each sleeps until it has work or another
 // rank begins an agreement. So no rank waits for a message that another decided not to send.
@@ -26,7 +26,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "cluster/pulse.h"
+#include "cluster/heartbeat_state.h"
 #include "compute/comm/all_to_all.h"
 #include "compute/moe/dispatcher.h"
 #include "compute/overlap/order_table.h"
@@ -94,7 +94,8 @@ class BalanceVoter {
 class Lockstep final : public SchedulerHooks {
  public:
   struct Options {
-    Pulse* pulse = nullptr;      // gets begin and end of steps; outlives it; may be null
+    HeartbeatState* heartbeat_state =
+        nullptr;                 // gets begin and end of steps; outlives it; may be null
     int max_delayed_passes = 0;  // limit of PrefillDelayer; equal on all ranks
     // The orders that plans name; equal on all ranks; outlives it.
     const OrderTable* orders = &OrderTable::builtin();
@@ -131,9 +132,9 @@ class Lockstep final : public SchedulerHooks {
   const PassSpec& pass() const { return agreed_.pass; }
   const Plan& plan() const { return agreed_.plan; }  // its parts are those of the pass
   bool is_trial() const { return agreed_.is_trial; }
-  // Return the passes of the module that guesses, which all ranks play before the step: the
-  // largest number that any rank needs. The first is for rows of the step before, and exchanged
-  // like it; the others are for one row of each answer.
+  // Return the passes of the module that drafts, which all ranks play before the step: the largest
+  // number that any rank needs. The first is for rows of the step before, and exchanged like it;
+  // the others are for one row of each answer.
   std::span<const PassSpec> module_passes() const {
     return std::span(agreed_.module_passes).first(static_cast<size_t>(agreed_.num_module_passes));
   }
@@ -169,7 +170,7 @@ class Lockstep final : public SchedulerHooks {
   // rank says that none should.
   bool steps_overlap() const { return agreed_.steps_overlap; }
   // Says whether another thread computes the steps that were agreed on, and opens them in the
-  // pulse; while it does, it has the exchange (carrier()).
+  // heartbeat; while it does, it has the exchange (carrier()).
   void set_overlapped(bool overlapped) { is_overlapped_ = overlapped; }
   // Returns what carries the votes of this rank and lends the exchange to passes.
   VoteCarrier& carrier() { return carrier_; }

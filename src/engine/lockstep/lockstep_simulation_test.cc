@@ -27,18 +27,18 @@ std::string text_of(const SeenAgreement& one) {
                      one.overlaps ? ", overlaps" : "", one.ends ? ", ends" : "");
 }
 
-RanksOutcome play(const DrawnRanks& fate) {
+RanksOutcome play(const DrawnRanks& drawn) {
   RanksOutcome out;
-  out.seen.resize(static_cast<size_t>(fate.num_ranks));
+  out.seen.resize(static_cast<size_t>(drawn.num_ranks));
   std::vector<std::string> problems(out.seen.size());
   std::vector<SentRows> rows(out.seen.size());
   std::atomic<uint32_t> lost{0};
   std::atomic<int> num_lost{0};
-  LoopbackHub hub(fate.num_ranks, {.latency = std::chrono::microseconds(fate.seed % 300)},
+  LoopbackHub hub(drawn.num_ranks, {.latency = std::chrono::microseconds(drawn.seed % 300)},
                   LoopbackHub::Time::virtual_time);
-  on_ranks(hub, fate.num_ranks, [&](Transport& end) {
+  on_ranks(hub, drawn.num_ranks, [&](Transport& end) {
     const auto at = static_cast<size_t>(end.rank());
-    OverlappedRank rank(hub, end, fate, lost, rows[at]);
+    OverlappedRank rank(hub, end, drawn, lost, rows[at]);
     rank.run();
     out.seen[at] = rank.seen();
     problems[at] = rank.problem();
@@ -72,19 +72,19 @@ TEST(LockstepSimulationTest, RandomOverlappedRanksAgreeAndALossEndsAll) {
   uint64_t num_whole = 0, num_broken = 0, num_steps = 0;
   for (uint64_t seed = first_seed; seed < first_seed + num_seeds; ++seed) {
     std::mt19937_64 random(seed);
-    DrawnRanks fate{.seed = seed,
-                    .num_ranks = 2 + static_cast<int>(random() % 3),
-                    .max_delayed_passes = static_cast<int>(random() % 3)};
+    DrawnRanks drawn{.seed = seed,
+                     .num_ranks = 2 + static_cast<int>(random() % 3),
+                     .max_delayed_passes = static_cast<int>(random() % 3)};
     if (random() % 2 == 0) {
-      fate.lost_rank = static_cast<int>(random() % static_cast<uint64_t>(fate.num_ranks));
-      fate.lost_in = kStepParts[random() % kStepParts.size()];
-      fate.lost_at = 1 + random() % 8;
+      drawn.lost_rank = static_cast<int>(random() % static_cast<uint64_t>(drawn.num_ranks));
+      drawn.lost_in = kStepParts[random() % kStepParts.size()];
+      drawn.lost_at = 1 + random() % 8;
     }
-    const RanksOutcome got = play(fate);
+    const RanksOutcome got = play(drawn);
     ASSERT_EQ(got.problem, "") << "seed " << seed;
     // A step that never came cannot lose a rank; and if a rank is lost in its last one, others may
     // have ended before.
-    ASSERT_TRUE(got.num_lost == 0 || fate.lost_rank >= 0) << "seed " << seed;
+    ASSERT_TRUE(got.num_lost == 0 || drawn.lost_rank >= 0) << "seed " << seed;
     (got.num_lost == 0 ? num_whole : num_broken) += 1;
     num_steps += got.seen[0].size();
   }

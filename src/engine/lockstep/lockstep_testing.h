@@ -19,7 +19,7 @@ inline constexpr StepProposal kChunk{.work = {.continues = true}, .load = {.num_
 inline const Batch kAnswers{.mode = ForwardMode::decode, .num_rows = 3, .num_decode_rows = 3};
 inline const Batch kNoRows;
 
-// One rank's end of the hub, with its exchange, pulse and lockstep.
+// One rank's end of the hub, with its exchange, heartbeat and lockstep.
 struct LockstepRank {
   explicit LockstepRank(LoopbackHub& hub_in, Transport& end_in, int max_delayed_passes = 0,
                         std::optional<RankSet> present = {})
@@ -29,7 +29,8 @@ struct LockstepRank {
                                          .epoch = 1,
                                          .present = present,
                                          .stall_timeout = std::chrono::seconds(1)})),
-        lockstep(end.num_ranks(), {.pulse = &pulse, .max_delayed_passes = max_delayed_passes}) {
+        lockstep(end.num_ranks(),
+                 {.heartbeat_state = &heartbeat_state, .max_delayed_passes = max_delayed_passes}) {
     lockstep.rebind(end, *exchange);
   }
   void spend(Duration duration) { hub.spend(end.rank(), duration); }
@@ -40,7 +41,7 @@ struct LockstepRank {
   LoopbackHub& hub;
   Transport& end;
   std::unique_ptr<AllToAll> exchange;
-  Pulse pulse;
+  HeartbeatState heartbeat_state;
   Lockstep lockstep;
 };
 

@@ -2,7 +2,7 @@
 
 namespace hocket {
 
-void SharedLoss::lose(Error why) {
+void SharedError::lose(Error why) {
   {
     MutexLock lock(mutex_);
     if (why_) return;
@@ -12,13 +12,14 @@ void SharedLoss::lose(Error why) {
   for (Transport* end : ends_) end->wake();
 }
 
-std::optional<Error> SharedLoss::lost() const {
+std::optional<Error> SharedError::lost() const {
   if (lost_.load(std::memory_order_acquire) == 0) return std::nullopt;
   MutexLock lock(mutex_);
   return why_;
 }
 
-LoopbackNetwork::LoopbackNetwork(std::unique_ptr<Transport> end, SharedLoss& loss, std::string name)
+LoopbackNetwork::LoopbackNetwork(std::unique_ptr<Transport> end, SharedError& loss,
+                                 std::string name)
     : end_(std::move(end)), loss_(loss), name_(std::move(name)) {}
 
 Result<std::optional<RankSet>> LoopbackNetwork::members(Duration /*max_wait*/) {

@@ -12,7 +12,7 @@ namespace hocket {
 
 // Ends the common work of all ranks of one process: the first error counts, and every rank returns
 // it. Thread: any.
-class SharedLoss {
+class SharedError {
  public:
   // Sets the ends whose wait() an error ends. Call it before any thread starts.
   void bind(std::vector<Transport*> ends) { ends_ = std::move(ends); }
@@ -32,7 +32,7 @@ class SharedLoss {
 class LoopbackNetwork final : public RankNetwork {
  public:
   // The loss and the hub outlive it.
-  LoopbackNetwork(std::unique_ptr<Transport> end, SharedLoss& loss, std::string name);
+  LoopbackNetwork(std::unique_ptr<Transport> end, SharedError& loss, std::string name);
 
   int rank() const override { return end_->rank(); }
   int num_ranks() const override { return end_->num_ranks(); }
@@ -43,7 +43,7 @@ class LoopbackNetwork final : public RankNetwork {
   void report_lost(int peer, const Error& why) override;
   std::optional<Error> lost() const override { return loss_.lost(); }
   const std::atomic<uint32_t>& abort() const override { return loss_.flag(); }
-  Pulse& pulse() override { return pulse_; }
+  HeartbeatState& heartbeat_state() override { return heartbeat_state_; }
   void wake() override { end_->wake(); }
   bool can_rejoin() const override { return false; }
   // The network cannot tell the others. All ranks are asked to stop, one soon after another, and
@@ -53,9 +53,9 @@ class LoopbackNetwork final : public RankNetwork {
 
  private:
   const std::unique_ptr<Transport> end_;
-  SharedLoss& loss_;
+  SharedError& loss_;
   const std::string name_;
-  Pulse pulse_;
+  HeartbeatState heartbeat_state_;
 };
 
 }  // namespace hocket

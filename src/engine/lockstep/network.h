@@ -17,7 +17,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "cluster/pulse.h"
+#include "cluster/heartbeat_state.h"
 #include "compute/comm/all_to_all.h"
 #include "compute/overlap/ledger.h"
 #include "engine/lockstep/vote_carrier.h"
@@ -59,15 +59,15 @@ class RankNetwork {
   virtual void report_lost(int peer, const Error& why) = 0;
   // Returns why no step can run, naming the missing rank; nullopt while linked. Thread: any.
   virtual std::optional<Error> lost() const = 0;
-  // True if this rank is one of those that serve, which has shown before: if it is not linked, it
-  // meets the others now, and a request may wait for that. Thread: any.
+  // True if this rank has been one of those that serve: if it is not linked, it is connecting to
+  // the others, and a request may wait for that. Thread: any.
   virtual bool serves_soon() const { return false; }
   // Returns why no step can ever run again; the process should end. Thread: any.
   virtual std::optional<Error> failure() const { return std::nullopt; }
   // Becomes non-zero as soon as the epoch is over; waits then give up. Thread: any.
   virtual const std::atomic<uint32_t>& abort() const = 0;
   // Returns this rank's progress, which the heartbeat sends.
-  virtual Pulse& pulse() = 0;
+  virtual HeartbeatState& heartbeat_state() = 0;
   // Ends a join() that waits, and the transport's wait(). Thread: any.
   virtual void wake() = 0;
 
@@ -80,25 +80,26 @@ class RankNetwork {
   virtual bool others_can_serve() const = 0;
 };
 
-// Passes events of the exchange on to a pulse and a ledger, lets passes carry votes, and adds up
-// the time of waits for other ranks. Thread: that of the exchange.
-class ExchangeObserver final : public ExchangeWatch {
+// Passes events of the exchange on to the heartbeat and a ledger, lets passes carry votes, and adds
+// up the time of waits for other ranks. Thread: that of the exchange.
+class ExchangeObserver final : public ExchangeListener {
  public:
-  explicit ExchangeObserver(Pulse* pulse) : pulse_(pulse) {}
+  explicit ExchangeObserver(HeartbeatState* heartbeat_state) : heartbeat_state_(heartbeat_state) {}
   // Sets the ledger, which must outlive this or the next book_in(); null: none.
   void book_in(Ledger* ledger) { ledger_ = ledger; }
   // Sets whose votes are carried by passes, which must outlive this.
   void carry(VoteCarrier& votes) { votes_ = &votes; }
   void started(int /*lane*/, MessageKind kind, Stamp stamp) override {
-    if (pulse_ != nullptr)
-      pulse_->reached(uint32_t{stamp.layer} * kNumMessageKinds + static_cast<uint32_t>(kind));
+    if (heartbeat_state_ != nullptr)
+      heartbeat_state_->reached(uint32_t{stamp.layer} * kNumMessageKinds +
+                                static_cast<uint32_t>(kind));
   }
   void waits() override {
-    if (pulse_ != nullptr) pulse_->waiting();
+    if (heartbeat_state_ != nullptr) heartbeat_state_->waiting();
     since_ = RealClock().now();
   }
   void goes_on() override {
-    if (pulse_ != nullptr) pulse_->computing();
+    if (heartbeat_state_ != nullptr) heartbeat_state_->computing();
     waited_ += RealClock().now() - since_;
   }
   void progressed() override {
@@ -111,7 +112,7 @@ class ExchangeObserver final : public ExchangeWatch {
   Duration take_waited() { return std::exchange(waited_, {}); }
 
  private:
-  Pulse* const pulse_;
+  HeartbeatState* const heartbeat_state_;
   Ledger* ledger_ = nullptr;
   VoteCarrier* votes_ = nullptr;
   TimePoint since_{};

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/nearest.h"
+#include "base/nearest_name.h"
 #include "compute/overlap/plan.h"
 
 namespace hocket {

@@ -56,14 +56,14 @@ class OverlappedRank {
 
   // `lost` becomes non-zero when a rank is lost; hub, end and it outlive the rank, and `rows` all
   // ranks.
-  OverlappedRank(LoopbackHub& hub, Transport& end, const DrawnRanks& fate,
+  OverlappedRank(LoopbackHub& hub, Transport& end, const DrawnRanks& drawn,
                  std::atomic<uint32_t>& lost, SentRows& rows)
       : hub_(hub),
         end_(end),
-        fate_(fate),
+        drawn_(drawn),
         lost_(lost),
         rows_(rows),
-        random_(fate.seed * 64 + static_cast<uint64_t>(end.rank())),
+        random_(drawn.seed * 64 + static_cast<uint64_t>(end.rank())),
         pass_random_(random_()),
         exchange_(*AllToAll::create(
             end, {.max_bytes = on_lanes(1, {kRowBytes, kRowBytes, kAgreementBytes}),
@@ -72,7 +72,7 @@ class OverlappedRank {
                   .abort = &lost,
                   .watch = &watch_})),
         lockstep_(end.num_ranks(),
-                  {.max_delayed_passes = fate.max_delayed_passes, .others_can_serve = false}) {
+                  {.max_delayed_passes = drawn.max_delayed_passes, .others_can_serve = false}) {
     lockstep_.rebind(end, *exchange_);
     lockstep_.set_overlapped(true);
     watch_.carry(lockstep_.carrier());
@@ -117,11 +117,11 @@ class OverlappedRank {
   int pick(int from, int to) {
     return from + static_cast<int>(random_() % static_cast<uint64_t>(to - from + 1));
   }
-  bool is_fate(StepPart part, uint64_t step) const {
-    return fate_.lost_rank == end_.rank() && fate_.lost_in == part && fate_.lost_at == step;
+  bool is_loss_due(StepPart part, uint64_t step) const {
+    return drawn_.lost_rank == end_.rank() && drawn_.lost_in == part && drawn_.lost_at == step;
   }
-  void meet_fate(StepPart part, uint64_t step) {
-    if (is_fate(part, step)) hub_.lose(end_.rank());
+  void lose_if_due(StepPart part, uint64_t step) {
+    if (is_loss_due(part, step)) hub_.lose(end_.rank());
   }
   void arrive() {
     jobs_.push_back({.chunks = pick(1, 3), .answers = pick(1, 6)});
@@ -147,7 +147,7 @@ class OverlappedRank {
 
   // The verbs of RankStep::run_overlapped().
   void turn() {
-    meet_fate(StepPart::agree, lockstep_.pass().step + 1);
+    lose_if_due(StepPart::agree, lockstep_.pass().step + 1);
     if (!lockstep_.finish_agreement(propose())) return give_up(*lockstep_.lost());
     note_agreement();
     const bool one_computes = num_under_way() > 0;
@@ -160,7 +160,7 @@ class OverlappedRank {
     if (one_computes) {
       const Pass& done = finish();
       if (done.lost) return lockstep_.fail_with(*done.lost), give_up(*done.lost);
-      meet_fate(StepPart::commit, done.spec.step);
+      lose_if_due(StepPart::commit, done.spec.step);
       std::erase_if(jobs_, [](const Job& job) { return job.answers == 0; });
       if (!jobs_.empty() && pick(0, 15) == 0) ++num_answered_, jobs_.pop_back();  // it is aborted
     }
@@ -222,14 +222,14 @@ class OverlappedRank {
         if (!pass->lost) exchange_rows(MessageKind::combine, layer, *pass);
       }
       lockstep_.carrier().give_back();
-      meet_fate(StepPart::sample, pass->spec.step);
+      lose_if_due(StepPart::sample, pass->spec.step);
       is_done_.release();
     }
   }
   void exchange_rows(MessageKind kind, uint16_t layer, Pass& pass) {
     const uint64_t step = pass.spec.step;
     hub_.spend(end_.rank(), std::chrono::microseconds(pass_random_() % 200));
-    meet_fate(kind == MessageKind::dispatch ? StepPart::dispatch : StepPart::combine, step);
+    lose_if_due(kind == MessageKind::dispatch ? StepPart::dispatch : StepPart::combine, step);
     const Stamp stamp{.step = step, .layer = layer};
     std::vector<std::byte>& mine = rows_.at(static_cast<size_t>(kind));
     mine.assign(kRowBytes, byte_of(end_.rank(), kind, stamp));
@@ -258,7 +258,7 @@ class OverlappedRank {
 
   LoopbackHub& hub_;
   Transport& end_;
-  const DrawnRanks fate_;
+  const DrawnRanks drawn_;
   std::atomic<uint32_t>& lost_;
   SentRows& rows_;
   std::mt19937_64 random_, pass_random_;  // the second is the forward thread's

@@ -30,7 +30,7 @@
 #include "engine/lockstep/overlap_settings.h"
 #include "engine/plan/stage_forecast.h"
 #include "engine/stats/overlap_stats.h"
-#include "engine/stats/profile.h"
+#include "engine/stats/profiler.h"
 #include "engine/stats/recent_steps.h"
 
 namespace hocket {

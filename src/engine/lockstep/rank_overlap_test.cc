@@ -23,7 +23,7 @@ TEST(RankOverlapTest, PlansInTheBucketThatItLearnsInWhateverKeysRanksRead) {
                          .num_ranks = 2,
                          .layers = kServedLayers,
                          .settings = &*settings,
-                         .prior = std::make_shared<Guess>(),
+                         .prior = std::make_shared<UninformedPrior>(),
                          .clock = &clock});
     StepReport report{.phase = static_cast<uint8_t>(Phase::decode), .is_valid = 1, .step_us = 900};
     report.rows = rank == 0 ? 8 : 2;

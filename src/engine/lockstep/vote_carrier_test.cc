@@ -146,7 +146,7 @@ TEST(VoteCarrier, APassDoesNotWaitUntilTheVoteBeforeIsSent) {
   });
 }
 
-// The pass ends only after the vote's fate was told.
+// The pass ends only after the vote is settled.
 TEST(VoteCarrier, TellsDuringAPassThatAVoteCouldNotBeSent) {
   LoopbackHub hub(2, {}, LoopbackHub::Time::real);
   on_ranks(hub, 2, [&](Transport& end) {

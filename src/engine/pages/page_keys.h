@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "compute/kv/page_seal.h"
+#include "compute/kv/page_header.h"
 #include "policy/cache/cache_namespace.h"
 #include "policy/cache/page_hash.h"
 

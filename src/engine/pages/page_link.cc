@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "compute/kv/keyed_sum.h"
+#include "compute/kv/hmac.h"
 
 namespace hocket {
 namespace {
@@ -163,13 +163,13 @@ Result<Message> PageLink::read_message() {
   return parse_frame(in_);
 }
 
-void PageLink::make_key(std::string_view token, const Nonce& server, const Nonce& asker) {
+void PageLink::make_key(std::string_view token, const Nonce& server, const Nonce& client) {
   constexpr std::string_view kUse = "hocket pages";
-  key_ = keyed_sum(token, {std::as_bytes(std::span(kUse)), std::as_bytes(std::span(server)),
-                           std::as_bytes(std::span(asker))});
+  key_ = hmac_sha256(token, {std::as_bytes(std::span(kUse)), std::as_bytes(std::span(server)),
+                             std::as_bytes(std::span(client))});
 }
 
-Result<void> PageLink::greet(std::string_view token, const PageTls& tls) {
+Result<void> PageLink::serve_handshake(std::string_view token, const PageTls& tls) {
   is_server_ = true;
   const Nonce own = make_nonce();
   out_.clear();
@@ -212,9 +212,9 @@ Result<void> PageLink::introduce(std::string_view token, const PageTls& tls) {
 Proof PageLink::sum_of(bool by_server, uint64_t number, std::string_view frame,
                        std::span<const std::byte> more) const {
   const uint8_t side = by_server ? 1 : 0;
-  return keyed_sum({reinterpret_cast<const char*>(key_.data()), key_.size()},
-                   {std::as_bytes(std::span(&side, 1)), std::as_bytes(std::span(&number, 1)),
-                    std::as_bytes(std::span(frame)), more});
+  return hmac_sha256({reinterpret_cast<const char*>(key_.data()), key_.size()},
+                     {std::as_bytes(std::span(&side, 1)), std::as_bytes(std::span(&number, 1)),
+                      std::as_bytes(std::span(frame)), more});
 }
 
 Result<void> PageLink::send(PageFrame type, std::string_view payload,

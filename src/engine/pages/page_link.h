@@ -1,7 +1,8 @@
 // One TCP connection between a service that has pages and one that asks for them.
 //
-//   server -> hello, asker -> proof, server -> welcome      the cluster's handshake
-//   (cluster/auth.h) then frames: u32 length of what follows | u8 type | payload | HMAC-SHA-256
+//   server -> hello, client -> proof, server -> welcome      the cluster's handshake
+//   (cluster/token_proof.h), then frames:
+//   u32 length of what follows | u8 type | payload | HMAC-SHA-256
 //
 // The sum covers the frame, its direction and its number on the connection, under a key made of the
 // cluster's token and both nonces. So a frame that was damaged, repeated, left out or made by
@@ -9,7 +10,7 @@
 // inside it, and frames have no sum, because records prove the same; without it nothing is
 // encrypted. Numbers are little-endian.
 //
-//   asker                                        server
+//   client                                        server
 //   form: 32 bytes that name model and form      ok; no: a text; or busy: all connections are used
 //   exist: keys                                  exist: a byte a key
 //   prefill: namespace, tokens                   ok, or no: a text
@@ -26,9 +27,9 @@
 #include <string_view>
 
 #include "base/clock.h"
-#include "cluster/auth.h"
 #include "cluster/socket.h"
 #include "cluster/tls.h"
+#include "cluster/token_proof.h"
 
 namespace hocket {
 
@@ -71,8 +72,9 @@ class PageLink {
   bool is_over() const { return is_over_(); }
   // Shake hands. Errors: io; unauthorized if the other side does not know the token.
   // Errors also: unauthorized if one side is set to TLS and the other is not.
-  Result<void> greet(std::string_view token, const PageTls& tls = {});      // the server's side
-  Result<void> introduce(std::string_view token, const PageTls& tls = {});  // the asker's
+  Result<void> serve_handshake(std::string_view token,
+                               const PageTls& tls = {});                    // the server's side
+  Result<void> introduce(std::string_view token, const PageTls& tls = {});  // the client's
 
   // `payload` may come in two pieces; `more` is not copied. Errors: io.
   Result<void> send(PageFrame type, std::string_view payload, std::span<const std::byte> more = {});
@@ -101,7 +103,7 @@ class PageLink {
   size_t sum_bytes() const { return tls_ ? 0 : sizeof(Proof); }
   Result<void> wait(short events, TimePoint until);
   Result<Message> read_message();
-  void make_key(std::string_view token, const Nonce& server, const Nonce& asker);
+  void make_key(std::string_view token, const Nonce& server, const Nonce& client);
   Proof sum_of(bool by_server, uint64_t number, std::string_view frame,
                std::span<const std::byte> more = {}) const;
 

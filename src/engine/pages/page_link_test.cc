@@ -17,26 +17,26 @@ constexpr const char* kPageToken = "a token of sixteen";
 
 // A connection over loopback, whose two ends have shaken hands or say why not.
 struct PageLinks {
-  std::unique_ptr<PageLink> server, asker;
+  std::unique_ptr<PageLink> server, client;
   Result<void> greeted, introduced;
 
-  PageLinks(const char* server_token, const PageTls& server_tls, const char* asker_token,
-            const PageTls& asker_tls) {
+  PageLinks(const char* server_token, const PageTls& server_tls, const char* client_token,
+            const PageTls& client_tls) {
     const auto loopback = resolve({.host = "127.0.0.1", .port = 0})->front();
     const auto listener = listen_on(loopback);
     auto dialled = start_dial(local_address(*listener));
     Fd accepted;
     while (!accepted) accepted = Fd(accept4(listener->get(), nullptr, nullptr, SOCK_NONBLOCK));
     const auto goes_on = [] { return false; };
-    server = std::make_unique<PageLink>(std::move(accepted), "the asker", goes_on);
-    asker = std::make_unique<PageLink>(*std::move(dialled), "the server", goes_on);
+    server = std::make_unique<PageLink>(std::move(accepted), "the client", goes_on);
+    client = std::make_unique<PageLink>(*std::move(dialled), "the server", goes_on);
     auto other = std::async(std::launch::async, [&] {
-      auto done = server->greet(server_token, server_tls);
+      auto done = server->serve_handshake(server_token, server_tls);
       if (!done) server.reset();  // ends the connection
       return done;
     });
-    introduced = asker->introduce(asker_token, asker_tls);
-    if (!introduced) asker.reset();
+    introduced = client->introduce(client_token, client_tls);
+    if (!introduced) client.reset();
     greeted = other.get();
   }
 };
@@ -56,15 +56,15 @@ TEST(PageLinkTls, FramesOfAllSizesArriveEqual) {
     return links.server->send(PageFrame::page, "key", page).has_value();
   });
   for (int i = 0; i < 100; ++i)
-    EXPECT_EQ(links.asker->receive(PageLink::kSilence, 10)->payload, std::to_string(i));
-  const auto frame = links.asker->receive(PageLink::kSilence, page.size() + 3);
+    EXPECT_EQ(links.client->receive(PageLink::kSilence, 10)->payload, std::to_string(i));
+  const auto frame = links.client->receive(PageLink::kSilence, page.size() + 3);
   ASSERT_TRUE(frame);
   EXPECT_EQ(frame->type, PageFrame::page);
   const std::string_view bytes(reinterpret_cast<const char*>(page.data()), page.size());
   EXPECT_TRUE(frame->payload == "key" + std::string(bytes));
   EXPECT_TRUE(sent.get());
   EXPECT_FALSE(links.server->is_readable());
-  EXPECT_TRUE(links.asker->send(PageFrame::ok, {}));
+  EXPECT_TRUE(links.client->send(PageFrame::ok, {}));
   EXPECT_EQ(links.server->receive(PageLink::kSilence, 10)->type, PageFrame::ok);
 }
 

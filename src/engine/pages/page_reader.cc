@@ -182,7 +182,8 @@ void PageReader::TaskProgress::read_all() {
     if (!is_slow(*source)) read_from(*source);
     slow |= !is_complete() && is_slow(*source);
   }
-  if (slow && !task_.given_up) reader_.figures_.note_not_read(NotRead::expected_slower, kMaxTasks);
+  if (slow && !task_.given_up)
+    reader_.figures_.note_not_read(UnreadReason::expected_slower, kMaxTasks);
 }
 
 PageReader::PageReader(Options options, TransferBuffers::Memory memory, ReadFigures& figures)

@@ -17,11 +17,11 @@ namespace hocket {
 namespace {
 
 constexpr Duration kSignOfLife = std::chrono::seconds(1);
-constexpr size_t kRefusalBytes = 512;  // limit of an error's text, for the asker
+constexpr size_t kRefusalBytes = 512;  // limit of an error's text, for the client
 constexpr int kAcceptWaitMs = 100;
 // The pause after the process ran out of descriptors, memory or threads.
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
-constexpr Duration kEndWait = std::chrono::milliseconds(2);  // for one of kMaxAskers to end
+constexpr Duration kEndWait = std::chrono::milliseconds(2);  // for one of kMaxClients to end
 
 }  // namespace
 
@@ -57,20 +57,20 @@ void PrefillWatch::wait(Duration max_wait) {
   changed_.wait_for(lock, max_wait);
 }
 
-// The talk with one asker.   Thread: its own.
-class AskerTalk {
+// The talk with one client.   Thread: its own.
+class PageConnection {
  public:
-  AskerTalk(PageServer& server, PageServer::Asker& asker, Fd socket)
+  PageConnection(PageServer& server, PageServer::PageClient& client, Fd socket)
       : server_(server),
-        asker_(asker),
+        asker_(client),
         options_(server.options_),
         socket_(socket.get()),
-        link_(std::move(socket), "a service that asks for pages", [&server, &asker] {
-          return server.stopping_ || asker.state == PageServer::AskerState::dropped;
+        link_(std::move(socket), "a service that asks for pages", [&server, &client] {
+          return server.stopping_ || client.state == PageServer::PageClientState::dropped;
         }) {
     show_socket(socket_);
   }
-  ~AskerTalk() {
+  ~PageConnection() {
     show_socket(-1);
     if (is_served_) --server_.num_served_;
     if (prefill_) options_.abort(*prefill_);
@@ -78,7 +78,7 @@ class AskerTalk {
   }
 
   Result<void> run() {
-    HOCKET_TRY_VOID(link_.greet(options_.token, options_.tls));
+    HOCKET_TRY_VOID(link_.serve_handshake(options_.token, options_.tls));
     HOCKET_TRY(const PageLink::Frame first, link_.receive(PageLink::kSilence, sizeof(PageKey)));
     if (first.type != PageFrame::form || first.payload.size() != sizeof(PageKey)) return stray();
     if (std::memcmp(first.payload.data(), options_.form.data(), sizeof(PageKey)) != 0)
@@ -116,11 +116,11 @@ class AskerTalk {
     const MutexLock lock(asker_.mutex);
     asker_.socket = socket;
   }
-  // The asker has shown the token and counts as served from here on, unless too many are.
+  // The client has shown the token and counts as served from here on, unless too many are.
   bool admit() {
-    auto state = PageServer::AskerState::stranger;
+    auto state = PageServer::PageClientState::stranger;
     is_served_ = server_.num_served_.fetch_add(1) < PageServer::kMaxConnections &&
-                 asker_.state.compare_exchange_strong(state, PageServer::AskerState::served);
+                 asker_.state.compare_exchange_strong(state, PageServer::PageClientState::served);
     if (!is_served_) --server_.num_served_;
     return is_served_;
   }
@@ -235,7 +235,7 @@ class AskerTalk {
   }
 
   PageServer& server_;
-  PageServer::Asker& asker_;
+  PageServer::PageClient& asker_;
   const PageServer::Options& options_;
   const RealClock clock_;
   const int socket_;  // link_ owns it
@@ -281,37 +281,37 @@ void PageServer::stop() {
 
 void PageServer::run() {
   while (!stopping_) {
-    askers_.remove_if([](const Asker& one) { return one.done.load(); });
-    if (askers_.size() < kMaxAskers)
+    clients_.remove_if([](const PageClient& one) { return one.done.load(); });
+    if (clients_.size() < kMaxClients)
       accept_one();
     else
       std::this_thread::sleep_for(kEndWait);
   }
-  askers_.clear();  // joins their threads, whose waits end
+  clients_.clear();  // joins their threads, whose waits end
 }
 
 void PageServer::accept_one() {
   pollfd one{.fd = listener_.get(), .events = POLLIN, .revents = 0};
   if (poll(&one, 1, kAcceptWaitMs) <= 0) return;
   Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (socket) return start_asker(std::move(socket));
+  if (socket) return start_client(std::move(socket));
   // The listener stays ready and would keep this thread awake.
   if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
     std::this_thread::sleep_for(kAcceptPause);
 }
 
-// Without a thread for it the connection ends, which the asker sees.
-void PageServer::start_asker(Fd socket) {
+// Without a thread for it the connection ends, which the client sees.
+void PageServer::start_client(Fd socket) {
   drop_oldest_stranger();
   try {
-    std::list<Asker> started;
-    Asker& asker = started.emplace_back();
-    asker.thread =
-        Thread({.name = "kv_asker"}, [this, &asker, socket = std::move(socket)]() mutable {
-          answer(asker, std::move(socket));
-          asker.done = true;
+    std::list<PageClient> started;
+    PageClient& client = started.emplace_back();
+    client.thread =
+        Thread({.name = "kv_asker"}, [this, &client, socket = std::move(socket)]() mutable {
+          answer(client, std::move(socket));
+          client.done = true;
         });
-    askers_.splice(askers_.end(), started);
+    clients_.splice(clients_.end(), started);
   } catch (const std::exception&) {
     ++options_.counts->refused;
     std::this_thread::sleep_for(kAcceptPause);
@@ -320,30 +320,30 @@ void PageServer::start_asker(Fd socket) {
 
 // Makes room for a stranger.
 void PageServer::drop_oldest_stranger() {
-  const auto is_stranger = [](const Asker& one) {
-    return one.state == AskerState::stranger && !one.done;
+  const auto is_stranger = [](const PageClient& one) {
+    return one.state == PageClientState::stranger && !one.done;
   };
-  if (std::ranges::count_if(askers_, is_stranger) < kMaxStrangers) return;
-  const auto oldest = std::ranges::find_if(askers_, is_stranger);
-  if (oldest == askers_.end()) return;
-  auto state = AskerState::stranger;
-  if (!oldest->state.compare_exchange_strong(state, AskerState::dropped)) return;
+  if (std::ranges::count_if(clients_, is_stranger) < kMaxStrangers) return;
+  const auto oldest = std::ranges::find_if(clients_, is_stranger);
+  if (oldest == clients_.end()) return;
+  auto state = PageClientState::stranger;
+  if (!oldest->state.compare_exchange_strong(state, PageClientState::dropped)) return;
   ++options_.counts->refused;
   const MutexLock lock(oldest->mutex);
   if (oldest->socket >= 0) shutdown(oldest->socket, SHUT_RDWR);  // its wait ends at once
 }
 
-void PageServer::answer(Asker& asker, Fd socket) {
+void PageServer::answer(PageClient& client, Fd socket) {
   try {
-    AskerTalk talk(*this, asker, std::move(socket));
-    // Every talk ends so; the asker says why, if it is a fault.
+    PageConnection talk(*this, client, std::move(socket));
+    // Every talk ends so; the client says why, if it is a fault.
     const auto end = talk.run();
     if (end || end.error().code != ErrorCode::unauthorized) return;
     ++options_.counts->refused;
     if (const auto num_more = warnings_.admit(RealClock().now()))
       log::warning("pages: {} ({} more since the last such line). To mend it: {}",
                    end.error().message, *num_more, end.error().fix);
-  } catch (const std::exception&) {  // such as no memory for what the asker sent
+  } catch (const std::exception&) {  // such as no memory for what the client sent
     ++options_.counts->refused;
   }
 }

@@ -1,13 +1,13 @@
 // Gives pages from files to other services that ask by key, and computes prompts for them.
 //
 //   thread kv_serve     accepts connections
-//   a thread for each   answers one asker (page_link.h has the protocol)
+//   a thread for each   answers one client (page_link.h has the protocol)
 //
-// A flood of connections keeps no asker out: the oldest stranger gives way to a new one, and has
+// A flood of connections keeps no client out: the oldest stranger gives way to a new one, and has
 // shown the token long before that if it can. Faults of one connection end that one alone.
 //
-// A prompt that is computed for an asker is an ordinary request with num_prefill_tokens(), which
-// are dropped. Its pages reach the files chunk by chunk, and the asker from there. If the asker
+// A prompt that is computed for a client is an ordinary request with num_prefill_tokens(), which
+// are dropped. Its pages reach the files chunk by chunk, and the client from there. If the client
 // leaves, the request is aborted, so nothing is held for it. Owner: the engine. Thread: any.
 #pragma once
 
@@ -31,7 +31,7 @@
 
 namespace hocket {
 
-// The requests that compute prompts for askers, and whether all their pages are in files.
+// The requests that compute prompts for clients, and whether all their pages are in files.
 // Thread: any.
 class PrefillWatch {
  public:
@@ -55,17 +55,17 @@ class PrefillWatch {
 
 class PageServer {
  public:
-  // Connections of askers that have shown the token, and of those that have not yet, which take
-  // none of the former. Further askers hear that the service is busy; a further stranger takes the
+  // Connections of clients that have shown the token, and of those that have not yet, which take
+  // none of the former. Further clients hear that the service is busy; a further stranger takes the
   // place of the oldest one, whose connection ends.
   static constexpr int kMaxConnections = TierBuffers::kMaxServed;
   static constexpr int kMaxStrangers = 64;
   // All connections and their threads, those that are about to end included. Further ones wait in
   // the listener's queue until one has ended.
-  static constexpr int kMaxAskers = kMaxConnections + 2 * kMaxStrangers;
+  static constexpr int kMaxClients = kMaxConnections + 2 * kMaxStrangers;
   // Time between two lines about strangers in the log.
   static constexpr Duration kWarningsApart = std::chrono::seconds(5);
-  // Ends a connection whose asker asks for nothing.
+  // Ends a connection whose client asks for nothing.
   static constexpr Duration kIdle = std::chrono::seconds(30);
   // Limit of the time between two pages of a prompt that is computed.
   static constexpr Duration kMaxWait = std::chrono::seconds(300);
@@ -95,9 +95,9 @@ class PageServer {
   SocketAddress address() const { return local_address(listener_); }
 
  private:
-  enum class AskerState : uint8_t { stranger, served, dropped };
-  struct Asker {
-    std::atomic<AskerState> state{AskerState::stranger};
+  enum class PageClientState : uint8_t { stranger, served, dropped };
+  struct PageClient {
+    std::atomic<PageClientState> state{PageClientState::stranger};
     std::atomic<bool> done{false};
     Mutex mutex;
     int socket HOCKET_GUARDED_BY(mutex) = -1;  // that of the talk, while it goes on
@@ -106,19 +106,19 @@ class PageServer {
   PageServer(Options options, Fd listener, Buffer memory, size_t num_buffers);
   void run();
   void accept_one();
-  void start_asker(Fd socket);
+  void start_client(Fd socket);
   void drop_oldest_stranger();
-  void answer(Asker& asker, Fd socket);
+  void answer(PageClient& client, Fd socket);
 
   const Options options_;
   const Fd listener_;
-  PageBuffers buffers_;  // the pages that are read or sent now; askers wait for one
+  PageBuffers buffers_;  // the pages that are read or sent now; clients wait for one
   std::atomic<bool> stopping_{false};
   std::atomic<int> num_served_{0};  // connections
-  std::list<Asker> askers_;         // the oldest first; used by the thread kv_serve
+  std::list<PageClient> clients_;   // the oldest first; used by the thread kv_serve
   LogLimit warnings_{kWarningsApart};
   Thread thread_;
-  friend class AskerTalk;
+  friend class PageConnection;
 };
 
 }  // namespace hocket

@@ -1,6 +1,6 @@
-// Tests what bounds the pages that are given to peers: askers beyond the number of buffers wait for
-// one, and hear meanwhile that the service is there; those beyond the number of connections hear
-// that it is busy, and leave it in use. Strangers keep no asker out, fill no log and end no
+// Tests what bounds the pages that are given to peers: clients beyond the number of buffers wait
+// for one, and hear meanwhile that the service is there; those beyond the number of connections
+// hear that it is busy, and leave it in use. Strangers keep no client out, fill no log and end no
 // process.
 #include "engine/pages/page_server.h"
 
@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "base/folder_testing.h"
-#include "engine/pages/dial.h"
+#include "engine/pages/connect.h"
 #include "engine/pages/peer_source.h"
 
 namespace hocket {
@@ -86,12 +86,12 @@ class PageServerTest : public testing::FolderTest {
   }
   Fd connect() const {
     const SocketAddress address = server_->address();
-    auto socket = dial({&address, 1}, PageLink::kConnect, [] { return false; });
+    auto socket = connect_to_first({&address, 1}, PageLink::kConnect, [] { return false; });
     EXPECT_TRUE(socket.has_value());
     return *std::move(socket);
   }
   // Connects; `answer` is what the server says to that.
-  std::unique_ptr<PageLink> greet(PageFrame answer) const {
+  std::unique_ptr<PageLink> serve_handshake(PageFrame answer) const {
     auto link = std::make_unique<PageLink>(connect(), "the server", [] { return false; });
     EXPECT_TRUE(link->introduce(kToken));
     const PageKey form{};
@@ -101,7 +101,7 @@ class PageServerTest : public testing::FolderTest {
   }
   // Connects, and asks for the page without taking it.
   std::unique_ptr<PageLink> ask() const {
-    auto link = greet(PageFrame::ok);
+    auto link = serve_handshake(PageFrame::ok);
     EXPECT_TRUE(link->send(PageFrame::get, std::string(1, '\0') + text_of(kKey)));
     return link;
   }
@@ -162,8 +162,9 @@ TEST_F(PageServerTest, AnAskerBeyondTheConnectionsIsToldAndComesAgain) {
   start();
   ASSERT_NE(server_, nullptr);
   std::deque<std::unique_ptr<PageLink>> all;
-  for (int i = 0; i < PageServer::kMaxConnections; ++i) all.push_back(greet(PageFrame::ok));
-  greet(PageFrame::busy);
+  for (int i = 0; i < PageServer::kMaxConnections; ++i)
+    all.push_back(serve_handshake(PageFrame::ok));
+  serve_handshake(PageFrame::busy);
   const auto peer = this->peer();
   const std::vector<TokenId> prompt(10, TokenId{1});
   const auto refused =
@@ -176,14 +177,15 @@ TEST_F(PageServerTest, AnAskerBeyondTheConnectionsIsToldAndComesAgain) {
   EXPECT_TRUE(comes_true([&] { return opens(*peer, 10); }));
 }
 
-// They hold only connections that no asker with the token has.
+// They hold only connections that no client with the token has.
 TEST_F(PageServerTest, StrangersTakeNoConnectionOfAskers) {
   start();
   ASSERT_NE(server_, nullptr);
   std::deque<Fd> strangers;
   for (int i = 0; i < PageServer::kMaxStrangers / 2; ++i) strangers.push_back(connect());
   std::deque<std::unique_ptr<PageLink>> all;
-  for (int i = 0; i < PageServer::kMaxConnections; ++i) all.push_back(greet(PageFrame::ok));
+  for (int i = 0; i < PageServer::kMaxConnections; ++i)
+    all.push_back(serve_handshake(PageFrame::ok));
 }
 
 // They say nothing and stay, and more come than the service has threads for.
@@ -192,16 +194,16 @@ TEST_F(PageServerTest, AFloodOfSilentStrangersKeepsNoAskerOut) {
   ASSERT_NE(server_, nullptr);
   std::deque<Fd> strangers;
   for (int i = 0; i < PageServer::kMaxStrangers; ++i) strangers.push_back(connect());
-  greet(PageFrame::ok);
+  serve_handshake(PageFrame::ok);
   EXPECT_TRUE(comes_true([&] { return counts_->refused == 1; })) << "the oldest has given way";
-  constexpr int kMore = 2 * PageServer::kMaxAskers;
+  constexpr int kMore = 2 * PageServer::kMaxClients;
   for (int i = 1; i <= kMore; ++i) {
     strangers.push_back(connect());
     if (i % PageServer::kMaxStrangers != 0 && i != kMore) continue;
     // The listener's queue is short.
     ASSERT_TRUE(comes_true([&] { return counts_->refused == static_cast<uint64_t>(i); }));
   }
-  greet(PageFrame::ok);
+  serve_handshake(PageFrame::ok);
 }
 
 // One that sends its proof byte by byte gives way like one that is silent.
@@ -259,7 +261,7 @@ TEST_F(PageServerTest, WithoutThreadsTheServiceLivesAndAnswersLater) {
       const Fd socket = connect();
       is_refused = comes_true([&] { return counts_->refused == 1; });
     }
-    const bool answers = is_refused && greet(PageFrame::ok) != nullptr;
+    const bool answers = is_refused && serve_handshake(PageFrame::ok) != nullptr;
     _exit(answers && !HasFailure() ? 0 : 1);
   }
   int status = 0;

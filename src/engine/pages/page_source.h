@@ -19,7 +19,7 @@
 #include "base/log_limit.h"
 #include "base/mutex.h"
 #include "base/result.h"
-#include "compute/kv/page_seal.h"
+#include "compute/kv/page_header.h"
 #include "engine/stats/page_tier.h"
 #include "policy/cache/cache_namespace.h"
 

@@ -123,7 +123,7 @@ TEST_F(RedisStoreTest, EveryFlippedBitIsFound) {
   ASSERT_TRUE(put_numbers(store, 1, 2));
   const std::string key = redis.some_key();
   const std::string whole = redis.ask({"GET", key})->text;
-  ASSERT_EQ(whole.size(), 256 + sizeof(PageSeal));
+  ASSERT_EQ(whole.size(), 256 + sizeof(PageHeader));
   uint64_t num_damaged = 0;
   const auto expect_absent = [&] {
     EXPECT_EQ(get_numbers(store, 1, 2), 0);
@@ -170,7 +170,7 @@ TEST_F(RedisStoreTest, WithASecretOnlyThoseWhoKnowItMakePages) {
   EXPECT_EQ(get_numbers(other, 1, 2), 0) << "its keys have other names";
   EXPECT_EQ(get_numbers(plain, 1, 2), 0);
   const std::string key = redis.some_key();
-  const PageSeal forged = seal_page(stored_key(1), page_number(1));
+  const PageHeader forged = make_page_header(stored_key(1), page_number(1));
   std::string value(reinterpret_cast<const char*>(&forged), sizeof forged);
   for (const std::byte byte : page_number(1)) value.push_back(static_cast<char>(byte));
   ASSERT_TRUE(redis.ask({"SET", key, value}));

@@ -59,20 +59,20 @@ unsigned PageWriter::stores_lacking(const PageKey& key) const {
   return lacking;
 }
 
-PageWriter::Copied PageWriter::copy(const Lacked& lacked,
-                                    const std::function<void(std::span<std::byte>)>& fill) {
+PageWriter::CopyOutcome PageWriter::copy(const Lacked& lacked,
+                                         const std::function<void(std::span<std::byte>)>& fill) {
   const unsigned lacking = lacked.stores;
   unsigned taking = 0;
   for (size_t i = 0; i < stores_.size(); ++i)
     taking |= stores_[i]->store->takes_writes() ? lacking & 1U << i : 0;
-  if (lacking == 0) return Copied::yes;
+  if (lacking == 0) return CopyOutcome::yes;
   if (taking == 0 && std::cmp_equal(std::popcount(lacking), stores_.size()))
-    return Copied::no_store;
-  left_out_.count(LeftOut::store_away, taking == lacking ? 0 : 1);
-  if (taking == 0) return Copied::yes;  // pages behind it may lack in the other store
+    return CopyOutcome::no_store;
+  left_out_.count(UnwrittenReason::store_away, taking == lacking ? 0 : 1);
+  if (taking == 0) return CopyOutcome::yes;  // pages behind it may lack in the other store
   PageBuffers& buffers = buffers_.of(lacked.kind);
   const auto buffer = buffers.free.pop();
-  if (!buffer) return Copied::no_buffer;
+  if (!buffer) return CopyOutcome::no_buffer;
   fill(buffers.of(*buffer));
   buffers.share(*buffer, std::popcount(taking));
   for (size_t i = 0; i < stores_.size(); ++i) {
@@ -80,12 +80,12 @@ PageWriter::Copied PageWriter::copy(const Lacked& lacked,
         stores_[i]->orders.push({.kind = lacked.kind, .key = lacked.key, .buffer = *buffer}))
       continue;
     buffers.release(*buffer);
-    left_out_.count(LeftOut::no_buffer, 1);
+    left_out_.count(UnwrittenReason::no_buffer, 1);
   }
-  return Copied::yes;
+  return CopyOutcome::yes;
 }
 
-void PageWriter::leave_out(size_t count, LeftOut why) {
+void PageWriter::leave_out(size_t count, UnwrittenReason why) {
   const bool takes = std::ranges::any_of(
       stores_, [](const auto& writer) { return writer->store->takes_writes(); });
   left_out_.count_and_warn(why, count, takes, clock_->now());
@@ -151,9 +151,9 @@ void PageWriter::write(StoreWriter& writer, std::span<const Order> orders) {
   const Result<size_t> written =
       takes ? store.put(pages, [this] { return is_over(); }) : Result<size_t>(0);
   const size_t num_written = written.value_or(0);
-  LeftOut why = takes ? LeftOut::write_failed : LeftOut::store_away;
+  UnwrittenReason why = takes ? UnwrittenReason::write_failed : UnwrittenReason::store_away;
   if (num_written < pages.size() && is_over()) {
-    why = LeftOut::shutdown;
+    why = UnwrittenReason::shutdown;
     writer.num_given_up += pages.size() - num_written;
   } else if (!written) {
     store.pause_writes();

@@ -19,9 +19,9 @@
 #include "base/mailbox.h"
 #include "base/thread.h"
 #include "engine/pages/file_store.h"
-#include "engine/pages/left_out_pages.h"
 #include "engine/pages/page_buffers.h"
 #include "engine/pages/page_server.h"
+#include "engine/pages/unwritten_pages.h"
 #include "engine/stats/cache_tier_stats.h"
 
 namespace hocket {
@@ -55,7 +55,7 @@ class PageWriter {
   // Returns a bit for each store that is not known to have the page, and counts a use for all.
   unsigned stores_lacking(const PageKey& key) const;
   // The outcome of copying a page or a state to a buffer.
-  enum class Copied : uint8_t { yes, no_buffer, no_store, no_time };
+  enum class CopyOutcome : uint8_t { yes, no_buffer, no_store, no_time };
   // A page or a state, and the stores that lack it: stores_lacking().
   struct Lacked {
     PageKind kind{};
@@ -63,9 +63,9 @@ class PageWriter {
     unsigned stores = 0;
   };
   // Has `fill` copy it for these stores; yes: it was copied, or no store lacks it.
-  Copied copy(const Lacked& lacked, const std::function<void(std::span<std::byte>)>& fill);
+  CopyOutcome copy(const Lacked& lacked, const std::function<void(std::span<std::byte>)>& fill);
   // Counts pages and states that are not written, and says so from time to time.
-  void leave_out(size_t count, LeftOut why);
+  void leave_out(size_t count, UnwrittenReason why);
   using Saved = std::function<void(bool all_written)>;
   // Behind the writes of what was copied so far: calls `saved`, or if that is empty, tells the
   // service that waits for the request that no further page comes. A thread kv_write may do so.
@@ -104,7 +104,7 @@ class PageWriter {
   std::function<void()> on_free_;
   TransferBuffers buffers_;
   std::vector<std::unique_ptr<StoreWriter>> stores_;  // that of files is the first
-  LeftOutPages left_out_;
+  UnwrittenPages left_out_;
   std::atomic<double> row_seconds_{0};  // 0: no prompt was computed since the start
   TimePoint next_speed_save_{};         // that of the thread that writes files
   TimePoint end_{};                     // set before ending_, and never again

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "engine/pages/dial.h"
+#include "engine/pages/connect.h"
 #include "engine/pages/file_store.h"
 
 namespace hocket {
@@ -176,7 +176,7 @@ PeerSource::PeerSource(Options options)
 }
 
 // Connects to the first address of the name that answers.
-Result<Fd> PeerSource::dial_peer(const HostPort& peer, const std::function<bool()>& is_over) {
+Result<Fd> PeerSource::connect_to_peer(const HostPort& peer, const std::function<bool()>& is_over) {
   using Addresses = std::vector<SocketAddress>;
   // An address needs no name service, so it does not wait for names that hang.
   const auto addresses = is_address(peer.host)
@@ -185,7 +185,7 @@ Result<Fd> PeerSource::dial_peer(const HostPort& peer, const std::function<bool(
   if (!addresses)
     return fail(error(ErrorCode::io, "the peer {}: {}", to_text(peer), addresses.error().message)
                     .with_fix("look at its name, and at the name service of this host"));
-  auto socket = dial(*addresses, PageLink::kConnect, is_over);
+  auto socket = connect_to_first(*addresses, PageLink::kConnect, is_over);
   if (socket) return socket;
   return fail(
       error(ErrorCode::io, "the peer {} cannot be reached: {}", to_text(peer),
@@ -210,7 +210,7 @@ void PeerSource::note_refusal(const Error& why) {
 }
 
 Result<std::unique_ptr<PromptPages>> PeerSource::open_at(size_t peer, const PagesWanted& wanted) {
-  auto socket = dial_peer(options_.peers[peer], wanted.is_over);
+  auto socket = connect_to_peer(options_.peers[peer], wanted.is_over);
   if (!socket) {
     if (!wanted.is_over()) avoid(peer);
     return fail(std::move(socket.error()));

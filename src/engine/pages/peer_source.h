@@ -56,7 +56,7 @@ class PeerSource final : public PageSource {
 
  private:
   friend class PeerPromptPages;
-  Result<Fd> dial_peer(const HostPort& peer, const std::function<bool()>& is_over);
+  Result<Fd> connect_to_peer(const HostPort& peer, const std::function<bool()>& is_over);
   // Returns null if the peer refuses.
   Result<std::unique_ptr<PromptPages>> open_at(size_t peer, const PagesWanted& wanted);
   void avoid(size_t peer);

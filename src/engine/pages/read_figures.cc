@@ -4,13 +4,13 @@
 
 namespace hocket {
 
-void ReadFigures::note_not_read(NotRead why, size_t max_prompts) {
+void ReadFigures::note_not_read(UnreadReason why, size_t max_prompts) {
   if (num_not_read[static_cast<size_t>(why)]++ > 0) return;
-  if (why == NotRead::expected_slower)
+  if (why == UnreadReason::expected_slower)
     log::info(
         "stored prefixes: a prompt is computed, because reading its pages is expected to take "
         "longer; kv_store_not_read_prompts_total counts these prompts");
-  if (why == NotRead::queue_full)
+  if (why == UnreadReason::queue_full)
     log::warning(
         "stored prefixes: {} prompts wait for their pages, so further ones are computed; "
         "kv_store_not_read_prompts_total counts them. To mend it: a faster disk or network",

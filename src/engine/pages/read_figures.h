@@ -13,11 +13,11 @@ struct ReadFigures {
   ByTier<std::atomic<uint64_t>> num_pages{}, num_tokens{}, num_bytes{};
   ByTier<std::atomic<int64_t>> read_ns{}, saved_ns{};
   std::atomic<uint64_t> num_given_up{0};  // requests that went on before all was read
-  ByNotRead<std::atomic<uint64_t>> num_not_read{};
+  ByUnreadReason<std::atomic<uint64_t>> num_not_read{};
   std::atomic<bool> held_too_long{false};  // a prompt was
 
   // Counts a prompt whose pages are not read. max_prompts: how many may wait for their pages.
-  void note_not_read(NotRead why, size_t max_prompts);
+  void note_not_read(UnreadReason why, size_t max_prompts);
   // A prompt has waited for its pages as long as one may. limit: without the time that a peer may
   // compute.
   void note_held_too_long(Duration limit, bool is_sent);

@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-#include "engine/pages/dial.h"
+#include "engine/pages/connect.h"
 
 namespace hocket {
 namespace {
@@ -38,7 +38,7 @@ TEST(RedisLinkTest, AValueThatIsTakenSlowlyIsBrokenOffWhenNobodyNeedsIt) {
   });
   {
     const std::array to = {local_address(*listener)};
-    auto socket = dial(to, RedisLink::kConnect, [] { return false; });
+    auto socket = connect_to_first(to, RedisLink::kConnect, [] { return false; });
     ASSERT_TRUE(socket);
     RedisLink link(*std::move(socket), "a slow store");
     link.watch([&] { return taken > size_t{1} << 20; });

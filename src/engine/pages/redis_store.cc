@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "cluster/member.h"
-#include "engine/pages/dial.h"
+#include "engine/pages/connect.h"
 
 namespace hocket {
 namespace {
@@ -105,11 +105,11 @@ class RedisPromptPages final : public PromptPages {
     return {};
   }
 
-  Result<void> ask_ahead(size_t page_bytes) {
-    const size_t max_ahead =
+  Result<void> request_ahead(size_t page_bytes) {
+    const size_t max_requested =
         std::clamp<size_t>(RedisStore::kMaxAheadBytes / page_bytes, 1, RedisStore::kMaxAhead);
     const std::string kept = std::to_string(std::chrono::seconds(RedisStore::kKept).count());
-    for (; num_asked_ < expected_.size() && num_asked_ <= num_got_ + max_ahead; ++num_asked_) {
+    for (; num_asked_ < expected_.size() && num_asked_ <= num_got_ + max_requested; ++num_asked_) {
       const std::string name = store_.name_of(expected_[num_asked_]);
       HOCKET_TRY_VOID(link_->send({"GET", name}));
       HOCKET_TRY_VOID(link_->send({"EXPIRE", name, kept}));
@@ -118,7 +118,7 @@ class RedisPromptPages final : public PromptPages {
   }
 
   Result<bool> take(const PageKey& key, std::span<std::byte> page) {
-    HOCKET_TRY_VOID(ask_ahead(page.size()));
+    HOCKET_TRY_VOID(request_ahead(page.size()));
     HOCKET_TRY(const RedisReply value, link_->receive(page.size() + RedisLink::kShortReply));
     HOCKET_TRY(const RedisReply renewed, link_->receive());  // a replica may refuse that
     ++num_got_;
@@ -145,11 +145,11 @@ class RedisPromptPages final : public PromptPages {
 
   // Fills `page` with what a value holds. Returns false if that is not the page of this key, whole.
   bool unpack(std::string_view value, const PageKey& key, std::span<std::byte> page) const {
-    PageSeal seal;
-    if (value.size() != sizeof seal + page.size()) return false;
-    std::memcpy(&seal, value.data(), sizeof seal);
-    std::memcpy(page.data(), value.data() + sizeof seal, page.size());
-    return fits(seal, key, page, store_.options_.secret);
+    PageHeader header;
+    if (value.size() != sizeof header + page.size()) return false;
+    std::memcpy(&header, value.data(), sizeof header);
+    std::memcpy(page.data(), value.data() + sizeof header, page.size());
+    return fits(header, key, page, store_.options_.secret);
   }
 
   RedisStore& store_;
@@ -209,7 +209,7 @@ Result<void> RedisStore::log_in(RedisLink& link) {
   return {};
 }
 
-Result<RedisStore::Link> RedisStore::dial_link() {
+Result<RedisStore::Link> RedisStore::connect_link() {
   using Addresses = std::vector<SocketAddress>;
   const auto unreachable = [&](const Error& why) {
     return fail(error(ErrorCode::io, "{} cannot be reached: {}", name_, why.message)
@@ -219,7 +219,7 @@ Result<RedisStore::Link> RedisStore::dial_link() {
   const auto found =
       resolver_.run<Addresses>([host = options_.address.host] { return resolve(host); });
   if (!found) return unreachable(found.error());
-  auto socket = dial(*found, RedisLink::kConnect, [] { return false; });
+  auto socket = connect_to_first(*found, RedisLink::kConnect, [] { return false; });
   if (!socket) return unreachable(socket.error());
   auto link = std::make_unique<RedisLink>(*std::move(socket), name_);
   HOCKET_TRY_VOID(log_in(*link));
@@ -235,7 +235,7 @@ Result<RedisStore::Link> RedisStore::take_link() {
       return link;
     }
   }
-  return dial_link();
+  return connect_link();
 }
 
 void RedisStore::give_back(Link link) {
@@ -311,8 +311,8 @@ Result<std::vector<bool>> RedisStore::exist(std::span<const PageKey> keys) {
 Result<void> RedisStore::put_some(RedisLink& link, std::span<const Page* const> pages) {
   const std::string kept = std::to_string(std::chrono::seconds(kKept).count());
   for (const Page* page : pages) {
-    const PageSeal seal = seal_page(page->key, page->bytes, options_.secret);
-    std::string value(reinterpret_cast<const char*>(&seal), sizeof seal);
+    const PageHeader header = make_page_header(page->key, page->bytes, options_.secret);
+    std::string value(reinterpret_cast<const char*>(&header), sizeof header);
     value.append(reinterpret_cast<const char*>(page->bytes.data()), page->bytes.size());
     HOCKET_TRY_VOID(watch(link.send({"SET", name_of(page->key), value, "EX", kept})));
   }

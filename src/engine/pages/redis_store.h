@@ -1,7 +1,7 @@
 // Pages in a Redis or Valkey as a store, which several services may share.
 //
-//   PREFIX:3f9a..c2    the key of the page in hex; its value is the page behind its seal
-//                      (compute/kv/page_seal.h)
+//   PREFIX:3f9a..c2    the key of the page in hex; its value is the page behind its header
+//                      (compute/kv/page_header.h)
 //
 // The prefix names the form of the pages, and the secret if there is one: then nobody without it
 // can make a page that is taken. A page that nobody has read for kKept leaves; before that Redis
@@ -58,7 +58,7 @@ class RedisStore final : public PageStore {
   };
   using Keys = std::unordered_set<PageKey, KeyHash>;
 
-  Result<Link> dial_link();
+  Result<Link> connect_link();
   Result<void> log_in(RedisLink& link);
   Result<Link> take_link();
   void give_back(Link link);

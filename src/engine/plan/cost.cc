@@ -216,14 +216,14 @@ double ModelCost::bytes(const PassShape& pass) const {
   return all;
 }
 
-double ModelCost::local_reach() const {
-  return model_.local.reach.max_keys();
+double ModelCost::max_local_keys() const {
+  return model_.local.visible.max_keys();
 }
 
 // A local layer reads the keys of the rows, and those that the first row of each sequence sees.
 double ModelCost::key_bytes_read(const PassShape& pass) const {
   const auto local = static_cast<double>(local_kv_bytes_);
-  const double near = std::min(pass.kv_tokens, pass.rows + pass.outputs * local_reach());
+  const double near = std::min(pass.kv_tokens, pass.rows + pass.outputs * max_local_keys());
   return pass.kv_tokens * (static_cast<double>(kv_bytes_per_token_) - local) + near * local;
 }
 
@@ -244,7 +244,7 @@ Operations ModelCost::attention_operations(const PassShape& pass) const {
         (expanded ? mla.nope_dim + mla.rope_dim + mla.value_dim : 2.0 * mla.kv_rank + mla.rope_dim);
     latent_rows = expanded ? std::max(pass.kv_tokens, pass.pairs / kRowsOfAnExpansion) : pass.rows;
   }
-  const double near = num_local * std::min(pass.pairs, pass.rows * local_reach());
+  const double near = num_local * std::min(pass.pairs, pass.rows * max_local_keys());
   const double scores = score * pass.pairs + of_heads(model_.local) * near;
   const double heads_far = (model_.num_kv_layers() - num_local) * far.num_heads;
   return {.floats = 2 * (latent_rows * static_cast<double>(latent_parameters_) + scores) +

@@ -151,7 +151,7 @@ class ModelCost {
   void add_layer(const Layer& layer);
   void add_vectors(int64_t all_bytes);
   void add_states(DType dtype);
-  double local_reach() const;  // keys that a query of a local layer sees at most
+  double max_local_keys() const;  // keys that a query of a local layer sees at most
   double key_bytes_read(const PassShape& pass) const;
 
   ModelConfig model_;

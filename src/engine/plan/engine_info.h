@@ -26,7 +26,7 @@ struct RankInfo {
 // The effect of --overlap-schedule. measured: steps overlap while that was measured to be faster.
 enum class OverlapSchedule : uint8_t { off, on, measured };
 
-// Drafts as they count: none if max_drafts is 0, whatever the algorithm was.
+// The drafts that steps have in effect: none if max_drafts is 0, whatever the algorithm was.
 struct SpeculationInfo {
   std::string algorithm = "none";
   int max_drafts = 0;       // an answer in a step

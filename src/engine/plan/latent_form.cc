@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "base/text_file.h"
-#include "gguf/tokenizer.h"
+#include "gguf/tokenizer_json.h"
 
 namespace hocket {
 namespace {

@@ -66,7 +66,7 @@ WorkLimits work_limits(const MemoryPlan& plan, PrefillPolicy policy) {
           .max_logits_rows = std::min(kLogitsRows, max_rows)};
 }
 
-int64_t exchange_bytes(const MemoryQuestion& q, const MemoryPlan& plan) {
+int64_t exchange_bytes(const MemoryPlanInput& q, const MemoryPlan& plan) {
   if (q.placement == nullptr) return 0;
   const AllToAll::Options options =
       exchange_options({.model = q.model,
@@ -81,7 +81,7 @@ int64_t exchange_bytes(const MemoryQuestion& q, const MemoryPlan& plan) {
 constexpr int64_t kMaxPoolBytes = int64_t{1} << 60;
 
 // Returns the most pages whose keys and values, in all layers, take at most `bytes`.
-int64_t max_pages_in(const MemoryQuestion& q, const MemoryPlan& plan, int64_t bytes) {
+int64_t max_pages_in(const MemoryPlanInput& q, const MemoryPlan& plan, int64_t bytes) {
   if (bytes <= 0) return 0;
   // Window pages are at most as many as pages, so no sum of the search overflows.
   int64_t fits = 0, too_many = bytes / q.page_bytes + 1;
@@ -102,7 +102,7 @@ std::string taken(const MemoryPlan& plan) {
 }
 
 // Returns the memory of prefixes on their way to stores and peers and back.
-int64_t tier_bytes(const MemoryQuestion& q, const MemoryPlan& plan) {
+int64_t tier_bytes(const MemoryPlanInput& q, const MemoryPlan& plan) {
   if (!has_cache_tier(q.settings)) return 0;
   TierBuffers buffers{.page_bytes = q.page_bytes,
                       .chunk_pages = chunk_pages(plan.chunk_tokens, plan.max_prefill_tokens,
@@ -125,7 +125,7 @@ int64_t tier_bytes(const MemoryQuestion& q, const MemoryPlan& plan) {
 }
 
 // Says which ratios have no layers whose memory they could plan.
-void note_needless_ratios(const MemoryQuestion& q, MemoryPlan& plan) {
+void note_needless_ratios(const MemoryPlanInput& q, MemoryPlan& plan) {
   const auto note = [&](const char* flag, double ratio, bool is_used, const char* why) {
     if (ratio > 0 && !is_used)
       plan.changes.push_back(
@@ -138,7 +138,7 @@ void note_needless_ratios(const MemoryQuestion& q, MemoryPlan& plan) {
 }
 
 // Says that requests need more pages of window layers than the ratio gives.
-void note_raised_ratio(const MemoryQuestion& q, MemoryPlan& plan) {
+void note_raised_ratio(const MemoryPlanInput& q, MemoryPlan& plan) {
   const double asked = q.settings.memory.swa_full_tokens_ratio;
   if (asked == 0 || q.window_page_bytes == 0) return;
   const auto wanted = static_cast<int>(std::ceil(asked * plan.num_pages));
@@ -152,7 +152,7 @@ void note_raised_ratio(const MemoryQuestion& q, MemoryPlan& plan) {
 }
 
 // Says how many requests the pages of window layers hold beside a chunk of a prompt.
-void note_few_windows(const MemoryQuestion& q, MemoryPlan& plan) {
+void note_few_windows(const MemoryPlanInput& q, MemoryPlan& plan) {
   if (q.settings.memory.swa_full_tokens_ratio == 0 || q.window_page_bytes == 0) return;
   const SchedulerOptions options{.page_tokens = q.settings.memory.page_size,
                                  .window = q.model.window()};
@@ -176,7 +176,7 @@ int fitting_context(int64_t pages, int page_tokens) {
 }
 
 // Says that layers with chunks keep all tokens, and why.
-void note_kept_chunks(const MemoryQuestion& q, MemoryPlan& plan) {
+void note_kept_chunks(const MemoryPlanInput& q, MemoryPlan& plan) {
   if (!q.model.keeps_chunks) return;
   plan.changes.push_back(
       {.flag = "pages of layers with chunks",
@@ -185,7 +185,7 @@ void note_kept_chunks(const MemoryQuestion& q, MemoryPlan& plan) {
        .why =
            fmt::format("each prefix in --kv-cache-dir, a store or a peer would take {} tokens of "
                        "these layers, however short it is",
-                       q.model.local.reach.chunk)});
+                       q.model.local.visible.chunk)});
 }
 
 // Notes each flag of drafts that is not followed as it was asked.
@@ -219,7 +219,7 @@ int max_rows_of_ranks(const WorkLimits& limits) {
 // A request needs its window and a page while it decodes, and a prompt the rows of a chunk beside
 // them; the remaining pages serve the prefix cache. More pages than the other layers have are never
 // of use.
-int64_t window_pages_beside(const MemoryQuestion& q, const MemoryPlan& plan, int64_t pages) {
+int64_t window_pages_for(const MemoryPlanInput& q, const MemoryPlan& plan, int64_t pages) {
   if (q.window_page_bytes == 0) return 0;
   const SchedulerOptions options{.page_tokens = q.settings.memory.page_size,
                                  .window = q.model.window()};
@@ -238,14 +238,14 @@ int64_t window_pages_beside(const MemoryQuestion& q, const MemoryPlan& plan, int
   return std::min(pages, std::max(least, wanted));
 }
 
-int64_t kv_bytes_of(const MemoryQuestion& q, const MemoryPlan& plan, int64_t pages) {
+int64_t kv_bytes_of(const MemoryPlanInput& q, const MemoryPlan& plan, int64_t pages) {
   const int64_t windows =
-      q.window_page_bytes > 0 ? window_pages_beside(q, plan, pages) + 1 : int64_t{0};
+      q.window_page_bytes > 0 ? window_pages_for(q, plan, pages) + 1 : int64_t{0};
   return pages * q.page_bytes + windows * q.window_page_bytes +
          plan.num_spare_pages * q.module_page_bytes;
 }
 
-MemoryQuestion memory_question(const ServerSettings& settings, const ModelChoice& choice) {
+MemoryPlanInput memory_plan_input(const ServerSettings& settings, const ModelChoice& choice) {
   const int page_tokens = settings.memory.page_size;
   return {.settings = settings,
           .model = choice.model,
@@ -260,7 +260,7 @@ MemoryQuestion memory_question(const ServerSettings& settings, const ModelChoice
           .combine_groups = choice.combine_groups};
 }
 
-Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
+Result<MemoryPlan> size_memory(const MemoryPlanInput& q) {
   const ServerSettings& s = q.settings;
   HOCKET_TRY_VOID(check_settings(s));
   HOCKET_TRY(const PrefillChoice prefill, choose_prefill(s));
@@ -323,7 +323,7 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
   return plan;
 }
 
-Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
+Result<MemoryPlan> plan_memory(const MemoryPlanInput& q) {
   HOCKET_TRY(MemoryPlan plan, size_memory(q));
   const ServerSettings& s = q.settings;
   const int page_tokens = s.memory.page_size;
@@ -384,7 +384,7 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
   plan.kv_bytes = kv_bytes_of(q, plan, pages);
   plan.window_bytes =
       plan.kv_bytes - pages * q.page_bytes - plan.num_spare_pages * q.module_page_bytes;
-  plan.num_window_pages = static_cast<int>(window_pages_beside(q, plan, pages));
+  plan.num_window_pages = static_cast<int>(window_pages_for(q, plan, pages));
   note_raised_ratio(q, plan);
   note_few_windows(q, plan);
   return plan;

@@ -32,8 +32,8 @@ struct MemoryPlan {
   int chunk_tokens = 0;  // -1: prompts are never cut
   int max_prefill_tokens = 0;
   int num_pages = 0;
-  // Pages of the module for multi-token prediction alone, behind those: for guesses whose places
-  // the request has no page for yet.
+  // Pages of the module for multi-token prediction alone, behind those: for drafts at positions for
+  // which the request has no page yet.
   int num_spare_pages = 0;
   int64_t fitting_pages = 0;  // pages for which there is memory; requests may need fewer
   // Models with sliding windows: pages of the window layers, beside one that stays clear.
@@ -53,7 +53,7 @@ struct MemoryPlan {
 
 struct ModelChoice;
 
-struct MemoryQuestion {
+struct MemoryPlanInput {
   const ServerSettings& settings;
   const ModelConfig& model;
   DType dtype = DType::bf16, dispatch_dtype = DType::bf16, combine_dtype = DType::bf16;
@@ -70,9 +70,9 @@ struct MemoryQuestion {
   int combine_groups = 1;
   Isa isa = Isa::amx;  // sets the default chunk: long enough to keep it busy
 };
-// Asks about a model's form and pages; the caller adds its weights, the machine and the ranks. The
-// arguments outlive the question.
-MemoryQuestion memory_question(const ServerSettings& settings, const ModelChoice& choice);
+// Returns the input for a model's form and pages; the caller adds its weights, the machine and the
+// ranks. The arguments outlive the input.
+MemoryPlanInput memory_plan_input(const ServerSettings& settings, const ModelChoice& choice);
 
 // Default tokens of a prompt's chunk. Without tiles, more rows than kLaneChunk make the products no
 // faster, and shorter chunks give prompts their first tokens sooner; tiles, and exchanges between
@@ -107,15 +107,15 @@ inline constexpr size_t kAgreementBytes = 256;
 
 // Plans all sizes except pages and what depends on them, even if the model does not fit. Errors:
 // bad_value (settings that contradict each other).
-Result<MemoryPlan> size_memory(const MemoryQuestion& question);
+Result<MemoryPlan> size_memory(const MemoryPlanInput& input);
 
 // Returns the number of window pages beside `pages` other pages.
-int64_t window_pages_beside(const MemoryQuestion& question, const MemoryPlan& plan, int64_t pages);
+int64_t window_pages_for(const MemoryPlanInput& input, const MemoryPlan& plan, int64_t pages);
 // Returns the bytes of both.
-int64_t kv_bytes_of(const MemoryQuestion& question, const MemoryPlan& plan, int64_t pages);
+int64_t kv_bytes_of(const MemoryPlanInput& input, const MemoryPlan& plan, int64_t pages);
 
 // Plans everything. Errors: those of size_memory; out_of_memory (weights do not fit),
 // kv_does_not_fit.
-Result<MemoryPlan> plan_memory(const MemoryQuestion& question);
+Result<MemoryPlan> plan_memory(const MemoryPlanInput& input);
 
 }  // namespace hocket

@@ -89,9 +89,9 @@ TEST(MemoryPlan, SeveralModulesHaveKeysOfTheirOwn) {
     const int num_modules = std::min(num_drafts, 3);
     EXPECT_EQ(choice.model.num_mtp_loaded, num_modules);
     EXPECT_EQ(choice.kv_full_page_bytes(32), without + num_modules * choice.module_page_bytes(32));
-    MemoryQuestion question = memory_question(settings, choice);
-    question.total_bytes = question.available_bytes = testing::kGb;
-    const auto plan = size_memory(question);
+    MemoryPlanInput input = memory_plan_input(settings, choice);
+    input.total_bytes = input.available_bytes = testing::kGb;
+    const auto plan = size_memory(input);
     ASSERT_TRUE(plan.has_value()) << describe(plan.error());
     EXPECT_EQ(plan->work.max_kept_rows, kDefaultRunningRequests * (num_modules - 1));
     EXPECT_EQ(plan->num_spare_pages, 0);

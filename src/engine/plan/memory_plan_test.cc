@@ -185,10 +185,10 @@ TEST(MemoryPlan, AskedTokensThatDoNotFitAreRefused) {
 // A model whose second layer has a window of 128 tokens, or another reach; a page takes as much in
 // both layers.
 Result<MemoryPlan> plan_with_windows(const ServerSettings& settings,
-                                     const KeyReach& reach = {.window = 128}) {
+                                     const VisibleKeys& visible = {.window = 128}) {
   ModelConfig m = model();
   m.local = m.far_attention();
-  m.local.reach = reach;
+  m.local.visible = visible;
   m.layer_is_local = {false, true};
   return plan_memory({.settings = settings,
                       .model = m,

@@ -239,7 +239,7 @@ Result<ModelChoice> choose_model_form(const ServerSettings& settings) {
                                                           settings.parallel.ep_size, choice.model));
   HOCKET_TRY(choice.model.num_mtp_loaded, choose_modules(settings, choice.model));
   // All records of a store have the size of a whole window.
-  choice.model.keeps_chunks = choice.model.local.reach.chunk > 0 && has_cache_tier(settings);
+  choice.model.keeps_chunks = choice.model.local.visible.chunk > 0 && has_cache_tier(settings);
   return choice;
 }
 

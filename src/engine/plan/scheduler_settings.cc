@@ -216,7 +216,7 @@ Result<SchedulerOptions> scheduler_options(const ServerSettings& settings, const
       .num_states = plan.num_states,
       .cached_state_interval = cached_state_interval(plan, info.page_tokens),
       .num_window_pages = plan.num_window_pages,
-      .window = plan.num_window_pages > 0 ? info.model.window() : KeyReach(),
+      .window = plan.num_window_pages > 0 ? info.model.window() : VisibleKeys(),
       .max_running_requests = plan.max_running_requests,
       .max_decode_rows = plan.max_decode_rows,
       .max_queued_requests = settings.memory.max_queued_requests,

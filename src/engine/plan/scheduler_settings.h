@@ -40,9 +40,9 @@ std::vector<std::string> speculation_notes(const SpeculationSettings& settings);
 struct SpeculationChoice {
   int max_drafts = 0;              // an answer in a step; 0: no speculation
   std::optional<int> fixed = {};   // number of drafts that every answer gets; null: it is chosen
-  bool by_module = false;          // the model's own module for multi-token prediction guesses
-  bool by_text = false;            // the request's own text guesses
-  std::string algorithm = "none";  // NEXTN, NGRAM, none; auto: both guess
+  bool by_module = false;          // the model's own module for multi-token prediction drafts
+  bool by_text = false;            // drafts come from the request's own text
+  std::string algorithm = "none";  // NEXTN, NGRAM, none; auto: both draft
 };
 // Chooses by the flags --speculative-*. `auto` is both drafters if the files have a module, else
 // NGRAM. Errors: bad_value.

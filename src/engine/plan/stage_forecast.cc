@@ -21,7 +21,7 @@ double sum(const StageTimes& times) {
 }
 
 // Returns the mean number of sums that come back for a row, over rows that choose their experts by
-// chance: the same rows for every question. Each node that a rank can send of a row is one sum.
+// chance: the same rows for every call. Each node that a rank can send of a row is one sum.
 double mean_sums(const Placement& placement, int num_groups, int top_k) {
   constexpr int kSampledRows = 2048;
   const std::vector<int32_t> leaves = combine_leaves(placement.num_experts(), num_groups);
@@ -48,16 +48,16 @@ double mean_sums(const Placement& placement, int num_groups, int top_k) {
 }  // namespace
 
 StageForecast::StageForecast(const ModelChoice& choice, const ModelCost& cost,
-                             const StageQuestion& question)
+                             const StageForecastInput& input)
     : cost_(cost),
       model_(choice.model),
-      question_(question),
+      question_(input),
       prompt_form_(choice.prompt_form),
       num_moe_(static_cast<int>(std::ranges::count(model_.layer_is_moe, true))) {
   if (const int experts = model_.moe.num_experts; experts > 0) {
     // Groups that are too few for the ranks count as one an expert, as choose_model_form()
     // would have it.
-    const int ranks = std::min(question.num_ranks, experts);
+    const int ranks = std::min(input.num_ranks, experts);
     const int groups = choice.combine_groups >= ranks ? choice.combine_groups : experts;
     const Placement placement = *Placement::contiguous(experts, ranks, groups);
     results_a_row_ = mean_sums(placement, groups, model_.moe.top_k);

@@ -122,14 +122,14 @@ TEST(StageForecast, SumsAreThoseOfTheRowsOwnNodes) {
 TEST(StageForecast, LinksCarryBytesAndCoresMoveThem) {
   const ModelChoice choice = choice_of("configs/deepseek_v3");
   const ModelCost cost = cost_of(choice);
-  StageQuestion question{.speed = kSpeed, .num_ranks = 2, .link = {10, 50, 0}};
+  StageForecastInput input{.speed = kSpeed, .num_ranks = 2, .link = {10, 50, 0}};
   const Bucket bucket{Phase::prefill, 1024, 1024 * 512};
-  const StageForecast free(choice, cost, question);
+  const StageForecast free(choice, cost, input);
   const StageTimes times = free.at(bucket);
   EXPECT_NEAR(times.dispatch.busy_us, free.bytes(bucket).dispatch * 8 / 10e3, 1e-9);
   EXPECT_EQ(times.combine.latency_us, 50);
-  question.link.core_s_per_gb = 1.2;
-  const StageTimes taxed = StageForecast(choice, cost, question).at(bucket);
+  input.link.core_s_per_gb = 1.2;
+  const StageTimes taxed = StageForecast(choice, cost, input).at(bucket);
   const auto tax = [&](Op start, Op wait) {
     return taxed.of(start) + taxed.of(wait) - times.of(start) - times.of(wait);
   };

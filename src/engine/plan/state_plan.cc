@@ -21,7 +21,7 @@ struct StateMemory {
   int64_t state_bytes = 0;      // the states' share of these
   int64_t request_bytes = 0;    // needed for one running request
 };
-StateMemory state_memory(const MemoryQuestion& q, const MemoryPlan& plan) {
+StateMemory state_memory(const MemoryPlanInput& q, const MemoryPlan& plan) {
   const double asked = q.settings.memory.mamba_full_memory_ratio;
   const double ratio = asked > 0 ? asked : kDefaultStateRatio;
   const DeltaShape shape = delta_shape_of(q.model, q.dtype, plan.max_drafts);
@@ -36,7 +36,7 @@ StateMemory state_memory(const MemoryQuestion& q, const MemoryPlan& plan) {
 
 }  // namespace
 
-void plan_states(const MemoryQuestion& q, MemoryPlan& plan) {
+void plan_states(const MemoryPlanInput& q, MemoryPlan& plan) {
   const int layers = q.model.num_linear_layers();
   if (layers == 0) return;
   const DeltaShape shape = delta_shape_of(q.model, q.dtype, plan.max_drafts);
@@ -75,7 +75,7 @@ void plan_states(const MemoryQuestion& q, MemoryPlan& plan) {
                             running, plan.num_states)});
 }
 
-Error no_room_for_states(const MemoryQuestion& q, const MemoryPlan& plan) {
+Error no_room_for_states(const MemoryPlanInput& q, const MemoryPlan& plan) {
   const auto [remaining, budget, request] = state_memory(q, plan);
   // The model fits: only the share of the states is too small.
   const std::string_view ratio =

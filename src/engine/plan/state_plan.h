@@ -10,9 +10,9 @@ namespace hocket {
 // serve the prefix cache, at most one for each border in the KV pages. So few requests run that at
 // least a third of the states are for prefixes, unless one request takes more. If not even one
 // fits, there are no slots, and state_bytes is what it needs.
-void plan_states(const MemoryQuestion& q, MemoryPlan& plan);
+void plan_states(const MemoryPlanInput& q, MemoryPlan& plan);
 
 // Says that the states of one request do not fit, and what to change.
-Error no_room_for_states(const MemoryQuestion& q, const MemoryPlan& plan);
+Error no_room_for_states(const MemoryPlanInput& q, const MemoryPlan& plan);
 
 }  // namespace hocket

@@ -116,15 +116,15 @@ Result<void> Runner::make_plan(const ServerSettings& settings) {
     HOCKET_TRY(weights_.moving,
                moving_memory(settings, choice_, *placement_, weights_.source.get()));
   }
-  MemoryQuestion question = memory_question(settings, choice_);
-  question.weight_bytes = most.bytes;
-  question.moving_bytes = weights_.moving.bytes();
-  question.total_bytes = machine_.memory_bytes;
-  question.available_bytes = machine_.memory_available_bytes;
-  question.num_workers = workers_->size();
-  question.placement = placement_ ? &*placement_ : nullptr;
-  question.isa = info_.isa;
-  HOCKET_TRY(plan_, plan_memory(question));
+  MemoryPlanInput input = memory_plan_input(settings, choice_);
+  input.weight_bytes = most.bytes;
+  input.moving_bytes = weights_.moving.bytes();
+  input.total_bytes = machine_.memory_bytes;
+  input.available_bytes = machine_.memory_available_bytes;
+  input.num_workers = workers_->size();
+  input.placement = placement_ ? &*placement_ : nullptr;
+  input.isa = info_.isa;
+  HOCKET_TRY(plan_, plan_memory(input));
   plan_.weight_bytes = weights.bytes;
   std::ranges::copy(plan_.changes, std::back_inserter(info_.changes));
   return {};
@@ -171,7 +171,7 @@ void Runner::choose_kept(const ModelSettings& settings) {
 }
 
 void Runner::keep_weights() {
-  using enum KeptWeights::Packed;
+  using enum PackedWeightCache::Packed;
   const auto change =
       weights_.kept->write({weights_.memory.data(), static_cast<size_t>(weights_.memory.bytes())},
                            plan_.moving_bytes > 0 ? may_change : stay);

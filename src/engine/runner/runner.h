@@ -23,7 +23,7 @@
 #include "engine/plan/expert_places.h"
 #include "engine/plan/memory_plan.h"
 #include "engine/plan/model_choice.h"
-#include "engine/runner/kept_weights.h"
+#include "engine/runner/packed_weight_cache.h"
 
 namespace hocket {
 
@@ -42,7 +42,7 @@ struct AttachOptions {
   uint32_t epoch = 0;
   std::optional<RankSet> present;  // option of AllToAll, as the next three
   const std::atomic<uint32_t>* abort = nullptr;
-  ExchangeWatch* watch = nullptr;
+  ExchangeListener* watch = nullptr;
   Duration stall_timeout = AllToAll::Options().stall_timeout;
 };
 
@@ -169,10 +169,10 @@ class Runner {
   struct Weights {
     std::unique_ptr<WeightSource> source;  // until the weights are loaded
     std::optional<uint64_t> source_identity;
-    uint64_t fingerprint = 0;         // hash of how they are packed
-    Buffer memory;                    // empty if `kept` has mapped them
-    std::optional<KeptWeights> kept;  // the file of --weight-cache, if it is used
-    Buffer moving_memory;             // until take_moving_memory()
+    uint64_t fingerprint = 0;               // hash of how they are packed
+    Buffer memory;                          // empty if `kept` has mapped them
+    std::optional<PackedWeightCache> kept;  // the file of --weight-cache, if it is used
+    Buffer moving_memory;                   // until take_moving_memory()
     MovingMemory moving;
   };
 

@@ -6,8 +6,8 @@
 #include "base/show_bytes.h"
 #include "compute/models/family.h"
 #include "compute/models/mtp_module.h"
-#include "compute/weights/gguf_prices.h"
-#include "compute/weights/noted_reads.h"
+#include "compute/weights/gguf_footprints.h"
+#include "compute/weights/tracked_weight_source.h"
 #include "engine/plan/scheduler_settings.h"
 #include "gguf/file.h"
 
@@ -159,7 +159,7 @@ Result<std::vector<SettingChange>> block_changes(const ModelChoice& choice,
   std::vector<SettingChange> changes;
   if (choice.headers == nullptr || choice.dtype != DType::bf16) return changes;
   HOCKET_TRY(const auto file, GgufFile::open(gguf_file_of(path)));
-  for (const GgufPrice& price : gguf_prices(*file, choice.quantize))
+  for (const GgufFootprint& price : gguf_footprints(*file, choice.quantize))
     changes.push_back({.flag = "weights",
                        .from = fmt::format("{}, {}", price.type, show_bytes(price.file_bytes)),
                        .to = fmt::format("{}, {}", price.format, show_bytes(price.memory_bytes)),

@@ -21,7 +21,7 @@ int num_held_modules(const ModelConfig& model, const WeightSource& files);
 Result<SettingChange> leave_modules(const SpeculationSettings& settings, int num_held,
                                     ModelConfig& model);
 
-// Returns what became of the weights that `loader` loaded from `files` (null: random ones).
+// Returns the changes that `loader` made to the weights of `files` (null: random ones).
 std::vector<SettingChange> weight_changes(const ModelChoice& choice, const WeightLoader& loader,
                                           const WeightSource* files);
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <numeric>
 
-#include "engine/stats/left_out.h"
 #include "engine/stats/page_tier.h"
+#include "engine/stats/unwritten_reasons.h"
 
 namespace hocket {
 
@@ -13,7 +13,7 @@ namespace hocket {
 // process.
 struct PageTierStats {
   bool exists = false;  // pages are looked for there
-  bool away = false;    // it failed, and is left alone for now
+  bool away = false;    // it failed, and is not used for now
   uint64_t pages_written_total = 0, pages_read_total = 0;
   uint64_t read_bytes_total = 0;  // those of pages and states
   uint64_t tokens_total = 0;      // tokens of prompts whose pages came from there
@@ -26,10 +26,11 @@ struct CacheTierStats {
   ByTier<PageTierStats> tiers;
   // Sums over the tiers.
   uint64_t pages_written_total = 0;
-  ByLeftOut<uint64_t> left_out_total{};  // pages and states that were not written, by reason
+  ByUnwrittenReason<uint64_t>
+      left_out_total{};  // pages and states that were not written, by reason
   uint64_t pages_read_total = 0;
-  ByNotRead<uint64_t> not_read_total{};  // prompts whose pages were not read, by reason
-  uint64_t reads_given_up_total = 0;     // requests that went on before all pages were read
+  ByUnreadReason<uint64_t> not_read_total{};  // prompts whose pages were not read, by reason
+  uint64_t reads_given_up_total = 0;          // requests that went on before all pages were read
   double read_seconds_total = 0;
   // Figures of all peers that are asked, which the ranks of a process share: pages from them,
   // prompts that they computed, and failures of peers.
@@ -43,7 +44,7 @@ struct CacheTierStats {
   uint64_t all_left_out() const {
     return std::accumulate(left_out_total.begin(), left_out_total.end(), uint64_t{0});
   }
-  uint64_t left_out(LeftOut why) const { return left_out_total[static_cast<size_t>(why)]; }
+  uint64_t left_out(UnwrittenReason why) const { return left_out_total[static_cast<size_t>(why)]; }
 };
 
 }  // namespace hocket

@@ -84,7 +84,7 @@ class ExpertStats {
   ExpertStats(int num_layers, const Placements& placement, int rank);
 
   Placements placement() const;
-  // Says that a layer has other places from now on.
+  // Sets the new placement of a layer.
   void place(int layer, Placement placement);
   // Makes open() count every pass, also while no record runs, for the caller's own sums. Called
   // before the first pass.

@@ -33,11 +33,11 @@ struct OverlapStats {
 // The answer to GET /overlap.
 struct OverlapView {
   std::string choice;  // --overlap as it counts: "auto", "none", "two-batch", "four-phase"
-  struct OfRank {
+  struct RankEntry {
     int rank = 0;
     OverlapStats stats;
   };
-  std::vector<OfRank> ranks;            // ranks of this process
+  std::vector<RankEntry> ranks;         // ranks of this process
   std::optional<PlannerState> planner;  // state of rank 0's planner; nullopt in other processes
 };
 

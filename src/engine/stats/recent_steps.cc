@@ -51,9 +51,9 @@ void RecentSteps::note(int rank, Ledger& ledger) {
   slot->spans.assign(spans.begin(), spans.begin() + static_cast<ptrdiff_t>(kept));
 }
 
-std::vector<RecentSteps::OfRank> RecentSteps::copy(Content content,
-                                                   std::optional<uint64_t> number) const {
-  std::vector<OfRank> all;
+std::vector<RecentSteps::RankSteps> RecentSteps::copy(Content content,
+                                                      std::optional<uint64_t> number) const {
+  std::vector<RankSteps> all;
   for (size_t i = 0; i < tapes_.size(); ++i) {
     std::vector<std::pair<uint64_t, Step>> found;
     for (Tape::RecordedStep& slot : tapes_[i]->slots) {
@@ -66,7 +66,7 @@ std::vector<RecentSteps::OfRank> RecentSteps::copy(Content content,
       if (content == Content::spans) step.spans = slot.spans;
     }
     std::ranges::sort(found, {}, &std::pair<uint64_t, Step>::first);
-    OfRank& rank = all.emplace_back();
+    RankSteps& rank = all.emplace_back();
     rank.rank = options_.first_rank + static_cast<int>(i);
     for (auto& [turn, step] : found) {
       if (options_.orders != nullptr) step.plan = describe(step.account.plan, *options_.orders);
@@ -76,17 +76,17 @@ std::vector<RecentSteps::OfRank> RecentSteps::copy(Content content,
   return all;
 }
 
-std::vector<RecentSteps::OfRank> RecentSteps::accounts() const {
+std::vector<RecentSteps::RankSteps> RecentSteps::accounts() const {
   return copy(Content::accounts, std::nullopt);
 }
 
-std::vector<RecentSteps::OfRank> RecentSteps::steps(std::optional<uint64_t> number) const {
+std::vector<RecentSteps::RankSteps> RecentSteps::steps(std::optional<uint64_t> number) const {
   return copy(Content::spans, number);
 }
 
 Result<std::string> RecentSteps::trace() const {
   std::vector<TraceTape> tapes;
-  for (const OfRank& rank : steps(std::nullopt)) {
+  for (const RankSteps& rank : steps(std::nullopt)) {
     TraceTape& tape = tapes.emplace_back();
     tape.rank = rank.rank;
     for (const Step& step : rank.steps) {

@@ -45,22 +45,22 @@ class RecentSteps {
     size_t num_left_out = 0;  // number of spans
     std::vector<LedgerSpan> spans;
   };
-  struct OfRank {
+  struct RankSteps {
     int rank = 0;
     std::vector<Step> steps;  // oldest first
   };
   // Returns all steps without their spans. Thread: any, as for all below.
-  std::vector<OfRank> accounts() const;
+  std::vector<RankSteps> accounts() const;
   // Returns the steps of that number with spans, of every rank that still has it; nullopt: all
   // steps.
-  std::vector<OfRank> steps(std::optional<uint64_t> number) const;
+  std::vector<RankSteps> steps(std::optional<uint64_t> number) const;
   // Returns all steps as one timeline for Perfetto. Errors: io, if there is no memory for it.
   Result<std::string> trace() const;
 
  private:
   struct Tape;
   enum class Content : uint8_t { accounts, spans };
-  std::vector<OfRank> copy(Content content, std::optional<uint64_t> number) const;
+  std::vector<RankSteps> copy(Content content, std::optional<uint64_t> number) const;
 
   const Options options_;
   std::vector<std::unique_ptr<Tape>> tapes_;

@@ -37,7 +37,7 @@ class RecentStepsTest : public ::testing::Test {
             .orders = &OrderTable::builtin(),
             .spans_per_step = Ledger::max_spans({1, num_ranks})};
   }
-  static std::vector<uint64_t> numbers(const RecentSteps::OfRank& rank) {
+  static std::vector<uint64_t> numbers(const RecentSteps::RankSteps& rank) {
     std::vector<uint64_t> out;
     for (const RecentSteps::Step& step : rank.steps) out.push_back(step.number);
     return out;
@@ -126,7 +126,7 @@ TEST_F(RecentStepsTest, ReadersAndTheEngineDoNotDisturbEachOther) {
         ASSERT_EQ(step.account.took, 100us);
         last = step.number;
       }
-      for (const RecentSteps::OfRank& rank : recent.steps(last))
+      for (const RecentSteps::RankSteps& rank : recent.steps(last))
         for (const RecentSteps::Step& step : rank.steps) ASSERT_LE(step.spans.size(), 2u);
     }
   });

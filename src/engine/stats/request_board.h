@@ -16,7 +16,7 @@ class RequestBoard {
  public:
   static constexpr size_t kMaxRows = 256;
   static constexpr Duration kPeriod = std::chrono::milliseconds(100);
-  // One snapshot() keeps notes going for this time.
+  // For this time after a snapshot() steps are noted.
   static constexpr Duration kInterest = std::chrono::seconds(5);
 
   RequestBoard() : rows_(kMaxRows) {}
@@ -26,8 +26,8 @@ class RequestBoard {
   // Copies at once, without kPeriod, because no step follows. Thread: engine.
   void note_idle(const Scheduler& scheduler, TimePoint now);
 
-  // Returns the requests as of the last note (none if that is too old), and keeps notes going for
-  // kInterest. Thread: any.
+  // Returns the requests as of the last note (none if that is too old); steps of the next kInterest
+  // are noted. Thread: any.
   std::vector<RequestSnapshot> snapshot(TimePoint now);
 
  private:

@@ -106,17 +106,17 @@ TEST_F(AgreedReplicas, RanksInProcessesSettleBeforeTheyLoad) {
   ASSERT_TRUE(zero) << zero.error().message;
   at.init_addr.port = (*zero)->port();
   auto waits =
-      std::async(std::launch::async, [&] { return meet_before_loading(**zero, settings_); });
+      std::async(std::launch::async, [&] { return join_before_loading(**zero, settings_); });
   const auto one = ControlPlane::join(at, {.rank = 1, .num_ranks = 2});
   ASSERT_TRUE(one) << one.error().message;
   EXPECT_EQ((*one)->wait_replicas(Duration{}).error().code, ErrorCode::timed_out);
-  (*one)->pulse().has_memory_for(2);
+  (*one)->heartbeat_state().set_max_replicas(2);
   const auto config = waits.get();
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->replicas, 2);
   EXPECT_EQ(*(*one)->wait_replicas(std::chrono::seconds(10)), 2);
   settings_.parallel.ep_num_redundant_experts = "4";
-  EXPECT_EQ(meet_before_loading(**zero, settings_)->replicas, std::nullopt);
+  EXPECT_EQ(join_before_loading(**zero, settings_)->replicas, std::nullopt);
 }
 
 }  // namespace

@@ -131,13 +131,14 @@ TEST_F(CacheTierTest, AFolderThatGoesAwayCostsNoAnswer) {
   std::ofstream(folder_) << "a file in its place";
   expect_same(ask(service, question(1)), want);
   EXPECT_TRUE(service.read_until([&] { return tier_of(service).all_left_out() > 0; }));
-  EXPECT_EQ(tier_of(service).left_out(LeftOut::write_failed), 1u) << "then it is left alone";
+  EXPECT_EQ(tier_of(service).left_out(UnwrittenReason::write_failed), 1u)
+      << "then it is left alone";
   EXPECT_TRUE(service.engine().flush_cache());
-  const uint64_t away = tier_of(service).left_out(LeftOut::store_away);
+  const uint64_t away = tier_of(service).left_out(UnwrittenReason::store_away);
   expect_same(ask(service, question(2)), computed(2));
-  EXPECT_EQ(tier_of(service).left_out(LeftOut::write_failed), 1u);
-  EXPECT_EQ(tier_of(service).left_out(LeftOut::store_away), away + 709 / kTierPageTokens);
-  EXPECT_EQ(tier_of(service).left_out(LeftOut::no_buffer), 0u);
+  EXPECT_EQ(tier_of(service).left_out(UnwrittenReason::write_failed), 1u);
+  EXPECT_EQ(tier_of(service).left_out(UnwrittenReason::store_away), away + 709 / kTierPageTokens);
+  EXPECT_EQ(tier_of(service).left_out(UnwrittenReason::no_buffer), 0u);
   EXPECT_TRUE(service.engine().flush_cache());
   expect_same(ask(service, question(1)), want);
 }

@@ -37,7 +37,7 @@ std::vector<RequestInput> drafted_traffic(const Form& form) {
   return inputs;
 }
 
-struct DraftWay {
+struct DraftVariant {
   const char* name;
   int num_drafts;
   std::function<void(ServerSettings&)> change;
@@ -50,7 +50,7 @@ void leave_few_pages(ServerSettings& s) {
   s.scheduler.schedule_conservativeness = 0.01;
 }
 
-const DraftWay kDraftWays[] = {
+const DraftVariant kDraftWays[] = {
     {"one, prefill first", 1,
      [](auto& s) {
        s.scheduler.prefill_policy = "prefill-first";
@@ -94,7 +94,7 @@ TEST_P(Drafts, ChangeNoBit) {
   const std::vector<RequestInput> inputs = drafted_traffic(GetParam());
   const std::vector<Answer> want = alone(settings, inputs);
   const auto texts = texts_of(inputs, want);
-  for (const DraftWay& way : kDraftWays) {
+  for (const DraftVariant& way : kDraftWays) {
     SCOPED_TRACE(way.name);
     ServerSettings changed = settings;
     changed.speculation = {.algorithm = "NGRAM", .num_steps = way.num_drafts};
@@ -154,14 +154,14 @@ std::vector<std::string_view> draft_orders() {
   return all;
 }
 
-struct RanksWay {
+struct RanksVariant {
   int num_ranks, num_drafts;
   std::string_view overlap;
 };
 
 // Returns every order on two ranks, and one to four drafts on one, two and four ranks.
-std::vector<RanksWay> ways_of_ranks() {
-  std::vector<RanksWay> ways;
+std::vector<RanksVariant> ways_of_ranks() {
+  std::vector<RanksVariant> ways;
   for (int k = 1; k <= 4; ++k) {
     ways.push_back({1, k, "none"});
     ways.push_back({4, k, k % 2 == 0 ? "two-batch" : "auto"});

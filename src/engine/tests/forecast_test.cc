@@ -17,16 +17,16 @@ namespace {
 using ::testing::HasSubstr;
 using testing::kGb;
 
-ForecastQuestion question(const char* model, int64_t memory) {
-  ForecastQuestion q{.total_bytes = memory,
-                     .available_bytes = memory,
-                     .num_workers = 8,
-                     .speed = {50e9, 500e9, 2000e9}};
+ForecastInput input(const char* model, int64_t memory) {
+  ForecastInput q{.total_bytes = memory,
+                  .available_bytes = memory,
+                  .num_workers = 8,
+                  .speed = {50e9, 500e9, 2000e9}};
   q.settings.model.model_path = (source_dir() / "tests" / model).string();
   return q;
 }
 
-Forecast must(const ForecastQuestion& q) {
+Forecast must(const ForecastInput& q) {
   auto f = forecast(q);
   EXPECT_TRUE(f.has_value()) << describe(f.error());
   return *std::move(f);
@@ -69,7 +69,7 @@ TEST(Forecast, SaysWhatTheEngineUses) {
                         {"golden/kimi_linear", "int8", "int8"},
                         {"golden/qwen3_moe_mxfp4", "none", "auto"},
                         {"golden/qwen3_moe_nvfp4", "none", "auto"}}) {
-    ForecastQuestion q = question(c.model, kGb);
+    ForecastInput q = input(c.model, kGb);
     q.settings.memory.max_total_tokens = 4096;
     q.settings.model.quantization = c.quantization;
     q.settings.memory.kv_cache_dtype = c.kv_cache_dtype;
@@ -91,7 +91,7 @@ TEST(Forecast, SaysWhatTheEngineUses) {
 }
 
 TEST(Forecast, ALaptopIsTooSmallFor671BillionParameters) {
-  const ForecastQuestion q = question("configs/deepseek_v3", 32 * kGb);
+  const ForecastInput q = input("configs/deepseek_v3", 32 * kGb);
   const Forecast f = must(q);
   ASSERT_FALSE(f.fits());
   EXPECT_EQ(f.refusal->code, ErrorCode::out_of_memory);
@@ -102,7 +102,7 @@ TEST(Forecast, ALaptopIsTooSmallFor671BillionParameters) {
   const auto advice = advise(q, f);
   ASSERT_TRUE(advice.has_value());
   EXPECT_FALSE(advice->fits);
-  ForecastQuestion enough = question("configs/deepseek_v3", advice->needed_bytes);
+  ForecastInput enough = input("configs/deepseek_v3", advice->needed_bytes);
   apply(advice->flags, enough.settings);
   EXPECT_TRUE(must(enough).fits());
   enough.available_bytes = advice->needed_bytes / 100 * 98;
@@ -110,7 +110,7 @@ TEST(Forecast, ALaptopIsTooSmallFor671BillionParameters) {
 }
 
 TEST(Forecast, SoManyRanksAreEnoughAndOneFewerIsNot) {
-  ForecastQuestion q = question("configs/deepseek_v3", 256 * kGb);
+  ForecastInput q = input("configs/deepseek_v3", 256 * kGb);
   const Forecast f = must(q);
   ASSERT_FALSE(f.fits());
   const std::optional<int> ranks = fitting_ranks(q, f);
@@ -120,12 +120,12 @@ TEST(Forecast, SoManyRanksAreEnoughAndOneFewerIsNot) {
   EXPECT_TRUE(must(q).fits());
   q.settings.parallel.ep_size = *ranks - 1;
   EXPECT_FALSE(must(q).fits());
-  const ForecastQuestion tiny = question("configs/deepseek_v3", 16 * kGb);
+  const ForecastInput tiny = input("configs/deepseek_v3", 16 * kGb);
   EXPECT_EQ(fitting_ranks(tiny, must(tiny)), std::nullopt);  // attention alone needs more
 }
 
 TEST(Forecast, TheRoomsAreThere) {
-  ForecastQuestion q = question("configs/qwen3_235b_a22b", 620 * kGb);
+  ForecastInput q = input("configs/qwen3_235b_a22b", 620 * kGb);
   q.settings.memory.max_running_requests = 16;
   const Forecast f = must(q);
   ASSERT_TRUE(f.fits());
@@ -145,7 +145,7 @@ TEST(Forecast, TheRoomsAreThere) {
 
 TEST(Forecast, AdviceThatMakesItFitDoes) {
   for (const char* model : {"configs/qwen3_235b_a22b", "configs/deepseek_v2_lite"}) {
-    ForecastQuestion q = question(model, kGb);
+    ForecastInput q = input(model, kGb);
     const int64_t bf16 = must(q).memory.weight_bytes;
     q.total_bytes = q.available_bytes = bf16 * 8 / 10;
     const Forecast f = must(q);
@@ -160,7 +160,7 @@ TEST(Forecast, AdviceThatMakesItFitDoes) {
 }
 
 TEST(Forecast, AContextThatIsTooLongIsAnsweredByTheMildestChange) {
-  ForecastQuestion q = question("configs/deepseek_v2_lite", kGb);
+  ForecastInput q = input("configs/deepseek_v2_lite", kGb);
   q.settings.model.context_length = 163840;
   const Forecast sizes = must(q);
   // There is room for three quarters of the context.
@@ -179,7 +179,7 @@ TEST(Forecast, AContextThatIsTooLongIsAnsweredByTheMildestChange) {
 }
 
 TEST(Forecast, AShareOfStatesThatIsTooSmallIsPlannedInstead) {
-  ForecastQuestion q = question("golden/qwen3_5_moe", 16 * kGb);
+  ForecastInput q = input("golden/qwen3_5_moe", 16 * kGb);
   q.settings.memory.mamba_full_memory_ratio = 1e-6;
   const Forecast f = must(q);
   ASSERT_FALSE(f.fits());
@@ -193,7 +193,7 @@ TEST(Forecast, AShareOfStatesThatIsTooSmallIsPlannedInstead) {
 }
 
 TEST(Forecast, AdviceThatMakesItFasterDoes) {
-  ForecastQuestion q = question("configs/qwen3_235b_a22b", 700 * kGb);
+  ForecastInput q = input("configs/qwen3_235b_a22b", 700 * kGb);
   const Forecast before = must(q);
   ASSERT_TRUE(before.fits());
   const auto advice = advise(q, before);
@@ -207,7 +207,7 @@ TEST(Forecast, AdviceThatMakesItFasterDoes) {
 }
 
 TEST(Forecast, LargerBatchesAreFasterInAllAndSlowerForEach) {
-  const Forecast f = must(question("configs/qwen3_235b_a22b", 4000 * kGb));
+  const Forecast f = must(input("configs/qwen3_235b_a22b", 4000 * kGb));
   ASSERT_GE(f.decode.size(), 3);
   for (size_t i = 1; i < f.decode.size(); ++i) {
     EXPECT_GT(f.decode[i].tokens_per_s, f.decode[i - 1].tokens_per_s);
@@ -218,16 +218,16 @@ TEST(Forecast, LargerBatchesAreFasterInAllAndSlowerForEach) {
 }
 
 TEST(Forecast, ABadSettingIsAnError) {
-  ForecastQuestion q = question("configs/deepseek_v3", kGb);
+  ForecastInput q = input("configs/deepseek_v3", kGb);
   q.settings.memory.page_size = 48;
   EXPECT_EQ(forecast(q).error().code, ErrorCode::bad_value);
-  q = question("configs/no_such_model", kGb);
+  q = input("configs/no_such_model", kGb);
   EXPECT_EQ(forecast(q).error().code, ErrorCode::model_not_found);
 }
 
 // A rank has all weights except the experts of others, and computes for itself.
 TEST(Forecast, SeveralRanksShareTheExperts) {
-  ForecastQuestion q = question("configs/deepseek_v2_lite", 64 * kGb);
+  ForecastInput q = input("configs/deepseek_v2_lite", 64 * kGb);
   const Forecast one = must(q);
   q.settings.parallel.ep_size = 4;
   const Forecast four = must(q);

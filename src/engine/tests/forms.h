@@ -118,7 +118,7 @@ inline ServerSettings base_settings(const Form& form) {
 }
 
 // A way to set the engine, and the counters that must show that it happened.
-struct ScheduleWay {
+struct ScheduleVariant {
   const char* name;
   std::function<void(ServerSettings&)> change;
   bool overlaps = false, retracts = false;

@@ -227,7 +227,7 @@ TEST_F(PeerPagesTest, AnotherFormIsRefused) {
   EXPECT_EQ(tier_of(decode).peer_failures_total, 1u);
 }
 
-// Nothing is held for an asker that left.
+// Nothing is held for a client that left.
 TEST_F(PeerPagesTest, AnAskerThatLeavesAbortsItsPrompt) {
   Service prefill(offering(plain(), "prefill"));
   ASSERT_TRUE(prefill.works());

@@ -60,7 +60,7 @@ class Expected final : public StageModel {
 };
 
 // The steps that a rank played.
-struct Played {
+struct PlayedSteps {
   std::vector<PlanId> plans;                 // plan of each step
   std::vector<std::vector<TokenId>> tokens;  // tokens of each step, by row
   std::vector<Plan> settled;  // on rank 0: the plan when the links change, and at the end
@@ -121,7 +121,7 @@ class TimedRank final : public ForwardProbe {
     if (const auto planner = overlap_.planner_state(); planner && !planner->decisions.empty())
       played.settled.push_back(planner->decisions.back().plan);
   }
-  Played played;
+  PlayedSteps played;
 
  private:
   StepProposal proposal() {
@@ -169,13 +169,14 @@ class TimedRank final : public ForwardProbe {
 };
 
 // Runs steps over the fast link, then over the slow one.
-std::vector<Played> serve(std::span<const std::unique_ptr<Runner>> runners, const char* overlap) {
+std::vector<PlayedSteps> serve(std::span<const std::unique_ptr<Runner>> runners,
+                               const char* overlap) {
   ServerSettings settings;
   settings.parallel.ep_size = kRanks;
   settings.parallel.overlap = overlap;
   const OverlapSettings choice = *choose_overlap(settings.parallel);
   LoopbackHub hub(kRanks, kFastLink, LoopbackHub::Time::virtual_time);
-  std::vector<Played> all(kRanks);
+  std::vector<PlayedSteps> all(kRanks);
   std::barrier change(kRanks, [&]() noexcept { hub.set_links(kSlowLink); });
   on_ranks(hub, kRanks, [&](Transport& end) {
     TimedRank rank(hub, end, *runners[static_cast<size_t>(end.rank())], choice);
@@ -193,9 +194,9 @@ TEST(PlanChanges, WithTheNetworkAndNoTokenDoes) {
   const ServerSettings settings = settings_of(kBundled, kRanks);
   const auto runners = load_ranks({.settings = settings, .progress = {}, .tokenizer_eos = {}});
   ASSERT_TRUE(runners.has_value()) << describe(runners.error());
-  const std::vector<Played> without = serve(*runners, "none");
+  const std::vector<PlayedSteps> without = serve(*runners, "none");
   ::testing::internal::CaptureStderr();
-  const std::vector<Played> with = serve(*runners, "auto");
+  const std::vector<PlayedSteps> with = serve(*runners, "auto");
   const std::string told = ::testing::internal::GetCapturedStderr();
   const OrderTable& orders = OrderTable::builtin();
   for (size_t rank = 0; rank < kRanks; ++rank) {

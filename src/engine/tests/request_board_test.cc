@@ -55,7 +55,7 @@ TEST(RequestBoard, AnEngineTellsWhereItsRequestsAre) {
   std::set<RequestSnapshot::Where> seen;
   std::set<int> ranks;
   ASSERT_TRUE(service.read_until([&] {
-    for (const RequestAt& at : service.engine().request_snapshots()) {
+    for (const RequestStatus& at : service.engine().request_snapshots()) {
       seen.insert(at.seen.where);
       ranks.insert(at.rank);
       EXPECT_EQ(at.seen.prompt_tokens, 20);

@@ -141,7 +141,7 @@ TEST_P(SameBits, AfterAPrefixHit) {
     int hits = engine->info().num_states > 0 ? (prompt_len - 1) / kDeltaBlock * kDeltaBlock
                                              : std::min(prompt_len - 1, filled);
     // An answer that leaves a chunk of keys gives up the page in which its prompt ended.
-    const KeyReach window = info.model.window();
+    const VisibleKeys window = info.model.window();
     if (window.chunk > 0 && prompt_len % 32 > 0 && window.first_key(filled) >= prompt_len)
       hits = prompt_len / 32 * 32;
     EXPECT_EQ(again[i].summary.cached_tokens, reports ? 0 : hits);

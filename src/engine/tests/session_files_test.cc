@@ -34,13 +34,13 @@ class SessionFilesTest : public testing::FolderTest {
       if (entry.is_regular_file()) found = entry.path();
     return found;
   }
-  std::optional<std::vector<TokenId>> read(const SavedName& name) const {
+  std::optional<std::vector<TokenId>> read(const SessionFileName& name) const {
     auto found = files_.read(name);
     return found ? std::optional(std::move(found->tokens)) : std::nullopt;
   }
 
   const SessionFiles files_{folder_, form(1)};
-  const SavedName name_{.owner = {1, 2}, .name = {5, 6}};
+  const SessionFileName name_{.owner = {1, 2}, .name = {5, 6}};
 };
 
 TEST_F(SessionFilesTest, ASessionIsReadAsItWasWritten) {
@@ -82,9 +82,9 @@ TEST_F(SessionFilesTest, BytesThatWereChangedCutOrAddedAreRefused) {
 }
 
 TEST_F(SessionFilesTest, AFileOfAnotherModelOwnerOrNameIsRefused) {
-  const SavedName other_owner{.owner = {9, 9}, .name = name_.name};
-  const SavedName other_name{.owner = name_.owner, .name = {9, 9}};
-  for (const SavedName& other : {other_owner, other_name}) {
+  const SessionFileName other_owner{.owner = {9, 9}, .name = name_.name};
+  const SessionFileName other_name{.owner = name_.owner, .name = {9, 9}};
+  for (const SessionFileName& other : {other_owner, other_name}) {
     fs::remove_all(folder_);
     ASSERT_TRUE(files_.write(other, session(8)).has_value());
     const fs::path foreign = only_file();
@@ -104,12 +104,12 @@ TEST_F(SessionFilesTest, EachOwnerHasANumberOfSessions) {
   const fs::path mine = only_file().parent_path();
   for (int i = 1; i < SessionFiles::kMax; ++i) std::ofstream(mine / std::to_string(i)) << "x";
   std::ofstream(mine / "unfinished-abcdef") << "x";  // another process is writing it
-  const SavedName next{.owner = name_.owner, .name = {9, 9}};
+  const SessionFileName next{.owner = name_.owner, .name = {9, 9}};
   const auto full = files_.write(next, session(8));
   ASSERT_FALSE(full.has_value());
   EXPECT_EQ(full.error().code, ErrorCode::queue_full);
   EXPECT_TRUE(files_.write(name_, session(16)).has_value()) << "it takes its own place";
-  const SavedName other{.owner = {9, 9}, .name = {9, 9}};
+  const SessionFileName other{.owner = {9, 9}, .name = {9, 9}};
   EXPECT_TRUE(files_.write(other, session(8)).has_value());
   fs::remove(mine / "1");
   EXPECT_TRUE(files_.write(next, session(8)).has_value());
@@ -121,7 +121,7 @@ TEST_F(SessionFilesTest, TheSessionsOfAnOwnerHaveBytes) {
   const fs::path mine = only_file().parent_path();
   std::ofstream(mine / "large") << "x";
   fs::resize_file(mine / "large", static_cast<uintmax_t>(SessionFiles::kMaxBytes - 2 * *bytes));
-  const SavedName next{.owner = name_.owner, .name = {9, 9}};
+  const SessionFileName next{.owner = name_.owner, .name = {9, 9}};
   const auto full = files_.write(next, session(65));
   ASSERT_FALSE(full.has_value());
   EXPECT_EQ(full.error().code, ErrorCode::queue_full);

@@ -85,7 +85,7 @@ void small_pool(ServerSettings& s) {
   s.scheduler.schedule_conservativeness = 0.01;
 }
 
-const ScheduleWay kTenWays[] = {
+const ScheduleVariant kTenWays[] = {
     {"fcfs", [](auto& s) { s.scheduler.chunked_prefill_size = 64; }},
     {"fcfs, prefixes computed twice at a time, overlapped",
      [](auto& s) {
@@ -199,7 +199,8 @@ class TenWays : public ::testing::TestWithParam<Form> {
   void TearDown() override { log::set_level(log::Level::info); }
 
   // Plays the visits with this way's settings and compares all answers.
-  std::unique_ptr<Engine> expect_same_in(Engine::Options options, const ScheduleWay& way) const {
+  std::unique_ptr<Engine> expect_same_in(Engine::Options options,
+                                         const ScheduleVariant& way) const {
     way.change(options.settings);
     auto made = Engine::create(std::move(options));
     if (!made) return nullptr;
@@ -229,7 +230,7 @@ class TenWays : public ::testing::TestWithParam<Form> {
 };
 
 TEST_P(TenWays, GiveTheAnswersOfEachRequestAlone) {
-  for (const ScheduleWay& way : kTenWays) {
+  for (const ScheduleVariant& way : kTenWays) {
     SCOPED_TRACE(way.name);
     const auto engine = expect_same_in({.settings = settings_}, way);
     ASSERT_NE(engine, nullptr);
@@ -245,7 +246,7 @@ TEST_P(TenWays, GiveThemWithDrafts) {
   std::vector<RequestInput> inputs;
   for (const Visit& visit : visits_) inputs.push_back(visit.input);
   const Texts texts = texts_of(inputs, want_);
-  for (int i = 0; const ScheduleWay& way : kTenWays) {
+  for (int i = 0; const ScheduleVariant& way : kTenWays) {
     SCOPED_TRACE(way.name);
     const bool knows = i % 2 == 1;
     Engine::Options options{.settings = settings_};
@@ -276,7 +277,7 @@ class TenWaysByModule : public TenWays {};
 
 // The same with drafts of the model's own module, in turn alone and beside those of the text.
 TEST_P(TenWaysByModule, GiveThem) {
-  for (int i = 0; const ScheduleWay& way : kTenWays) {
+  for (int i = 0; const ScheduleVariant& way : kTenWays) {
     SCOPED_TRACE(way.name);
     Engine::Options options{.settings = settings_};
     const int num_drafts = 1 + (i / 2 + 3) % 4;

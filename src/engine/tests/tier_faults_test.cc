@@ -95,7 +95,7 @@ TEST_F(TierFaultsTest, AFullDiskCostsNoAnswer) {
     expect_same(got, want[seed - 1]);
     if (seed == 2) {
       EXPECT_TRUE(service.read_until(
-          [&] { return tier_of(service).left_out(LeftOut::write_failed) == 1; }));
+          [&] { return tier_of(service).left_out(UnwrittenReason::write_failed) == 1; }));
       EXPECT_TRUE(service.read_until([&] { return tier_of(service).all_left_out() > 10; }));
     }
     EXPECT_EQ(tier_of(service).damaged_total, 0u);

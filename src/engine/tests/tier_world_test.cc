@@ -76,8 +76,9 @@ TEST_F(TierWorldTest, LargePagesAreReadWhereThatIsFasterThanComputing) {
     // Readers may have begun the other pages before the first one told the speed.
     EXPECT_EQ(second.cached, is_fast ? 384 : 0);
     const CacheTierStats stats = world.tier().stats();
-    EXPECT_EQ(stats.not_read_total[static_cast<size_t>(NotRead::expected_slower)] > 0, !is_fast);
-    EXPECT_EQ(stats.left_out_total, ByLeftOut<uint64_t>{});
+    EXPECT_EQ(stats.not_read_total[static_cast<size_t>(UnreadReason::expected_slower)] > 0,
+              !is_fast);
+    EXPECT_EQ(stats.left_out_total, ByUnwrittenReason<uint64_t>{});
   }
 }
 
@@ -250,7 +251,7 @@ class TwoStoresTest : public testing::FolderTest {
     PageKeys(options_.tier.form, 32).extend({}, prompt_, keys_);
   }
   int64_t in_files() const { return std::ranges::count(files_->exist(keys_).value(), true); }
-  uint64_t left_out(LeftOut why) const {
+  uint64_t left_out(UnwrittenReason why) const {
     return world_->tier().stats().left_out_total[static_cast<size_t>(why)];
   }
 
@@ -272,7 +273,7 @@ TEST_F(TwoStoresTest, PagesThatLackInTheStoreThatIsAwayHoldUpNoLaterOnes) {
   ASSERT_TRUE(world_->add(1, prompt_));
   ASSERT_TRUE(world_->run_all());
   EXPECT_TRUE(world_->wait_until([&] { return in_files() == int64_t{kPages}; }));
-  EXPECT_EQ(left_out(LeftOut::store_away), kPages);
+  EXPECT_EQ(left_out(UnwrittenReason::store_away), kPages);
 }
 
 // Both stores begin to refuse between two looks at them, so the save gets its answer without pages.

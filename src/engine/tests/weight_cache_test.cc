@@ -50,7 +50,7 @@ std::vector<RequestInput> greedy_requests() {
   return inputs;
 }
 
-std::vector<std::string> words_of(const EngineInfo& info) {
+std::vector<std::string> split_words(const EngineInfo& info) {
   std::vector<std::string> all;
   for (const SettingChange& c : info.changes)
     all.push_back(fmt::format("{} {} -> {}: {}", c.flag, c.from, c.to, c.why));
@@ -87,7 +87,7 @@ TEST_P(WeightCache, MappedWeightsGiveTheBitsOfPackedOnes) {
     const auto engine = make_engine(keeping);
     ASSERT_NE(engine, nullptr);
     EXPECT_EQ(num_mapped(folder_.path()), mapped);
-    EXPECT_EQ(words_of(engine->info()), words_of(plain->info()));
+    EXPECT_EQ(split_words(engine->info()), split_words(plain->info()));
     EXPECT_EQ(engine->info().weight_bytes, plain->info().weight_bytes);
     EXPECT_EQ(engine->info().num_pages, plain->info().num_pages);
     expect_same(run_all(*engine, greedy_requests()), want);
@@ -159,7 +159,7 @@ TEST_F(WeightCacheTest, WhereItCannotKeepItServesAndSaysSo) {
   std::ofstream(folder_.path()) << "a file, no folder";
   const auto engine = make_engine(settings_);
   ASSERT_NE(engine, nullptr);
-  EXPECT_THAT(words_of(engine->info()),
+  EXPECT_THAT(split_words(engine->info()),
               ::testing::ElementsAre(::testing::AllOf(
                   HasSubstr("--weight-cache " + folder_.path() + " -> none: cannot"),
                   HasSubstr("name another folder"))));
@@ -170,7 +170,7 @@ TEST_F(WeightCacheTest, RandomWeightsAreNotKept) {
   const auto engine = make_engine(settings_);
   ASSERT_NE(engine, nullptr);
   EXPECT_FALSE(fs::exists(folder_.path()));
-  EXPECT_THAT(words_of(engine->info()), ::testing::Contains(HasSubstr("random weights")));
+  EXPECT_THAT(split_words(engine->info()), ::testing::Contains(HasSubstr("random weights")));
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace {
 
 using namespace testing;
 
-struct WindowWay {
+struct WindowVariant {
   const char* name;
   std::function<void(ServerSettings&)> change;
   bool retracts = false, preempts = false;
@@ -28,7 +28,7 @@ void few_window_pages(ServerSettings& s) {
   s.memory.swa_full_tokens_ratio = 1e-6;
 }
 
-const WindowWay kWindowWays[] = {
+const WindowVariant kWindowWays[] = {
     {"few window pages", few_window_pages},
     {"short chunks, mixed, overlapped",
      [](auto& s) {
@@ -117,7 +117,7 @@ TEST_P(WindowPool, IsTooSmallAndAnswersAreThoseOfEachRequestAlone) {
   std::vector<RequestInput> inputs;
   for (auto& [step, input] : window_visits()) inputs.push_back(std::move(input));
   const std::vector<Answer> want = alone(settings, std::move(inputs));
-  for (const WindowWay& way : kWindowWays) {
+  for (const WindowVariant& way : kWindowWays) {
     SCOPED_TRACE(way.name);
     ServerSettings changed = settings;
     way.change(changed);

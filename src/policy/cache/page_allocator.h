@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "core/key_reach.h"
+#include "core/visible_keys.h"
 
 namespace hocket {
 
@@ -36,7 +36,7 @@ constexpr int pages_for(int tokens, int page_tokens) {
 }
 
 // Returns the page of the first token that a window layer sees from behind num_tokens tokens.
-constexpr int first_seen_page(int num_tokens, const KeyReach& window, int page_tokens) {
+constexpr int first_seen_page(int num_tokens, const VisibleKeys& window, int page_tokens) {
   return window.first_key(num_tokens) / page_tokens;
 }
 

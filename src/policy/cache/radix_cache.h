@@ -131,7 +131,7 @@ class RadixCache {
     // Models with window layers: their pages, of the same page_tokens, which outlive the cache, and
     // what such a layer sees. No model has both states and windows.
     PageAllocator* windows = nullptr;
-    KeyReach window;
+    VisibleKeys window;
   };
   RadixCache(PageAllocator& pages, Options options);
   ~RadixCache();

@@ -136,7 +136,7 @@ class Twins {
 
  private:
   static constexpr int kPages = 24;
-  struct Held {
+  struct LeasedPrefix {
     Lease lease;
     Tokens name;
   };
@@ -208,7 +208,7 @@ class Twins {
   RadixCache cache_;
   PlainCache plain_;
   std::map<PageId, Tokens> holds_;  // by page: all tokens up to its end
-  std::vector<Held> held_;
+  std::vector<LeasedPrefix> held_;
 };
 
 TEST(RadixOracleTest, EveryPolicyAndPageSizeEvictsWhatAPlainModelEvicts) {

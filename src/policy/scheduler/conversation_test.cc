@@ -156,7 +156,7 @@ TEST_P(ConversationTest, InTwoBranches) {
     one.answer(chat.finish().at(&one), 0);
   }
   Conversation other = one;
-  other.say_other_words();
+  other.change_topic();
   for (int turn = 0; turn < kTurns / 2; ++turn) {
     for (Conversation* branch : {&one, &other}) {
       const Tokens message = branch->words(branch->pick(5, 300));

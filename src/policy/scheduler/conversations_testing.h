@@ -41,7 +41,7 @@ class Conversation {
     return low + static_cast<int>(random_() % static_cast<uint32_t>(high - low + 1));
   }
 
-  void say_other_words() { random_.seed(77); }
+  void change_topic() { random_.seed(77); }
 
   // The next prompt, once a message stands at its end.
   void say(Tokens message) {
@@ -218,7 +218,7 @@ class Chat {
   }
 
   // A conversation's last sequence, and how much of it the cache had when it ended.
-  struct Left {
+  struct EndedSequence {
     Tokens tokens;
     int cached = 0;
   };
@@ -227,7 +227,7 @@ class Chat {
   FakeEngine engine_;
   uint64_t num_asked_ = 0;
   std::map<RequestId, Conversation*> asked_;
-  std::map<Conversation*, Left> left_;
+  std::map<Conversation*, EndedSequence> left_;
   std::set<RequestId> waiting_, whole_;
   std::vector<Tokens> seen_;
   int max_again_ = 0, last_again_ = 0, max_again_of_whole_ = 0, num_whole_ = 0;

@@ -95,7 +95,7 @@ class FakeWindows {
   }
 
   int page_tokens_;
-  KeyReach window_;
+  VisibleKeys window_;
   std::vector<TokenId> memory_;  // [pages * page_tokens]
 };
 

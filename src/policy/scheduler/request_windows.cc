@@ -143,7 +143,7 @@ void RequestWindows::free(Request& request) {
   window.begin = 0;
 }
 
-void RequestWindows::Held::add(const Request& request) {
+void RequestWindows::OwnedPages::add(const Request& request) {
   const RequestWindow& window = request.window;
   const auto held = static_cast<int>(window.pages.size());
   HOCKET_CHECK(window.pages.size() == request.pages.size());
@@ -153,7 +153,7 @@ void RequestWindows::Held::add(const Request& request) {
   num_pages += num_own_pages(request);
 }
 
-void RequestWindows::check(const Held& by_requests) const {
+void RequestWindows::check(const OwnedPages& by_requests) const {
   HOCKET_CHECK(pages_.num_free() + cache_.num_window_pages() + by_requests.num_pages ==
                pages_.num_pages());
 }

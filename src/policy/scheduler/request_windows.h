@@ -63,12 +63,12 @@ class RequestWindows {
   void free(Request& request);
 
   // The pages that requests own. add() checks that a request has as many as of others.
-  struct Held {
+  struct OwnedPages {
     int num_pages = 0;
     void add(const Request& request);
   };
   // Recounts the pages: each is free, in the tree, or a request's.
-  void check(const Held& by_requests) const;
+  void check(const OwnedPages& by_requests) const;
 
  private:
   const SchedulerOptions& options_;

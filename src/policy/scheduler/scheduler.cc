@@ -225,8 +225,8 @@ void Scheduler::check_integrity() const {
   const KvMemory& memory = state_->memory;
   const RequestLists& lists = state_->lists;
   int num_private_pages = 0;
-  StateSlots::Held states;
-  RequestWindows::Held windows;
+  StateSlots::OwnedSlots states;
+  RequestWindows::OwnedPages windows;
   lists.for_each_with_memory([&](const Request& request) {
     num_private_pages += request.num_own_pages();
     states.add(request);

@@ -7,8 +7,8 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
-#include "core/key_reach.h"
 #include "core/state_slot.h"
+#include "core/visible_keys.h"
 #include "policy/cache/eviction.h"
 #include "policy/cache/kv_events.h"
 #include "policy/scheduler/batch.h"
@@ -40,7 +40,7 @@ struct SchedulerOptions {
   // Models with window layers: their pages, and what such a layer sees; without a bound: no such
   // model. At least enough for two requests, or num_pages if that is less.
   int num_window_pages = 0;
-  KeyReach window;
+  VisibleKeys window;
   int max_forced = kMaxForcedTokens;  // tokens that a grammar forces at once
   int max_running_requests = 256;
   // Most rows of answers in a step, drafts and forced tokens included. A smaller number is raised

@@ -110,7 +110,7 @@ void Scheduler::State::schedule() {
 //   mixed, latency:  pages for decode rows, prefill rows beside them, then the decode rows
 void Scheduler::State::choose() {
   if (end_timed_out(lists, options, counters, now)) pause.end();
-  ask_held();
+  check_held_requests();
   if (!batches.has_rows() && std::exchange(must_commit_first, false)) pause.end();
   if (must_commit_first) return;
   RunningBatch& running = lists.running;
@@ -137,7 +137,7 @@ void Scheduler::State::choose() {
   decode.add(running.ready(), batches.size() == 0, batch, memory);
 }
 
-void Scheduler::State::ask_held() {
+void Scheduler::State::check_held_requests() {
   for (int i = 0; i < lists.waiting.num_held();) {
     Result<bool> ready = options.hooks->ready(*lists.waiting.held()[static_cast<size_t>(i)]);
     if (ready && !*ready) {

@@ -28,7 +28,7 @@ struct Scheduler::State {
 
   // Parts of schedule(), in this order.
   void choose();
-  void ask_held();
+  void check_held_requests();
   int prepare_decode();
   void prefill();
   void launch();

@@ -24,7 +24,7 @@ inline TokenId next_token(std::span<const TokenId> history, uint64_t salt, int v
   return TokenId{static_cast<int>((hash >> 20) % vocab)};
 }
 
-struct Wanted {
+struct ExpectedAnswer {
   RequestInput input;
   std::vector<TokenId> tokens;  // prompt and answer, computed alone
   FinishReason finish = FinishReason::length;
@@ -42,8 +42,8 @@ inline bool is_forced(const Request& request, std::span<const TokenId> history) 
   return value(next_token(history, 1)) < kVocab * 2 / 3;
 }
 
-inline Wanted alone(const RequestInput& input) {
-  Wanted wanted{.input = input, .tokens = input.prompt};
+inline ExpectedAnswer alone(const RequestInput& input) {
+  ExpectedAnswer wanted{.input = input, .tokens = input.prompt};
   for (int i = 1; i <= input.sampling.max_new_tokens; ++i) {
     wanted.tokens.push_back(next_token(wanted.tokens, 0));
     const bool ends = wanted.tokens.back() == kEos && !input.sampling.ignore_eos;
@@ -69,7 +69,7 @@ inline void add_forced(const Request& request, std::span<const TokenId> history,
 struct Guess {
   int count = 0, right_of_ten = 0;
 };
-inline std::vector<TokenId> guess(const Wanted& wanted, size_t known, Guess how,
+inline std::vector<TokenId> guess(const ExpectedAnswer& wanted, size_t known, Guess how,
                                   std::mt19937_64& random) {
   std::vector<TokenId> drafts;
   for (size_t at = known; std::ssize(drafts) < how.count; ++at) {

@@ -103,7 +103,7 @@ class SimulatedTiers {
     }
   };
   using Keys = std::set<Key>;
-  struct Held {
+  struct StoredKeys {
     Keys pages, records;
   };
   struct Reading {
@@ -134,7 +134,7 @@ class SimulatedTiers {
   bool is_held(Kind kind, const CacheNamespace& name_space, std::span<const TokenId> tokens) const {
     const Key key{name_space, copy(tokens)};
     return std::ranges::any_of(tiers_,
-                               [&](const Held& tier) { return (tier.*kind).contains(key); });
+                               [&](const StoredKeys& tier) { return (tier.*kind).contains(key); });
   }
 
   // Returns true if something is read for the request: up to the last page behind which it can go
@@ -145,10 +145,12 @@ class SimulatedTiers {
     const auto& name_space = request.cache_namespace;
     const auto begin = static_cast<size_t>(scheduler.in_tree_len(name_space, whole));
     size_t end = begin;
-    while (end < whole.size() && is_held(&Held::pages, name_space, whole.first(end + page_tokens_)))
+    while (end < whole.size() &&
+           is_held(&StoredKeys::pages, name_space, whole.first(end + page_tokens_)))
       end += page_tokens_;
     const auto cached = static_cast<size_t>(scheduler.cached_len(name_space, whole));
-    while (has_records() && end > cached && !is_held(&Held::records, name_space, whole.first(end)))
+    while (has_records() && end > cached &&
+           !is_held(&StoredKeys::records, name_space, whole.first(end)))
       end -= page_tokens_;
     if (end <= (has_records() ? cached : begin)) return false;
     readings_[request.id] = {name_space, copy(whole.first(end)), std::min(begin, end)};
@@ -166,9 +168,9 @@ class SimulatedTiers {
       const auto page = tokens.first(reading.end + (i + 1) * page_tokens_);
       if (draw(24)) {
         ++counts_["tier_damaged"];
-        for (Held& tier : tiers_) tier.pages.erase({reading.name_space, copy(page)});
+        for (StoredKeys& tier : tiers_) tier.pages.erase({reading.name_space, copy(page)});
       }
-      if (!is_held(&Held::pages, reading.name_space, page)) return false;
+      if (!is_held(&StoredKeys::pages, reading.name_space, page)) return false;
     }
     const auto next = tokens.first(reading.end + num_pages * page_tokens_);
     if (!engine.restore_pages(reading.name_space, next, static_cast<int>(num_pages))) {
@@ -178,7 +180,7 @@ class SimulatedTiers {
     counts_["tier_pages"] += num_pages;
     reading.end = next.size();
     if (reading.end < tokens.size()) return true;
-    if (is_held(&Held::records, reading.name_space, tokens))
+    if (is_held(&StoredKeys::records, reading.name_space, tokens))
       restore_record(reading.name_space, tokens, engine);
     return false;
   }
@@ -194,7 +196,7 @@ class SimulatedTiers {
   const size_t page_tokens_, record_tokens_;
   const bool has_states_, has_windows_;
   Counts& counts_;
-  std::array<Held, kNumTiers> tiers_;
+  std::array<StoredKeys, kNumTiers> tiers_;
   std::set<RequestId> asked_;
   std::map<RequestId, Reading> readings_;
   std::deque<std::pair<CacheNamespace, Tokens>> ended_;

@@ -82,7 +82,7 @@ class Simulation final : SchedulerHooks {
 
  private:
   Result<bool> ready(const Request& request) override {
-    Wanted& wanted = wanted_.at(request.id);
+    ExpectedAnswer& wanted = wanted_.at(request.id);
     if (wanted.num_not_ready-- > 0) {
       ++counts["held"];
       return false;
@@ -131,7 +131,7 @@ class Simulation final : SchedulerHooks {
   }
 
   // A skipped request has no better claim, from then on, than one that comes at this moment.
-  void allow_as_if_new(Wanted& wanted) {
+  void allow_as_if_new(ExpectedAnswer& wanted) {
     const int num_ahead = engine_->scheduler().stats().num_waiting;
     wanted.at_most_before =
         std::max(wanted.at_most_before, num_started_ + num_ahead + options_.max_overtaken);
@@ -193,7 +193,7 @@ class Simulation final : SchedulerHooks {
     input.arrived = engine_->now();
     input.cache_namespace = static_cast<uint64_t>(pick(0, 4) == 0);
     wanted_[input.id] = alone(input);
-    Wanted& wanted = wanted_[input.id];
+    ExpectedAnswer& wanted = wanted_[input.id];
     if (options_.hooks != nullptr && tier_random_() % 2 == 0)
       tiers_->compute_elsewhere(input.cache_namespace, wanted.tokens);
     if (options_.hooks != nullptr && pick(0, 2) == 0) wanted.num_not_ready = pick(1, 12);
@@ -209,7 +209,7 @@ class Simulation final : SchedulerHooks {
 
   void abort_one() {
     if (wanted_.empty()) return;
-    Wanted& wanted =
+    ExpectedAnswer& wanted =
         std::next(wanted_.begin(), pick(0, static_cast<int>(wanted_.size()) - 1))->second;
     if (pick(0, 2) != 0) return;
     if (engine_->scheduler().abort(wanted.input.id, FinishReason::abort, {})) wanted.aborted = true;
@@ -230,7 +230,7 @@ class Simulation final : SchedulerHooks {
   // start before it. Larger priorities may start before it for ever.
   void note_starts(const Batch& batch) {
     for (const Slice& slice : batch.slices) {
-      Wanted& wanted = wanted_[slice.request->id];
+      ExpectedAnswer& wanted = wanted_[slice.request->id];
       if (std::exchange(wanted.started, true)) continue;
       if (num_started_ > wanted.at_most_before && !options_.priorities.enabled)
         problem_ = fmt::format("request {} started as number {} instead of {}",
@@ -248,7 +248,7 @@ class Simulation final : SchedulerHooks {
     counts["copied"] += batch.copies.size();
     for (const Slice& slice : batch.slices) {
       if (slice.logprobs_from < 0) continue;
-      Wanted& wanted = wanted_[slice.request->id];
+      ExpectedAnswer& wanted = wanted_[slice.request->id];
       const int first =
           std::max(0, wanted.input.sampling.prompt_logprobs_from - 1) + wanted.num_reported;
       if (slice.logprobs_from != first)
@@ -280,7 +280,7 @@ class Simulation final : SchedulerHooks {
     }
   }
 
-  void judge(const Wanted& wanted, const Request& request) {
+  void judge(const ExpectedAnswer& wanted, const Request& request) {
     const auto id = value(request.id);
     const bool is_prefix =
         request.tokens.size() <= wanted.tokens.size() &&
@@ -342,7 +342,7 @@ class Simulation final : SchedulerHooks {
   std::optional<SimulatedTiers> tiers_;
   SchedulerOptions options_;
   FakeEngine* engine_ = nullptr;
-  std::map<RequestId, Wanted> wanted_;
+  std::map<RequestId, ExpectedAnswer> wanted_;
   std::string problem_;
   std::map<RequestId, std::vector<TokenId>> forced_;  // tokens forced by the newest sample
   std::deque<std::vector<TokenId>> drafts_;           // offered in this step

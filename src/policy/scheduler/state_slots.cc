@@ -210,14 +210,14 @@ void StateSlots::free(Request& request) {
   held.opens = false;
 }
 
-void StateSlots::Held::add(const Request& request) {
+void StateSlots::OwnedSlots::add(const Request& request) {
   const RequestStates& held = request.states;
   num_states += (held.own >= 0 ? 1 : 0) + (held.before.slot >= 0 ? 1 : 0);
   num_states += static_cast<int>(held.planned.size());
   num_blocks += held.block >= 0 ? 1 : 0;
 }
 
-void StateSlots::check(const Held& by_requests) const {
+void StateSlots::check(const OwnedSlots& by_requests) const {
   HOCKET_CHECK(states_.num_free() + cache_.num_states() + by_requests.num_states ==
                states_.num_slots());
   HOCKET_CHECK(blocks_.num_free() + by_requests.num_blocks == blocks_.num_slots());

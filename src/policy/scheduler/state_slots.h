@@ -54,12 +54,12 @@ class StateSlots {
   // Gives all slots back. Rows in flight may still use them; their next owner writes there later.
   void free(Request& request);
 
-  struct Held {
+  struct OwnedSlots {
     int num_states = 0, num_blocks = 0;
     void add(const Request& request);
   };
   // Recounts the slots: each is free, in the tree, or a request's.
-  void check(const Held& by_requests) const;
+  void check(const OwnedSlots& by_requests) const;
 
  private:
   int state_spacing() const;

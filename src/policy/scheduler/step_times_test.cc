@@ -169,12 +169,12 @@ TEST(StepTimes, MoreIsNeverPredictedToTakeLess) {
   EXPECT_GE(times.predict({}), Duration(0));
 }
 
-struct Asked {
+struct RowsCase {
   Duration goal = milliseconds(100);
   StepShape others = shape(8, 500);
   int begin = 0;
 };
-int rows_within(const StepTimes& times, const Asked& asked = {}) {
+int rows_within(const StepTimes& times, const RowsCase& asked = {}) {
   return times.prefill_rows_within(asked.goal, asked.others, asked.begin,
                                    {.min_rows = 32, .max_rows = 2048});
 }
@@ -212,7 +212,7 @@ TEST(StepTimes, RowsStayWithinTheGoalAndUseIt) {
   const StepTimes times = taught(machine);
   for (const int begin : {0, 1000, 20000})
     for (const int goal_ms : {50, 100, 300}) {
-      const Asked asked{.goal = milliseconds(goal_ms), .begin = begin};
+      const RowsCase asked{.goal = milliseconds(goal_ms), .begin = begin};
       const int rows = rows_within(times, asked);
       const auto took_ms = [&](int n) {
         StepShape s = asked.others;

@@ -94,7 +94,7 @@ class Run {
   }
 
  private:
-  struct Sent {
+  struct RequestProgress {
     TimePoint since{}, last{};
     int moved_len = 0;   // tokens whose pages travel, or are there
     int cached_len = 0;  // prefix that the host of its prompt had
@@ -225,7 +225,7 @@ class Run {
   // The pages of the rows travel, and those before them that the other host lacks.
   void move_pages(Host& host, const Slice& slice, size_t i) {
     Host& to = answering(i);
-    Sent& sent = sent_[i];
+    RequestProgress& sent = sent_[i];
     if (sent.moved_len == 0) sent.moved_len = to.scheduler.in_tree_len({}, slice.request->tokens);
     const int end = slice.begin + slice.len;
     const double bytes = hosts_of_.kv_bytes_per_token * std::max(0, end - sent.moved_len);
@@ -242,7 +242,7 @@ class Run {
     }
   }
 
-  void note_token(Sent& sent, bool first) {
+  void note_token(RequestProgress& sent, bool first) {
     (first ? result_.ttft_ms : result_.itl_ms)
         .push_back(to_ms(now_ - (first ? sent.since : sent.last)));
     sent.last = now_;
@@ -283,7 +283,7 @@ class Run {
   const size_t page_tokens_;
   TimePoint now_{}, last_token_ = begin();
   size_t next_ = 0;  // the first request that was not sent yet
-  std::vector<Sent> sent_;
+  std::vector<RequestProgress> sent_;
   std::priority_queue<TimePoint, std::vector<TimePoint>, std::greater<>> free_clients_;
   std::priority_queue<Arrival, std::vector<Arrival>, std::greater<>> on_the_way_;
   std::vector<SampledToken> sampled_;

@@ -17,8 +17,8 @@ class Acceptance {
   explicit Acceptance(int num_seats) : own_(static_cast<size_t>(num_seats)) {}
 
   void begin(int seat) { own_[static_cast<size_t>(seat)] = {}; }
-  // Notes that the first `num_held` of `num_drafts` drafts held; those behind the first that failed
-  // say nothing.
+  // Notes that the first `num_held` of `num_drafts` drafts held; drafts behind the first that
+  // failed do not count.
   void note(int seat, int kind, int num_drafts, int num_held);
   // Returns the expected acceptance at `position`, in [0, 1).
   double of(int seat, int kind, int position) const;

@@ -1,16 +1,16 @@
 // Measures how much longer steps take with drafts, for steps of one size: a number of answers
-// with about the same number of keys. Experts touched and not rows decide it on CPUs, so the cost
-// of each number of drafts is measured.
+// with about the same number of keys. On CPUs the cost depends on the experts that rows touch
+// rather than on the rows, so it is measured for each number of drafts.
 //
-// The speed of a machine drifts, and steps without drafts are rare while drafts pay. So a step
-// tells two things at once:
+// The speed of a machine drifts, and steps without drafts are rare while drafts pay. So one
+// measurement contains two unknowns:
 //
 //   log(time / reference) = speed + cost of its number of drafts + noise
 //
 // A Kalman filter follows both, with all covariances: the speed moves from step to step, costs
-// hardly do, and are alike for numbers that are near. A step with another number of drafts than
-// those before it is thereby compared with them, whatever the machine does. A step that is far off
-// counts for little; several in a row mean another speed. Nothing allocates.
+// hardly do, and are alike for numbers that are near. So a step with another number of drafts is
+// compared with the steps just before it, and a drift of the machine does not count. A step that is
+// far off counts for little; several in a row mean another speed. Nothing allocates.
 #pragma once
 
 #include <array>

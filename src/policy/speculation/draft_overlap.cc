@@ -20,8 +20,8 @@ int DraftOverlap::steps_between_looks() const {
       std::clamp<double>(lost / kGate.look_share, kGate.min_look_steps, kGate.max_look_steps));
 }
 
-void DraftOverlap::note_offer(int num_drafts, bool chose_ahead) {
-  num_dry_ = num_drafts > 0 || chose_ahead ? 0 : std::min(num_dry_ + 1, kDryOffers);
+void DraftOverlap::note_offer(int num_drafts, bool chose_drafts_ahead) {
+  num_dry_ = num_drafts > 0 || chose_drafts_ahead ? 0 : std::min(num_dry_ + 1, kDryOffers);
 }
 
 double DraftOverlap::share() const {

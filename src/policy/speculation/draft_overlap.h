@@ -1,13 +1,14 @@
 // Reconciles drafts with overlapped steps. A step with drafts needs the tokens of the step before,
-// so it overlaps neither that one nor the next. This says which steps wait for these tokens, and
-// how much of its time a step without drafts would have saved by overlap.
+// so it overlaps neither that one nor the next. This class decides which steps wait for these
+// tokens, and measures how much of its time a step without drafts would have saved by overlap.
 //
 //   o o o o o o o L o o ..   o: overlaps   L: looks, made behind the commit of the step before
 //
-// While no step has drafts, few look whether any would. A look and the overlapped step before it
-// show how much overlap saves; a drafter that follows requests computes its rows in both, and the
-// time of that is left out. Drafts begin once that is known, because they prevent it: later no step
-// shows it. Owner: a rank. Thread: engine. Nothing allocates.
+// While no step has drafts, only a few steps, the looks, find out whether any would have some. A
+// look and the overlapped step before it show how much overlap saves; a drafter that follows
+// requests computes its rows in both, and the time of that is left out. Drafts begin only once that
+// is known: steps with drafts do not overlap, so it could not be measured later. Owner: a rank.
+// Thread: engine. Nothing allocates.
 #pragma once
 
 #include <optional>
@@ -29,8 +30,9 @@ class DraftOverlap {
   bool plays_drafts() const { return is_fixed_ || num_dry_ < kDryOffers; }
   // Returns true if steps may have drafts.
   bool may_draft() const { return is_fixed_ || known_ || shares_.count() >= kGate.few_looks; }
-  // Notes how many drafts the next step has. chose_ahead: SpeculationGate::chose_ahead().
-  void note_offer(int num_drafts, bool chose_ahead);
+  // Notes how many drafts the next step has. chose_drafts_ahead:
+  // SpeculationGate::chose_drafts_ahead().
+  void note_offer(int num_drafts, bool chose_drafts_ahead);
 
   // Notes a step that was committed. Returns the factor on the step's time that makes steps without
   // drafts comparable to overlapped ones. share: the time of a step that overlaps, as a share of

@@ -42,7 +42,7 @@ class Drafter {
   // True if drafts are made between two steps, as SpeculationGate::ahead() says, and draft() only
   // hands them out. Such a drafter follows requests: it computes rows of all their tokens, which
   // cost time in each step, whether drafts are made of them or not.
-  virtual bool is_ahead() const { return false; }
+  virtual bool drafts_ahead() const { return false; }
   // Returns how many drafts of an answer it can make for a step.
   virtual int max_drafts() const { return kMaxDrafts; }
   // Returns whether drafts can be made for the seat; false if too many of its rows are missing.

@@ -43,14 +43,14 @@ GateBuckets::Found GateBuckets::find(int num_answers, int64_t total_keys, double
   return {*found, is_new};
 }
 
-std::vector<GateState::Bucket> GateBuckets::copies(bool is_ahead, bool is_fixed) const {
+std::vector<GateState::Bucket> GateBuckets::copies(bool drafts_ahead, bool is_fixed) const {
   std::vector<GateState::Bucket> all;
   for (const GateBucket& bucket : buckets_) {
     if (bucket.num_answers == 0 || bucket.num_steps == 0) continue;
     const GateBucket::Way &now = bucket.way(DraftTiming::now),
                           &ahead = bucket.way(DraftTiming::ahead);
-    const bool by_ahead = is_ahead && (ahead.usual.num_drafts > 0 ||
-                                       (now.usual.num_drafts == 0 && now.best.num_drafts == 0));
+    const bool by_ahead = drafts_ahead && (ahead.usual.num_drafts > 0 ||
+                                           (now.usual.num_drafts == 0 && now.best.num_drafts == 0));
     const GateBucket::Way& used = by_ahead ? ahead : now;
     GateState::Bucket copy{.num_answers = bucket.num_answers,
                            .answer_keys = bucket.answer_keys,

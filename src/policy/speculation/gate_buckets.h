@@ -14,7 +14,7 @@
 
 namespace hocket {
 
-// When drafts of a step are made: at once, or, by a drafter that is_ahead(), before it.
+// When drafts of a step are made: at once, or, by a drafter that drafts_ahead(), before it.
 enum class DraftTiming : uint8_t { now, ahead };
 
 // One size of steps.
@@ -53,8 +53,8 @@ class GateBuckets {
   // Returns the bucket of steps with num_answers answers, whose keys are total_keys together.
   // growth: that of the costs of a new one, as in DraftCosts::begin().
   Found find(int num_answers, int64_t total_keys, double growth);
-  // Returns copies of those with steps, ascending. is_ahead: the drafter is.
-  std::vector<GateState::Bucket> copies(bool is_ahead, bool is_fixed) const;
+  // Returns copies of those with steps, ascending. drafts_ahead: the drafter is.
+  std::vector<GateState::Bucket> copies(bool drafts_ahead, bool is_fixed) const;
 
  private:
   std::vector<GateBucket> buckets_;

@@ -127,7 +127,7 @@ TEST_P(GateOnRealTimes, LosesNothingIfAcceptanceTurns) {
       double tokens = 0, us = 0, off_us = 0;
       for (int i = 0; i < 3000; ++i) {
         if (i % 300 == 0) server.set_chance(i % 600 == 0 ? 0.9 : 0.1);
-        const DraftServer::Taken taken = server.step();
+        const DraftServer::StepResult taken = server.step();
         tokens += taken.tokens, us += taken.us;
         off_us += taken.tokens / server.fixed_rate(0);
       }
@@ -167,7 +167,7 @@ TEST_P(GateOnRealTimes, LosesNothingIfTheBatchChanges) {
                                     for (int i = 0; i < 4000; ++i) {
                                       if (i % 13 == 0)
                                         server.set_num_running(1 + static_cast<int>(random() % 24));
-                                      const DraftServer::Taken taken = server.step();
+                                      const DraftServer::StepResult taken = server.step();
                                       us += taken.us;
                                       off_us += taken.tokens / server.fixed_rate(0);
                                     }

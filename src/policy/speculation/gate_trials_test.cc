@@ -24,7 +24,7 @@ struct DraftSteps {
 DraftSteps draft_steps_of(DraftServer& server, int num_steps) {
   DraftSteps out;
   for (int i = 0; i < num_steps; ++i) {
-    const DraftServer::Taken taken = server.step();
+    const DraftServer::StepResult taken = server.step();
     if (taken.num_drafts > 0) ++(taken.has_prompts ? out.num_with_prompts : out.num_pure);
   }
   return out;
@@ -71,7 +71,7 @@ class TwoRanks {
       int rows = 0;
       const std::array<int, 2> before = num_drafts_;  // as the ranks' votes tell them
       for (size_t rank = 0; rank < 2; ++rank) {
-        const DraftServer::Taken taken =
+        const DraftServer::StepResult taken =
             ranks_[rank].begin_step(ranks_[1 - rank].num_answers(), before[1 - rank]);
         tokens += taken.tokens;
         num_drafts_[rank] = taken.num_drafts;

@@ -17,7 +17,7 @@ OfferedDrafts::OfferedDrafts(Options options)
       kinds_(static_cast<size_t>(options_.num_seats)) {
   HOCKET_CHECK(options_.drafter != nullptr);
   HOCKET_CHECK((options_.max_drafts >= 1 && options_.max_drafts <= kMaxDrafts));
-  HOCKET_CHECK((options_.free == nullptr || (options_.free->is_free() && is_ahead())));
+  HOCKET_CHECK((options_.free == nullptr || (options_.free->is_free() && drafts_ahead())));
   tasks_.reserve(watched_.size());
   free_tasks_.reserve(watched_.size());
   possible_.reserve(watched_.size());
@@ -86,7 +86,7 @@ void OfferedDrafts::list(DraftSet set, std::span<const GateAnswer> answers, int 
     const auto made = [room](const DraftTask& task) {
       return std::min(room, static_cast<int>(task.drafts.size()));
     };
-    possible.task = &tasks_[i], possible.is_ahead = is_ahead();
+    possible.task = &tasks_[i], possible.drafts_ahead = drafts_ahead();
     possible.num = are_at_hand() ? made(tasks_[i]) : room;
     if (set == DraftSet::next_step)
       possible.num = options_.drafter->follows(tasks_[i].seat)
@@ -172,10 +172,10 @@ double OfferedDrafts::share_out(int num_drafts, std::span<GateAnswer> answers) {
   return expected;
 }
 
-int OfferedDrafts::max_ahead() const {
+int OfferedDrafts::max_drafts_ahead() const {
   int most = 0;
   for (const PossibleDrafts& possible : possible_)
-    if (possible.is_ahead) most = std::max(most, possible.num);
+    if (possible.drafts_ahead) most = std::max(most, possible.num);
   return most;
 }
 

@@ -32,7 +32,7 @@ class OfferedDrafts {
  public:
   struct Options {
     std::unique_ptr<Drafter> drafter;  // not null
-    std::unique_ptr<Drafter> free;     // is_free(), beside one that is_ahead(); null: none
+    std::unique_ptr<Drafter> free;     // is_free(), beside one that drafts_ahead(); null: none
     int num_seats = 1;
     int max_drafts = kMaxDrafts;  // drafts of one answer; 1..kMaxDrafts
     std::optional<int> fixed;     // number of drafts, if there are as many; null: the gate chooses
@@ -40,7 +40,7 @@ class OfferedDrafts {
   explicit OfferedDrafts(Options options);
 
   std::optional<int> fixed() const { return options_.fixed; }
-  bool is_ahead() const { return options_.drafter->is_ahead(); }
+  bool drafts_ahead() const { return options_.drafter->drafts_ahead(); }
   bool has_free() const { return options_.free != nullptr; }
   const Acceptance& acceptance() const { return acceptance_; }
 
@@ -53,7 +53,7 @@ class OfferedDrafts {
   // since. `answers` has at most num_seats elements.
   void make(std::span<GateAnswer> answers);
   // The drafts that a choice is made from: all that were made; only those of the free drafter,
-  // where the other one is_ahead(); or those that can be made for the next step.
+  // where the other one drafts_ahead(); or those that can be made for the next step.
   enum class DraftSet : uint8_t { made, free, next_step };
   // Lists the drafts that each answer could have, `max_rows` together at most.
   void list(DraftSet set, std::span<const GateAnswer> answers, int max_rows);
@@ -69,15 +69,16 @@ class OfferedDrafts {
   // Sets for each answer how many of the likeliest drafts are its own.
   void assign(int num_drafts);
   // Returns the most drafts of an answer that are to be made ahead; 0: none.
-  int max_ahead() const;
+  int max_drafts_ahead() const;
   // Assigns the likeliest drafts and gives them to their answers. Returns how many are expected to
   // hold.
   double share_out(int num_drafts, std::span<GateAnswer> answers);
-  // The first `num_held` of this seat's drafts held in the last step; it goes on.
+  // Notes that the first `num_held` of this seat's drafts held in the last step, and that its
+  // answer goes on.
   void note_answer(int seat, int num_drafts, int num_held);
 
  private:
-  // Drafts that were made anyway: whether they hold is seen in the tokens that follow.
+  // Drafts that are made in any case; the tokens that follow show whether they hold.
   struct WatchedDrafts {
     std::array<TokenId, kMaxDrafts> tokens{};
     int num = 0, kind = 0;
@@ -87,7 +88,7 @@ class OfferedDrafts {
   struct PossibleDrafts {
     size_t answer = 0;                // index among the caller's
     const DraftTask* task = nullptr;  // the drafter's whose drafts they are
-    bool is_ahead = false;            // it makes them ahead
+    bool drafts_ahead = false;        // it makes them ahead
     int num = 0;
     std::array<uint8_t, kMaxDrafts> levels{};  // chances that each holds
   };
@@ -97,8 +98,9 @@ class OfferedDrafts {
     double held = 0, best_case = 0;
   };
 
-  // True if drafts are there before any is chosen, so that those left out are seen to hold, too.
-  bool are_at_hand() const { return options_.drafter->is_free() || is_ahead(); }
+  // True if drafts exist before any is chosen, so that it also becomes known whether those that
+  // were not chosen hold.
+  bool are_at_hand() const { return options_.drafter->is_free() || drafts_ahead(); }
   int max_drafts() const { return options_.fixed.value_or(options_.max_drafts); }
   void compare(WatchedDrafts& watched, const DraftTask& task);
   double expected_of(const DraftTask& task, int num) const;

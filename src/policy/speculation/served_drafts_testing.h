@@ -87,12 +87,12 @@ class ChanceDrafter final : public Drafter {
   void set_chance(double chance) { std::ranges::fill(chances_, chance); }
   double chance(int seat) const { return chances_[static_cast<size_t>(seat)]; }
   bool is_free() const override { return making_ == DrafterKind::free; }
-  bool is_ahead() const override { return making_ == DrafterKind::ahead; }
+  bool drafts_ahead() const override { return making_ == DrafterKind::ahead; }
   bool follows(int seat) const override {
     return missing_[static_cast<size_t>(seat)] <= kMaxMissing;
   }
   // Prepares a step as the gate says. Returns true if it follows any request.
-  bool prepare(SpeculationGate::Ahead ahead) {
+  bool prepare(SpeculationGate::DraftsAhead ahead) {
     bool any = false;
     for (int seat = 0; seat < std::ssize(missing_); ++seat) any |= follows(seat);
     const bool works = any && ahead.follows;
@@ -159,18 +159,18 @@ class DraftServer {
   void set_num_running(int num) { num_running_ = num; }
 
   // The tokens that a step is expected to bring, and the time that it takes without noise.
-  struct Taken {
+  struct StepResult {
     double tokens = 0, us = 0;
     int num_drafts = 0;
     bool follows = false, has_prompts = false;
   };
-  Taken step() {
-    const Taken taken = begin_step();
+  StepResult step() {
+    const StepResult taken = begin_step();
     return end_step(run_.machine.step_us(num_answers() + taken.num_drafts, total_keys()));
   }
   // The halves of a step: its drafts are chosen, and it has taken `us` without what was made ahead.
   // num_other_answers, num_other_drafts: those of other servers, whose steps last as long.
-  Taken begin_step(int num_other_answers = 0, int num_other_drafts = 0) {
+  StepResult begin_step(int num_other_answers = 0, int num_other_drafts = 0) {
     if (num_steps_++ % kStepsOfARequest == 0 && run_.making == DrafterKind::ahead)
       replace_requests();
     const bool follows = run_.making == DrafterKind::ahead && drafter_->prepare(gate_->ahead());
@@ -206,11 +206,11 @@ class DraftServer {
       lengths_[i] += static_cast<size_t>(1 + num_held);
       step_.num_drafts += num, step_.num_tokens += 1 + num_held;
     }
-    overlap_.note_offer(step_.num_drafts, gate_->chose_ahead());
+    overlap_.note_offer(step_.num_drafts, gate_->chose_drafts_ahead());
     taken_.num_drafts = step_.num_drafts;
     return taken_;
   }
-  Taken end_step(double us) {
+  StepResult end_step(double us) {
     taken_.us = us + step_.making_us;
     if (overlaps_) taken_.us *= *run_.overlapped_share;
     step_.us = taken_.us * noise_of(step_.num_drafts);
@@ -227,9 +227,9 @@ class DraftServer {
   }
   // Returns the tokens a microsecond of `num` steps.
   double rate_of(int num) {
-    Taken sum;
+    StepResult sum;
     for (int i = 0; i < num; ++i) {
-      const Taken taken = step();
+      const StepResult taken = step();
       sum.tokens += taken.tokens, sum.us += taken.us;
     }
     return sum.tokens / sum.us;
@@ -296,7 +296,7 @@ class DraftServer {
   DraftOverlap overlap_{false};
   // The step under way.
   SpeculationGate::Step step_;
-  Taken taken_;
+  StepResult taken_;
   bool overlaps_ = false;
   int num_steps_ = 0, last_drafts_ = 0;
   double speed_ = 0;  // logarithm of the factor by which all steps take longer

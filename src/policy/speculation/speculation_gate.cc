@@ -29,7 +29,7 @@ void SpeculationGate::offer(const Offer& step, std::span<GateAnswer> answers) {
     return;
   }
   GateBucket& bucket = bucket_for(num_answers, step.total_keys);
-  if (drafts_.is_ahead()) return offer_with_prepared(bucket, answers, max_rows);
+  if (drafts_.drafts_ahead()) return offer_with_prepared(bucket, answers, max_rows);
   drafts_.list(DraftSet::made, answers, max_rows);
   share_out(choose(bucket, DraftTiming::now, num_sharing_, 0).num_drafts, answers);
 }
@@ -66,7 +66,7 @@ void SpeculationGate::offer_with_prepared(GateBucket& bucket, std::span<GateAnsw
     share_out(std::min(next_.num_drafts, std::max(max_rows, 0)), answers);
   }
   is_trial_ = false;
-  choose_ahead(bucket, answers, max_rows, free_gain);
+  choose_drafts_ahead(bucket, answers, max_rows, free_gain);
   next_.is_trial = std::exchange(is_trial_, is_trial);
 }
 
@@ -78,24 +78,25 @@ void SpeculationGate::postpone_trial(const GateBucket& bucket) {
   pace_.postpone();
 }
 
-SpeculationGate::Ahead SpeculationGate::ahead() const {
-  return drafts_.fixed() ? Ahead{.depth = *drafts_.fixed()} : next_.ahead;
+SpeculationGate::DraftsAhead SpeculationGate::ahead() const {
+  return drafts_.fixed() ? DraftsAhead{.depth = *drafts_.fixed()} : next_.ahead;
 }
 
 // Chooses for the step after the one that is being offered, as if it had the same answers, they
 // as much room, and the free drafter as much to offer. The drafter rests in steps that are to show
 // the time without it. In others it makes one draft at least: whether that holds is seen without
 // its row.
-void SpeculationGate::choose_ahead(GateBucket& bucket, std::span<const GateAnswer> answers,
-                                   int max_rows, double free_gain) {
+void SpeculationGate::choose_drafts_ahead(GateBucket& bucket, std::span<const GateAnswer> answers,
+                                          int max_rows, double free_gain) {
   drafts_.list(DraftSet::next_step, answers, max_rows);
   // If all answers do better with free drafts, none has to be made ahead.
-  if (drafts_.max_ahead() == 0) drafts_.drop_candidates();
+  if (drafts_.max_drafts_ahead() == 0) drafts_.drop_candidates();
   next_.num_drafts = choose(bucket, DraftTiming::ahead, num_sharing_, free_gain).num_drafts;
   const bool is_shown = is_trial_ || bucket.num_plain() < kGate.few_plain;
   const bool follows = next_.num_drafts > 0 || (!rests_ && !is_shown);
   drafts_.assign(next_.num_drafts);
-  next_.ahead = {.follows = follows, .depth = std::max(follows ? 1 : 0, drafts_.max_ahead())};
+  next_.ahead = {.follows = follows,
+                 .depth = std::max(follows ? 1 : 0, drafts_.max_drafts_ahead())};
 }
 
 SpeculationGate::Estimate SpeculationGate::judge(const GateBucket& bucket, DraftTiming timing,
@@ -293,7 +294,7 @@ void SpeculationGate::note_step(const Step& step) {
 // Spreads the time of following prompts over the steps of answers, of which those with drafts that
 // were made ahead have to gain it.
 void SpeculationGate::note_prompts(const Step& step) {
-  if (!drafts_.is_ahead() || last_plain_us_ <= 0) return;
+  if (!drafts_.drafts_ahead() || last_plain_us_ <= 0) return;
   if (step.is_pure) {
     following_.note_answers();
   } else if (step.making_us > 0) {
@@ -351,7 +352,7 @@ void SpeculationGate::note_plain(GateBucket& bucket, const StepShape& shape, dou
 GateState SpeculationGate::state() const {
   GateState out{
       .totals = totals_, .is_fixed = drafts_.fixed().has_value(), .knows_gain = last_plain_us_ > 0};
-  out.buckets = buckets_.copies(drafts_.is_ahead(), out.is_fixed);
+  out.buckets = buckets_.copies(drafts_.drafts_ahead(), out.is_fixed);
   for (int kind = 0; kind < kDraftKinds; ++kind)
     for (int i = 0; i < kMaxDrafts; ++i) {
       const auto row = static_cast<size_t>(kind), at = static_cast<size_t>(i);

@@ -64,14 +64,14 @@ class SpeculationGate {
   // it. A drafter that does not rest follows what comes, so prompts whose answers end at once are
   // followed, too.
   void offer_nothing();
-  // Says what a drafter that is_ahead() makes for the step after the one that was offered last.
-  struct Ahead {
+  // Says what a drafter that drafts_ahead() makes for the step after the one that was offered last.
+  struct DraftsAhead {
     bool follows = true;  // it computes the rows of the tokens that the step settles
     int depth = 0;        // drafts of each answer that are made from them
   };
-  Ahead ahead() const;
+  DraftsAhead ahead() const;
   // True if that step has drafts which are made ahead, or is for a trial.
-  bool chose_ahead() const { return next_.num_drafts > 0 || next_.is_trial; }
+  bool chose_drafts_ahead() const { return next_.num_drafts > 0 || next_.is_trial; }
 
   // As OfferedDrafts.
   void note_answer(int seat, int num_drafts, int num_held) {
@@ -83,7 +83,8 @@ class SpeculationGate {
     double us = 0;           // from the end of the step before to its end
     // True if it had rows of answers and their drafts only, and began right after the step before.
     bool is_pure = false;
-    // True if rows of a drafter that is_ahead() were computed in this time, which took making_us.
+    // True if rows of a drafter that drafts_ahead() were computed in this time, which took
+    // making_us.
     bool follows = false;
     double making_us = 0;
   };
@@ -102,11 +103,11 @@ class SpeculationGate {
     double tokens = 1;               // as in GateChoice
     DraftCosts::Cost cost;
   };
-  // The choice for the next step of a drafter that is_ahead().
+  // The choice for the next step of a drafter that drafts_ahead().
   struct Next {
     int num_drafts = 0;
     bool is_trial = false;
-    Ahead ahead;
+    DraftsAhead ahead;
   };
 
   // Judges the candidates, and chooses one. num_answers: of all ranks. Ranks wait for each other,
@@ -131,8 +132,8 @@ class SpeculationGate {
 
   void offer_with_prepared(GateBucket& bucket, std::span<GateAnswer> answers, int max_rows);
   void postpone_trial(const GateBucket& bucket);
-  void choose_ahead(GateBucket& bucket, std::span<const GateAnswer> answers, int max_rows,
-                    double free_gain);
+  void choose_drafts_ahead(GateBucket& bucket, std::span<const GateAnswer> answers, int max_rows,
+                           double free_gain);
   void note_prompts(const Step& step);
   void share_out(int num_drafts, std::span<GateAnswer> answers);
   double tokens_an_answer(const Step& step) const;

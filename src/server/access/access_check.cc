@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "server/access/auth.h"
+#include "server/access/api_key.h"
 
 namespace hocket {
 namespace {
@@ -92,13 +92,13 @@ HttpAdmission AccessCheck::admit(const HttpRequest& head) {
     return out;
   }
   const PathAccess needs = options_.needs ? options_.needs(head) : PathAccess{};
-  if (needs.access != Access::open && checks_names() && !names_.lets_in(head)) {
+  if (needs.access != Access::open && checks_names() && !names_.allows(head)) {
     const std::string_view name = name_in_host(head.header("host")).substr(0, 128);
     out.refusal = error(ErrorCode::forbidden, "'{}' in Host is not a name of this server", name)
                       .with_fix(fmt::format("--allowed-hosts {} lets it in", name));
     return out;
   }
-  if (needs.access != Access::open && !origins_.lets_in(head, needs.access)) {
+  if (needs.access != Access::open && !origins_.allows(head, needs.access)) {
     const std::string_view origin = head.header("origin").substr(0, 128);
     out.refusal = error(ErrorCode::forbidden, "pages of {} may not ask this server",
                         origin.empty() ? "another site" : origin)

@@ -64,7 +64,7 @@ class AccessCheck {
 };
 
 // Returns a random key for the port for ranks, 64 hexadecimal digits. Each rank gives its own key
-// to the others through the cluster's store (ranks/peer_book.h), so no client learns it.
+// to the others through the cluster's store (ranks/peer_directory.h), so no client learns it.
 std::string fresh_rank_key();
 // Admits a request at that port: there is one key and there are no limits. The principal is the one
 // that the other rank names, or a plain user if it names none.

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "core/client_name.h"
-#include "server/access/auth.h"
+#include "server/access/api_key.h"
 
 namespace hocket {
 
@@ -42,7 +42,7 @@ uint64_t client_from_rank(const HttpRequest& request) {
   return key;
 }
 
-uint64_t proven_asker(const HttpRequest& request) {
+uint64_t proven_client_hash(const HttpRequest& request) {
   const uint64_t from_rank = request.from_rank ? client_from_rank(request) : 0;
   return proven_client(from_rank != 0 ? from_rank : client_key(request, ""));
 }

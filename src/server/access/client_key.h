@@ -27,6 +27,6 @@ uint64_t client_from_rank(const HttpRequest& request);
 
 // Returns the proven half of a client's name, known before the body is read. If another rank
 // forwarded the request, the name comes from that rank's header.
-uint64_t proven_asker(const HttpRequest& request);
+uint64_t proven_client_hash(const HttpRequest& request);
 
 }  // namespace hocket

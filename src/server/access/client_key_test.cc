@@ -73,12 +73,12 @@ TEST(ClientKey, KindsDoNotMix) {
 // A client that sends the header of ranks itself does not change its name.
 TEST(ClientKey, OnlyARankTellsForWhomItAsks) {
   HttpRequest request = from("10.0.0.1:1", {{kClientHeader, std::to_string(client_name(77, 5))}});
-  EXPECT_EQ(proven_asker(request), proven(from("10.0.0.1:2"), ""));
+  EXPECT_EQ(proven_client_hash(request), proven(from("10.0.0.1:2"), ""));
   request.from_rank = true;
-  EXPECT_EQ(proven_asker(request), 77u);
+  EXPECT_EQ(proven_client_hash(request), 77u);
   HttpRequest untold = from("10.0.0.1:1");
   untold.from_rank = true;
-  EXPECT_EQ(proven_asker(untold), proven(untold, ""));
+  EXPECT_EQ(proven_client_hash(untold), proven(untold, ""));
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <array>
 
 #include "cluster/socket.h"
-#include "server/access/words_of.h"
+#include "server/access/split_words.h"
 #include "server/http/request_target.h"
 
 namespace hocket {
@@ -64,7 +64,7 @@ Result<HostNames> HostNames::parse(std::string_view list, std::string_view host)
     out.names_ = {own, first, first + ".local"};
   }
   if (!host.empty()) out.names_.emplace_back(host);
-  for (const std::string_view name : words_of(list, ", \t")) {
+  for (const std::string_view name : split_words(list, ", \t")) {
     if (name == "*")
       out.all_ = true;
     else if (is_host_name(name))
@@ -77,7 +77,7 @@ Result<HostNames> HostNames::parse(std::string_view list, std::string_view host)
   return out;
 }
 
-bool HostNames::lets_in(const HttpRequest& request) const {
+bool HostNames::allows(const HttpRequest& request) const {
   const std::string_view name = name_in_host(request.header("host"));
   return all_ || name.empty() || is_address(name) || same_name(name, "localhost") ||
          ends_with_name(name, ".localhost") ||

@@ -26,7 +26,7 @@ class HostNames {
 
   // Returns true if the name is allowed. A request without Host is let in too: no browser sends
   // one.
-  bool lets_in(const HttpRequest& request) const;
+  bool allows(const HttpRequest& request) const;
 
  private:
   bool all_ = false;

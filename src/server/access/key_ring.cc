@@ -12,7 +12,7 @@
 #include <optional>
 #include <span>
 
-#include "server/access/words_of.h"
+#include "server/access/split_words.h"
 
 namespace hocket {
 namespace {
@@ -91,7 +91,7 @@ Result<void> KeyRing::add(Digest digest, Principal principal, const std::string&
 }
 
 Result<void> KeyRing::add_line(std::string_view line, int number, std::string_view file) {
-  const auto words = words_of(line.substr(0, line.find('#')), kBlank);
+  const auto words = split_words(line.substr(0, line.find('#')), kBlank);
   if (words.empty()) return {};
   const std::string where = fmt::format("{} line {}", file, number);
   Principal principal{.role = Role::user, .alone = true};

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "server/access/words_of.h"
+#include "server/access/split_words.h"
 #include "server/http/request_target.h"
 
 namespace hocket {
@@ -32,7 +32,7 @@ std::string_view host_of(std::string_view origin) {
 
 Result<Origins> Origins::parse(std::string_view list) {
   Origins out;
-  for (const std::string_view origin : words_of(list, ", \t")) {
+  for (const std::string_view origin : split_words(list, ", \t")) {
     if (origin == "*")
       out.all_ = true;
     else if (is_origin(origin))
@@ -51,7 +51,7 @@ bool Origins::lists(std::string_view origin) const {
                      origins_, [&](const std::string& known) { return same_name(known, origin); });
 }
 
-bool Origins::lets_in(const HttpRequest& request, Access access) const {
+bool Origins::allows(const HttpRequest& request, Access access) const {
   const std::string_view origin = request.header("origin");
   if (lists(origin)) return true;
   // Only the browser can set this header. "none": the user typed the address.

@@ -27,7 +27,7 @@ class Origins {
 
   // Returns true if the request comes from no page, from a page of this server, or from a listed
   // one. `access` is the role that the path needs.
-  bool lets_in(const HttpRequest& request, Access access) const;
+  bool allows(const HttpRequest& request, Access access) const;
   // Adds the CORS headers that the browser reads; none for pages of other origins.
   void add_headers(const HttpRequest& request, HttpHeaders& headers) const;
 

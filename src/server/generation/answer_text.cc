@@ -98,7 +98,7 @@ Result<bool> AnswerText::add(TokenId id, ChoiceAnswer& choice) {
 }
 
 // Adds the text that was held back, and checks if its end completes a stop.
-Result<void> AnswerText::show_held_back(ChoiceAnswer& choice) {
+Result<void> AnswerText::emit_held_text(ChoiceAnswer& choice) {
   const std::string_view piece = detokenizer_->flush();
   note_text(piece);
   HOCKET_TRY(bool stopped, show_until_stop(matcher_->push(piece), choice));
@@ -111,7 +111,7 @@ Result<void> AnswerText::show_held_back(ChoiceAnswer& choice) {
 }
 
 Result<void> AnswerText::finish(ChoiceAnswer& choice) {
-  if (detokenizer_ && !whole_) HOCKET_TRY_VOID(show_held_back(choice));
+  if (detokenizer_ && !whole_) HOCKET_TRY_VOID(emit_held_text(choice));
   for (; num_whole_ < ends_.size(); ++num_whole_) ends_[num_whole_] = uncut_;
   if (!parser_) return {};
   parse_to(choice, choice.text.size());

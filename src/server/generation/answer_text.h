@@ -43,7 +43,7 @@ class AnswerText {
  private:
   void note_text(std::string_view piece);
   Result<bool> show_until_stop(StopMatcher::Piece&& safe, ChoiceAnswer& choice);
-  Result<void> show_held_back(ChoiceAnswer& choice);
+  Result<void> emit_held_text(ChoiceAnswer& choice);
   void append(std::string_view text, ChoiceAnswer& choice);
   void parse_to(ChoiceAnswer& choice, size_t end);
 

@@ -118,7 +118,7 @@ Result<PreparedRequest> prepare_request(GenerationRequest request, const ServedM
   prepared.model = model;
   prepared.held = HeldBytes(std::move(memory));
   for (Prompt& prompt : request.prompts) {
-    TaskPool::give_way();
+    TaskPool::yield_turn();
     HOCKET_TRY_VOID(prepared.held.grow(held_bytes(prompt)));
     HOCKET_TRY(std::vector<TokenId> ids, prompt_ids(prompt, request, model));
     const int num_ids = static_cast<int>(ids.size());

@@ -74,7 +74,7 @@ thread_local Turn turn;
 
 }  // namespace
 
-void TaskPool::give_way() {
+void TaskPool::yield_turn() {
   if (turn.pool == nullptr || turn.given_way == kMaxGivenWay) return;
   const TimePoint now = RealClock().now();
   if (now - turn.began < kTurn) return;

@@ -43,7 +43,7 @@ class TaskPool {
   // Lets other clients have a turn; a task calls it between two pieces of its work. If the task has
   // had its thread for kTurn and all threads are busy, runs one waiting task to its end on this
   // thread; that task may call it too. Does nothing on a thread that belongs to no pool.
-  static void give_way();
+  static void yield_turn();
   static constexpr Duration kTurn = std::chrono::milliseconds(100);
 
  private:

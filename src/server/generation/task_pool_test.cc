@@ -16,7 +16,7 @@ TEST(TaskPool, ALongTaskMakesWayForOthers) {
   TaskPool pool({.name = "test"});
   ASSERT_TRUE(pool.push([&] {
     begun = true;
-    while (!over) TaskPool::give_way();
+    while (!over) TaskPool::yield_turn();
   }));
   while (!begun) std::this_thread::yield();
   ASSERT_TRUE(pool.push([&] { over = true; }));
@@ -28,13 +28,13 @@ TEST(TaskPool, SoDoesATaskThatWasMadeWayFor) {
   TaskPool pool({.name = "test"});
   ASSERT_TRUE(pool.push([&] {
     begun = true;
-    while (!ended) TaskPool::give_way();
+    while (!ended) TaskPool::yield_turn();
   }));
   while (!begun) std::this_thread::yield();
   ASSERT_TRUE(pool.push([&] {
     ASSERT_TRUE(pool.push([&] { over = true; }));
     const TimePoint patience = RealClock().now() + std::chrono::seconds(3);
-    while (!over && RealClock().now() < patience) TaskPool::give_way();
+    while (!over && RealClock().now() < patience) TaskPool::yield_turn();
     in_time = over.load();
     ended = true;
   }));
@@ -43,7 +43,7 @@ TEST(TaskPool, SoDoesATaskThatWasMadeWayFor) {
 }
 
 TEST(TaskPool, ElsewhereNobodyWaits) {
-  TaskPool::give_way();
+  TaskPool::yield_turn();
 }
 
 // A pool of one thread, which a task holds until release().

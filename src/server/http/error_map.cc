@@ -154,4 +154,11 @@ bool respond_error(HttpExchange& exchange, const Error& error) {
                           error_headers(error.code));
 }
 
+void respond_json(HttpExchange& exchange, const Result<Json>& answer) {
+  if (answer)
+    exchange.respond(200, kJsonType, to_text(*answer));
+  else
+    respond_error(exchange, answer.error());
+}
+
 }  // namespace hocket

@@ -31,6 +31,8 @@ Error error_of_exception(std::string_view what);
 // Sends the error as the whole answer, or as the last event of a stream that has begun. Returns
 // false if the client has left or already has its answer.
 bool respond_error(HttpExchange& exchange, const Error& error);
+// Answers with the JSON and status 200, or with the error.
+void respond_json(HttpExchange& exchange, const Result<Json>& answer);
 // Precondition: inside a catch block. Answers with the error of error_of_exception(). Does not
 // throw: without memory for an answer it does nothing, and the exchange ends when its last holder
 // drops it.

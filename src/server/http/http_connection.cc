@@ -347,10 +347,10 @@ asio::awaitable<bool> HttpConnection::send_all(HttpExchange::State& exchange) {
 asio::awaitable<void> HttpConnection::serve() {
   // Has a name, since g++ 12 destroys unnamed arguments of a coroutine twice.
   const HttpFraming framing;
-  const auto handshake = co_await wire_->shake_hands(patience(core_->options.header_timeout));
+  const auto handshake = co_await wire_->handshake(patience(core_->options.header_timeout));
   if (handshake == HttpWire::Handshake::failed) co_return;
   if (handshake == HttpWire::Handshake::plain) {
-    wire_->go_plain();
+    wire_->drop_tls();
     Refusal plain = refusal(error(ErrorCode::invalid_request, "this port speaks HTTPS")
                                 .with_fix("https:// in place of http://"));
     co_await refuse(std::move(plain), framing);

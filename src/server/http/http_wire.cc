@@ -41,7 +41,7 @@ void HttpWire::disarm() {
   deadline_.cancel();
 }
 
-asio::awaitable<HttpWire::Handshake> HttpWire::shake_hands(Duration limit) {
+asio::awaitable<HttpWire::Handshake> HttpWire::handshake(Duration limit) {
   if (!stream_) co_return Handshake::done;
   Code code;
   unsigned char first = 0;

@@ -79,11 +79,11 @@ class HttpWire : public std::enable_shared_from_this<HttpWire> {
   // plain: the client does not speak TLS, and its bytes have not been read.
   enum class Handshake : uint8_t { done, plain, failed };
   // Makes the TLS handshake; without TLS it does nothing.
-  boost::asio::awaitable<Handshake> shake_hands(Duration limit);
+  boost::asio::awaitable<Handshake> handshake(Duration limit);
   // Makes it as a client that trusts no certificate: the server must know the key of `tls`.
   boost::asio::awaitable<Code> connect_tls();
   // Reads and writes plain bytes after this call.
-  void go_plain() { stream_.reset(); }
+  void drop_tls() { stream_.reset(); }
   // Writes all of `bytes` within `limit`. Returns false if they could not be sent.
   boost::asio::awaitable<bool> write(std::string_view bytes, Duration limit);
   // Lets the client read the last bytes: if a socket is closed while it has unread bytes, the

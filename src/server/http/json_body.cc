@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/nearest.h"
+#include "base/nearest_name.h"
 #include "server/http/field_recorder.h"
 #include "server/usage/request_memory.h"
 

@@ -2,7 +2,7 @@
 // when the prompts are tokenized and another when the request has ended. A recorder that is
 // destroyed before its end was reported counts as a failure of the server.
 //
-//   Endpoints: begin, began | failed -> ReplyService: ended | failed -> the observer's thread
+//   RequestStarter: begin, began | failed -> ReplyService: ended | failed -> the observer's thread
 //
 // Thread: any that serves the request, one at a time (under the answer's lock).
 #pragma once

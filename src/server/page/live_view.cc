@@ -81,7 +81,7 @@ std::string_view state_name(RequestSnapshot::Where where) {
 }
 
 // If the engine has not reported the request, its state depends on whether a token came.
-Json text_json(const LiveText& text, const RequestAt* at, TimePoint now) {
+Json text_json(const LiveText& text, const RequestStatus* at, TimePoint now) {
   const bool begun = text.has_begun;
   Json out = {{"id", text.id},
               {"index", text.index},
@@ -151,8 +151,8 @@ Json live_json(const LiveView& view, TimePoint now) {
   Json ranks = Json::array();
   for (const RankStats& rank : view.stats.per_rank())
     ranks.push_back(rank_json(rank, ranks.size() + static_cast<size_t>(view.first_rank)));
-  std::unordered_map<RequestId, const RequestAt*> snapshots;
-  for (const RequestAt& at : view.snapshots) snapshots.emplace(at.seen.id, &at);
+  std::unordered_map<RequestId, const RequestStatus*> snapshots;
+  for (const RequestStatus& at : view.snapshots) snapshots.emplace(at.seen.id, &at);
   Json requests = Json::array();
   for (const LiveText& text : view.texts) {
     const auto at = snapshots.find(text.request);

@@ -19,10 +19,10 @@ inline constexpr size_t kMaxLiveTexts = 256;               // in one answer
 
 struct LiveView {
   EngineStats stats;
-  int first_rank = 0;                // rank of stats.ranks[0]
-  std::vector<RequestAt> snapshots;  // Engine::request_snapshots
-  std::vector<LiveText> texts;       // the oldest, at most kMaxLiveTexts
-  size_t num_texts = 0;              // all texts under way
+  int first_rank = 0;                    // rank of stats.ranks[0]
+  std::vector<RequestStatus> snapshots;  // Engine::request_snapshots
+  std::vector<LiveText> texts;           // the oldest, at most kMaxLiveTexts
+  size_t num_texts = 0;                  // all texts under way
   std::vector<EndedText> ended;
   Error not_ready = {};  // set if is_ready is false
   bool is_ready = true;

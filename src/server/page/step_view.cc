@@ -77,13 +77,13 @@ Json span_json(const LedgerSpan& span, TimePoint zero) {
                       us(span.begin - zero), us(span.end - zero), span.bytes});
 }
 
-using OfRank = RecentSteps::OfRank;
+using RankSteps = RecentSteps::RankSteps;
 
 // Returns one step with its spans, on all ranks that have it. Times count from its earliest begin.
-Json whole_json(uint64_t number, const std::vector<OfRank>& all) {
+Json whole_json(uint64_t number, const std::vector<RankSteps>& all) {
   std::vector<std::pair<int, const RecentSteps::Step*>> here;
   TimePoint zero = TimePoint::max();
-  for (const OfRank& rank : all)
+  for (const RankSteps& rank : all)
     for (const RecentSteps::Step& step : rank.steps) {
       if (step.number != number) continue;
       here.emplace_back(rank.rank, &step);
@@ -104,11 +104,11 @@ Json whole_json(uint64_t number, const std::vector<OfRank>& all) {
           {"ranks", std::move(ranks)}};
 }
 
-Json accounts_json(const std::vector<OfRank>& all) {
+Json accounts_json(const std::vector<RankSteps>& all) {
   Json ranks = Json::array();
   bool exact = false;
   size_t num_left_out = 0;
-  for (const OfRank& rank : all) {
+  for (const RankSteps& rank : all) {
     Json steps = Json::array();
     for (const RecentSteps::Step& step : rank.steps) {
       steps.push_back(account_json(step));
@@ -127,17 +127,17 @@ Json accounts_json(const std::vector<OfRank>& all) {
 }
 
 // Returns the newest step that all ranks have; 0 if there is none.
-uint64_t newest_of(const std::vector<OfRank>& all) {
+uint64_t newest_of(const std::vector<RankSteps>& all) {
   uint64_t newest = UINT64_MAX;
-  for (const OfRank& rank : all)
+  for (const RankSteps& rank : all)
     newest = std::min(newest, rank.steps.empty() ? 0 : rank.steps.back().number);
   return all.empty() ? 0 : newest;
 }
 
 std::string all_text(const RecentSteps& recent) {
-  const std::vector<OfRank> all = recent.steps(std::nullopt);
+  const std::vector<RankSteps> all = recent.steps(std::nullopt);
   std::set<uint64_t> numbers;
-  for (const OfRank& rank : all)
+  for (const RankSteps& rank : all)
     for (const RecentSteps::Step& step : rank.steps) numbers.insert(step.number);
   Json out = accounts_json(all);
   out["details"] = Json::array();
@@ -148,7 +148,7 @@ std::string all_text(const RecentSteps& recent) {
 }  // namespace
 
 Json steps_json(const RecentSteps& recent) {
-  const std::vector<OfRank> all = recent.accounts();
+  const std::vector<RankSteps> all = recent.accounts();
   Json out = accounts_json(all);
   const uint64_t newest = newest_of(all);
   out["details"] = Json::array();
@@ -165,8 +165,8 @@ Result<std::string> step_text(const RecentSteps& recent, std::string_view path) 
   if (wrong != std::errc() || end != name.data() + name.size())
     return fail(error(ErrorCode::not_found, "there is no {}", path.substr(0, 128))
                     .with_fix("/steps/NUMBER, /steps/all or /steps/trace"));
-  const std::vector<OfRank> here = recent.steps(number);
-  if (std::ranges::all_of(here, [](const OfRank& rank) { return rank.steps.empty(); }))
+  const std::vector<RankSteps> here = recent.steps(number);
+  if (std::ranges::all_of(here, [](const RankSteps& rank) { return rank.steps.empty(); }))
     return fail(
         error(ErrorCode::not_found, "step {} is not among the last {}", number, RecentSteps::kSteps)
             .with_fix("/steps lists those there are"));

@@ -12,7 +12,7 @@ namespace hocket {
 
 // POST with the body of a stream's request, and the headers below: keep it.
 inline constexpr std::string_view kKeepPath = "/ranks/streams/keep";
-// POST with lines of StreamRecords::Changes. Answer: {"unknown": [ids of streams to send again]}.
+// POST with lines of StreamChanges::Changes. Answer: {"unknown": [ids of streams to send again]}.
 inline constexpr std::string_view kChangesPath = "/ranks/streams/changes";
 // POST with {"id", "numbers"}: give me the record of this stream, and end the stream if you write
 // it. numbers: how many event numbers the client named. If that does not fit the stream's choices,
@@ -23,7 +23,7 @@ inline constexpr const char* kKeptPathHeader = "X-Hocket-Kept-Path";  // the pat
 // The rank that sends a request, as to_via() has it.
 inline constexpr const char* kViaHeader = "X-Hocket-Via";
 inline constexpr const char* kChoicesHeader = "X-Hocket-Choices";  // number of choices
-// How often another rank went on with the stream; a copy with a smaller number is refused.
+// How many times a rank has taken the stream over; a copy with a smaller number is refused.
 inline constexpr const char* kTakeoversHeader = "X-Hocket-Takeovers";
 
 // Returns "rank 2".

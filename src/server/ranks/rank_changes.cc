@@ -3,18 +3,18 @@
 namespace hocket {
 namespace {
 
-// Within this time the beat of a rank that was told to leave is in the view.
+// Within this time the heartbeat of a rank that was told to leave is in the view.
 constexpr Duration kBeatsArrive = std::chrono::seconds(5);
 
 }  // namespace
 
-RankChanges::RankChanges(ControlPlane& cluster, Coordinators coordinators)
+RankChanges::RankChanges(ControlPlane& cluster, EligibleCoordinators coordinators)
     : cluster_(cluster),
       coordinators_(coordinators),
       leaving_(static_cast<size_t>(cluster.self().num_ranks)),
       offered_at_(leaving_.size()) {}
 
-// A rank that was told to leave says so in its next beat; until then this rank knows better.
+// A rank that was told to leave says so in its next heartbeat; until then this rank knows better.
 ClusterView RankChanges::view_with_leaving() const {
   ClusterView view = cluster_.view();
   const TimePoint now = RealClock().now();
@@ -28,7 +28,7 @@ ClusterView RankChanges::view_with_leaving() const {
 void RankChanges::note_leaving(const RankSet& leaving) {
   const ClusterView view = cluster_.view();
   const TimePoint until = RealClock().now() + kBeatsArrive;
-  if (leaving.has(rank())) cluster_.pulse().leave();
+  if (leaving.has(rank())) cluster_.heartbeat_state().leave();
   MutexLock lock(mutex_);
   for (size_t rank = 0; rank < view.members.size(); ++rank)
     if (leaving.has(static_cast<int>(rank)))
@@ -65,15 +65,31 @@ Result<void> RankChanges::may_leave(const RankSet& leaving) const {
 // Requests come on several threads. One decision waits for the other, so that two that are allowed
 // each alone do not add up to too many.
 Result<RankSet> RankChanges::decide_leaving(const ScaleRanks& wanted) {
+  if (wanted.is_decided) {
+    note_leaving(wanted.leave);
+    return wanted.leave;
+  }
+  if (coordinator() != rank())
+    return fail(error(ErrorCode::lost_rank, "another rank coordinates the others now")
+                    .with_fix("ask again"));
+  if (own_host().size() > 1)
+    return fail(error(ErrorCode::invalid_request,
+                      "one process runs several ranks of this host, and they end together")
+                    .with_fix("send SIGTERM to the process that started them")
+                    .with_param(wanted.field()));
   const MutexLock lock(deciding_);
   HOCKET_TRY(const RankSet leaving, ranks_to_leave(wanted));
-  HOCKET_TRY_VOID(may_leave(leaving));
+  if (auto goes = may_leave(leaving); !goes)
+    return fail(std::move(goes.error()).with_param(wanted.field()));
   note_leaving(leaving);
   return leaving;
 }
 
 // Processes that ask one after the other get different ranks, though none of them has joined yet.
 Result<int> RankChanges::offer_rank() {
+  if (own_host().size() > 1)
+    return fail(error(ErrorCode::invalid_request, "the ranks of a host are started together")
+                    .with_fix("start the process of that host again"));
   const ClusterView view = view_with_leaving();
   const RankSet staying = view.staying();
   if (view.present().has(rank()) && !staying.has(rank()))
@@ -85,7 +101,7 @@ Result<int> RankChanges::offer_rank() {
   MutexLock lock(mutex_);
   int chosen = -1;
   for (const Member& member : view.members) {
-    if (member.presence != Presence::absent) continue;
+    if (member.state != MemberState::absent) continue;
     const int rank = member.identity.rank;
     if (chosen < 0 ||
         offered_at_[static_cast<size_t>(rank)] < offered_at_[static_cast<size_t>(chosen)])

@@ -22,7 +22,7 @@ void RankPeers::begin_calls(size_t max_calls, std::function<void()> on_tick) {
 }
 
 void RankPeers::open(const HostPort& own, std::string_view key) {
-  auto book = std::make_unique<PeerBook>(cluster_, own, key);
+  auto book = std::make_unique<PeerDirectory>(cluster_, own, key);
   MutexLock lock(mutex_);
   HOCKET_CHECK(book_ == nullptr);
   book_ = std::move(book);
@@ -45,7 +45,7 @@ std::shared_ptr<const ClusterView> RankPeers::view() {
     const Member &was = before->members[r], &is = view_->members[r];
     if (was.identity.boot_id != is.identity.boot_id)
       lost_at_[r] = {};
-    else if (was.presence == Presence::member && is.presence != Presence::member)
+    else if (was.state == MemberState::member && is.state != MemberState::member)
       lost_at_[r] = RealClock().now();
   }
   return view_;

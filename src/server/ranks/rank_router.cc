@@ -14,12 +14,6 @@
 namespace hocket {
 namespace {
 
-constexpr Duration kAvoid = std::chrono::seconds(1);            // after a refusal
-constexpr Duration kStillMoves = std::chrono::seconds(1);       // longer than ranks meet
-constexpr Duration kSettles = std::chrono::seconds(10);         // without a coordinator
-constexpr Duration kAnswersOut = std::chrono::seconds(60);      // for a rank that is out
-constexpr Duration kLoadDelay = std::chrono::milliseconds(20);  // no load counts a request earlier
-
 RankLoad load_of(const PreparedRequest& prepared) {
   RankLoad load{.num_requests = 0, .num_tokens = 0};
   for (size_t i = 0; i < prepared.prompts.size(); ++i) {
@@ -53,18 +47,18 @@ Error epoch_ended(const ClusterView& view) {
 RankRouter::RankRouter(const Options& options)
     : options_(options),
       peers_(*options_.cluster),
-      asker_(peers_),
+      broadcast_(peers_),
       keeper_(peers_, {.reply = options_.reply,
-                       .stream_records = options_.stream_records,
+                       .changes = &options_.stream_records->changes(),
                        .tolerate_ranks = options_.tolerate_ranks}),
-      changes_(*options_.cluster, options_.has_store ? Coordinators::any : Coordinators::rank_0),
-      router_(peers_.num_ranks(), {.policy = options_.routing}),
-      view_(std::make_shared<ClusterView>()),
-      last_loads_(static_cast<size_t>(peers_.num_ranks())),
-      avoid_until_(last_loads_.size()),
-      counts_{.up = std::vector<bool>(last_loads_.size()),
-              .forwarded = std::vector<uint64_t>(last_loads_.size()),
-              .failed = std::vector<uint64_t>(last_loads_.size())} {
+      changes_(*options_.cluster,
+               options_.has_store ? EligibleCoordinators::any : EligibleCoordinators::rank_0),
+      chooser_(peers_, *options_.engine, options_.routing),
+      view_(std::make_shared<ClusterView>()) {
+  const auto num_ranks = static_cast<size_t>(peers_.num_ranks());
+  counts_.up.resize(num_ranks);
+  counts_.forwarded.resize(num_ranks);
+  counts_.failed.resize(num_ranks);
   refresh();
   peers_.begin_calls(options_.max_forwards, [this] { check_cluster(); });
 }
@@ -108,7 +102,7 @@ bool RankRouter::forward_to(int rank, const HttpRequest& request,
                             const std::shared_ptr<HttpExchange>& exchange) {
   MutexLock lock(mutex_);
   refresh();
-  if (rank < 0 || rank >= std::ssize(last_loads_) || rank == this->rank()) return false;
+  if (rank < 0 || rank >= peers_.num_ranks() || rank == this->rank()) return false;
   if (!view_->serves() || !endpoint_of(rank)) {
     const Error why = epoch_ended(*view_);
     lock.unlock();
@@ -123,33 +117,7 @@ bool RankRouter::forward_to(int rank, const HttpRequest& request,
 
 Result<int> RankRouter::choose(const PreparedRequest& prepared) {
   if (!view_->serves()) return fail(epoch_ended(*view_));
-  return router_.choose(cache_namespace_of(prepared.request), prepared.prompts.front(), loads());
-}
-
-// Returns the loads of all ranks. A forwarded request is added here until its rank's load includes
-// it: until another load came at least kLoadDelay after the request.
-std::vector<RankLoad> RankRouter::loads() {
-  std::vector<RankLoad> loads = options_.engine->loads();
-  loads.resize(last_loads_.size());
-  const TimePoint now = RealClock().now();
-  const RankSet present = view_->present();
-  std::vector<bool> changed(loads.size());
-  for (size_t r = 0; r < loads.size(); ++r) {
-    changed[r] = loads[r] != last_loads_[r];
-    last_loads_[r] = loads[r];
-    const bool is_in = present.has(static_cast<int>(r));
-    const bool is_own = static_cast<int>(r) == rank();
-    if (!is_in || (!is_own && (!endpoint_of(static_cast<int>(r)) || now < avoid_until_[r])))
-      loads[r].takes_requests = false;
-  }
-  for (auto& [ticket, forward] : forwards_) {
-    const auto r = static_cast<size_t>(forward.rank);
-    if (changed[r] && now - forward.since >= kLoadDelay) forward.in_load = true;
-    if (forward.in_load) continue;
-    loads[r].num_requests += forward.load.num_requests;
-    loads[r].num_tokens += forward.load.num_tokens;
-  }
-  return loads;
+  return chooser_.choose(prepared, *view_);
 }
 
 std::optional<PeerEndpoint> RankRouter::endpoint_of(int rank) const {
@@ -189,17 +157,16 @@ bool RankRouter::send(int rank, const HttpRequest& request,
     return false;
   }
   if (recorder) recorder->forwarded_to(name_of(other));
-  forwards_.emplace(
-      ticket,
-      Forward{.rank = rank,
-              .boot_id = other.boot_id,
-              .call = id,
-              .relay = std::move(relay),
-              .prepared = std::move(prepared),
-              .request = view_->present().has(this->rank()) ? std::nullopt : std::optional(request),
-              .recorder = std::move(recorder),
-              .load = load,
-              .since = RealClock().now()});
+  forwards_.add(ticket, {.rank = rank,
+                         .boot_id = other.boot_id,
+                         .call = id,
+                         .relay = std::move(relay),
+                         .prepared = std::move(prepared),
+                         .request = view_->present().has(this->rank()) ? std::nullopt
+                                                                       : std::optional(request),
+                         .recorder = std::move(recorder),
+                         .since = RealClock().now()});
+  chooser_.add(ticket, rank, load);
   ++counts_.forwarded[static_cast<size_t>(rank)];
   exchange->on_close([this, id] { peers_.client().cancel(id); });
   return true;
@@ -207,9 +174,8 @@ bool RankRouter::send(int rank, const HttpRequest& request,
 
 void RankRouter::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
   MutexLock lock(mutex_);
-  const auto found = forwards_.find(ticket);
-  HOCKET_CHECK(found != forwards_.end());
-  const int rank = found->second.rank;
+  ForwardedRequests::Forward& forward = forwards_.at(ticket);
+  const int rank = forward.rank;
   const auto index = static_cast<size_t>(rank);
   if (how == RelayEnd::failed || how == RelayEnd::refused || how == RelayEnd::lost) {
     ++counts_.failed[index];
@@ -217,21 +183,21 @@ void RankRouter::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
                how == RelayEnd::refused ? "took no request, this one does" : "broke off an answer",
                why.empty() ? "" : ": ", why);
   }
-  if (const auto& prepared = found->second.prepared; prepared && prepared->stream_record) {
+  if (const auto& prepared = forward.prepared; prepared && prepared->stream_record) {
     if (how == RelayEnd::left)
       options_.stream_records->set_state(*prepared->stream_record, StreamState::left);
     if (how == RelayEnd::answered || how == RelayEnd::failed)
       options_.stream_records->erase(*prepared->stream_record);
   }
-  if (found->second.recorder) record_relayed(how, *found->second.relay, *found->second.recorder);
+  if (forward.recorder) record_relayed(how, *forward.relay, *forward.recorder);
   if (how == RelayEnd::refused || how == RelayEnd::lost) {
-    if (how == RelayEnd::refused) avoid_until_[index] = RealClock().now() + kAvoid;
+    if (how == RelayEnd::refused) chooser_.avoid(rank);
     if (how == RelayEnd::lost) ++counts_.num_resumed;
     if (!why.empty()) peers_.forget_address(rank);
-    const auto relay = found->second.relay;
-    auto prepared = std::move(found->second.prepared);
-    auto recorder = std::move(found->second.recorder);
-    const auto request = std::move(found->second.request);
+    const auto relay = forward.relay;
+    auto prepared = std::move(forward.prepared);
+    auto recorder = std::move(forward.recorder);
+    const auto request = std::move(forward.request);
     if (prepared && how == RelayEnd::refused)
       name_rank(*prepared, this->rank(), *options_.stream_records);
     lock.unlock();
@@ -251,6 +217,7 @@ void RankRouter::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
     }
     lock.lock();
   }
+  chooser_.remove(ticket);
   forwards_.erase(ticket);
 }
 
@@ -269,84 +236,34 @@ void RankRouter::refresh() {
   if (view_ == before) return;
   counts_.epoch = view_->epoch;
   for (size_t r = 0; r < view_->members.size(); ++r) {
-    const bool up = view_->members[r].presence == Presence::member;
+    const bool up = view_->members[r].state == MemberState::member;
     if (counts_.up[r] && !up) ++counts_.num_lost;
     counts_.up[r] = up;
     // A rank that was started again has an empty cache, and knows no stream.
     if (r >= before->members.size() ||
         before->members[r].identity.boot_id != view_->members[r].identity.boot_id)
-      router_.forget(static_cast<int>(r));
+      chooser_.forget(static_cast<int>(r));
   }
-  if (view_->epoch != before->epoch) std::ranges::fill(avoid_until_, TimePoint{});
-  note_coordinator(*before);
+  if (view_->epoch != before->epoch) chooser_.stop_avoiding();
+  forwards_.note_view(*before, *view_);
   lose_forwards();
 }
 
-// Without hearing the coordinator this rank does not know which others are there, and a coordinator
-// that takes over does not know it at first.
-void RankRouter::note_coordinator(const ClusterView& before) {
-  if (view_->members.empty()) return;
-  if (unsettled_since_ && view_->serves()) {
-    unsettled_since_.reset();
-    settled_at_ = RealClock().now();
-  }
-  const Member& coordinator = view_->members[static_cast<size_t>(view_->coordinator)];
-  const bool is_other = !before.members.empty() && before.coordinator != view_->coordinator;
-  if (!unsettled_since_ && !view_->serves() &&
-      (is_other || coordinator.presence == Presence::absent))
-    unsettled_since_ = RealClock().now();
-}
-
 void RankRouter::lose_forwards() {
-  size_t num_lost = 0;
-  const Error why = epoch_ended(*view_);
-  const TimePoint now = RealClock().now();
-  for (auto& [ticket, forward] : forwards_) {
-    if (forward.returns || !is_lost(forward, now)) continue;
-    forward.returns = true;
-    ++num_lost;
-    forward.relay->lose(why);
-    peers_.client().cancel(forward.call);
-  }
-  if (num_lost > 0)
-    log::warning("forward: {} requests return to this rank: {}", num_lost, why.message);
-}
-
-// Returns true if the process that has the request is lost. This rank computes nothing before it
-// hears a coordinator and ranks serve again, so until then a request stays where it is, unless its
-// connection ends or is silent for long. If this rank is out itself, perhaps because it does not
-// reach one of the others, it takes requests back whose answers do not move; those that it sent
-// while it was out it cannot compute, so they get more time.
-bool RankRouter::is_lost(const Forward& forward, TimePoint now) const {
-  const Member& member = view_->members[static_cast<size_t>(forward.rank)];
-  const TimePoint moved = std::max(forward.since, forward.relay->moved_at());
-  if (unsettled_since_) return now - std::max(moved, *unsettled_since_) >= kSettles;
-  if (member.presence != Presence::member || member.identity.boot_id != forward.boot_id)
-    return true;
-  if (view_->present().has(rank())) return false;
-  const bool may_return = forward.prepared && !forward.request;
-  return !view_->serves() ||
-         now - std::max(moved, settled_at_) >= (may_return ? kStillMoves : kAnswersOut);
-}
-
-void RankRouter::end_forwards(const Error& why) {
-  for (const auto& [ticket, forward] : forwards_) {
-    forward.relay->give_up(why);
-    peers_.client().cancel(forward.call);
-  }
+  forwards_.lose(*view_, rank(), epoch_ended(*view_), peers_.client());
 }
 
 void RankRouter::check_cluster() {
   MutexLock lock(mutex_);
   refresh();
-  if (unsettled_since_ || !view_->present().has(rank())) lose_forwards();
+  if (forwards_.is_unsettled() || !view_->present().has(rank())) lose_forwards();
   lock.unlock();
   keeper_.send_changes();
 }
 
 void RankRouter::forget_prefixes() {
   MutexLock lock(mutex_);
-  for (size_t r = 0; r < last_loads_.size(); ++r) router_.forget(static_cast<int>(r));
+  chooser_.forget_all();
 }
 
 size_t RankRouter::num_forwards() const {
@@ -369,7 +286,7 @@ Json RankRouter::describe() const {
     const auto to = endpoint_of(member.identity.rank);
     peers.push_back({{"rank", member.identity.rank},
                      {"host", member.identity.host},
-                     {"there", member.presence == Presence::member},
+                     {"there", member.state == MemberState::member},
                      {"address", to ? Json(to->address.text()) : Json()}});
   }
   return {{"rank", rank()}, {"epoch", view_->epoch}, {"peers", std::move(peers)}};
@@ -377,7 +294,8 @@ Json RankRouter::describe() const {
 
 void RankRouter::cut_off() {
   MutexLock lock(mutex_);
-  end_forwards(error(ErrorCode::shutting_down, "the server is shutting down"));
+  forwards_.end_all(error(ErrorCode::shutting_down, "the server is shutting down"),
+                    peers_.client());
 }
 
 void RankRouter::stop() {

@@ -9,9 +9,7 @@
 // connection reports nothing (a black hole): this rank goes on with their answers where the clients
 // have them, with the same bits. Requests that it cannot go on with end with lost_rank. A lost
 // coordinator loses no request that another rank has.
-// policy/routing/request_router.h chooses the rank, from the loads that ranks send each other with
-// every step and from the requests that this rank forwarded since.   Thread: any, unless stated
-// otherwise.
+// Thread: any, unless stated otherwise.
 #pragma once
 
 #include <functional>
@@ -19,18 +17,17 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/mutex.h"
 #include "cluster/control_plane.h"
 #include "engine/engine.h"
-#include "policy/routing/request_router.h"
 #include "server/generation/prepared_request.h"
-#include "server/ranks/peer_asker.h"
+#include "server/ranks/forwarded_requests.h"
+#include "server/ranks/peer_broadcast.h"
 #include "server/ranks/rank_changes.h"
+#include "server/ranks/rank_chooser.h"
 #include "server/ranks/rank_peers.h"
-#include "server/ranks/relay.h"
 #include "server/ranks/stream_keeper.h"
 #include "server/reply/reply.h"
 #include "server/reply/stream_records.h"
@@ -63,14 +60,14 @@ class RankRouter {
   // does nothing, if `rank` is this rank or no rank of the service.
   bool forward_to(int rank, const HttpRequest& request,
                   const std::shared_ptr<HttpExchange>& exchange);
-  PeerAsker& asker() { return asker_; }
+  PeerBroadcast& broadcast() { return broadcast_; }
   StreamKeeper& keeper() { return keeper_; }
   RankChanges& changes() { return changes_; }
   // Forgets which rank has which prefix, because all prefix caches were emptied.
   void forget_prefixes();
 
   // True if ranks serve though others may be missing: a request goes to one of them, or waits here
-  // until this rank has met them.
+  // until this rank has joined them.
   bool serves() const {
     const ClusterView view = options_.cluster->view();
     return view.began && view.serves();
@@ -87,57 +84,35 @@ class RankRouter {
   void stop();
 
  private:
-  // A request that was forwarded to another rank.
-  struct Forward {
-    int rank = 0;
-    std::string boot_id;  // that of the rank's process
-    uint64_t call = 0;
-    std::shared_ptr<Relay> relay;
-    // For this rank if the other refuses, or is lost; nullopt: it may not.
-    std::optional<PreparedRequest> prepared;
-    // For a third rank if the other refuses: only if this rank was out when it was sent.
-    std::optional<HttpRequest> request;
-    std::shared_ptr<RequestRecorder> recorder;  // null: nothing is observed
-    RankLoad load;
-    TimePoint since{};
-    bool in_load = false;  // true: the load that its rank sends includes it
-    bool returns = false;  // true: its rank is lost, and its call is about to end
-  };
-
   Result<int> choose(const PreparedRequest& prepared) HOCKET_REQUIRES(mutex_);
   bool send(int rank, const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange,
             std::optional<PreparedRequest> prepared, std::shared_ptr<RequestRecorder> recorder)
       HOCKET_REQUIRES(mutex_);
-  std::vector<RankLoad> loads() HOCKET_REQUIRES(mutex_);
   std::optional<PeerEndpoint> endpoint_of(int rank) const HOCKET_REQUIRES(mutex_);
   Error too_many();
   void ended(uint64_t ticket, RelayEnd how, const std::string& why);
   void take_back(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
                  std::shared_ptr<RequestRecorder> recorder, AnswerProgress sent);
-  void end_forwards(const Error& why) HOCKET_REQUIRES(mutex_);
   void lose_forwards() HOCKET_REQUIRES(mutex_);
-  bool is_lost(const Forward& forward, TimePoint now) const HOCKET_REQUIRES(mutex_);
   void check_cluster();
   void refresh() HOCKET_REQUIRES(mutex_);
-  void note_coordinator(const ClusterView& before) HOCKET_REQUIRES(mutex_);
 
   const Options options_;
   RankPeers peers_;
-  PeerAsker asker_;
+  PeerBroadcast broadcast_;
   StreamKeeper keeper_;
   RankChanges changes_;
   mutable Mutex mutex_;
-  RequestRouter router_ HOCKET_GUARDED_BY(mutex_);
+  RankChooser chooser_ HOCKET_GUARDED_BY(mutex_);
   std::shared_ptr<const ClusterView> view_ HOCKET_GUARDED_BY(mutex_);
-  // From the loss of the coordinator until ranks serve again: since when, and when that ended.
-  std::optional<TimePoint> unsettled_since_ HOCKET_GUARDED_BY(mutex_);
-  TimePoint settled_at_ HOCKET_GUARDED_BY(mutex_){};
-  std::unordered_map<uint64_t, Forward> forwards_ HOCKET_GUARDED_BY(mutex_);  // by ticket
+  ForwardedRequests forwards_ HOCKET_GUARDED_BY(mutex_);
   uint64_t last_ticket_ HOCKET_GUARDED_BY(mutex_) = 0;
-  // By rank: the load it sent last, and until when it is avoided after a refusal.
-  std::vector<RankLoad> last_loads_ HOCKET_GUARDED_BY(mutex_);
-  std::vector<TimePoint> avoid_until_ HOCKET_GUARDED_BY(mutex_);
   ClusterCounts counts_ HOCKET_GUARDED_BY(mutex_);
 };
+
+// Returns the broadcast to the other ranks; null: all ranks are in this process.
+inline PeerBroadcast* peers_of(RankRouter* router) {
+  return router == nullptr ? nullptr : &router->broadcast();
+}
 
 }  // namespace hocket

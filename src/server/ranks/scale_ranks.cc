@@ -36,7 +36,7 @@ Result<Json> leaving_answer(const RankSet& told, std::span<const PeerAnswer> ans
   for (const PeerAnswer& peer : answers)
     if (told.has(peer.rank) && peer.status != 200 && !drains.has(peer.rank)) {
       (peer.status == 0 && peer.was_sent ? silent : failed).add(peer.rank);
-      why += (why.empty() ? "" : "; ") + complaint_of(peer);
+      why += (why.empty() ? "" : "; ") + error_text(peer);
     }
   const RankSet leaving = told.without(failed).without(silent);
   if (failed.size() == told.size())

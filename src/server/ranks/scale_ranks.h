@@ -6,7 +6,7 @@
 
 #include "core/rank_set.h"
 #include "server/http/json_body.h"
-#include "server/ranks/peer_asker.h"
+#include "server/ranks/peer_broadcast.h"
 
 namespace hocket {
 
@@ -15,6 +15,8 @@ struct ScaleRanks {
   RankSet leave;
   std::optional<int> keep;
   bool is_decided = false;  // "decided": the coordinator tells the others, who obey
+
+  const char* field() const { return keep ? "keep" : "leave"; }  // the one that is set
 };
 // Errors: invalid_request, naming the field.
 Result<ScaleRanks> parse_scale_ranks(const Json& body);

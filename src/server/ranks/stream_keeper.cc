@@ -30,7 +30,7 @@ std::vector<std::string> unknown_in(const std::string& answer) {
   const auto unknown = json.is_object() ? json.find("unknown") : json.end();
   if (!json.is_object() || unknown == json.end() || !unknown->is_array()) return ids;
   for (const Json& id : *unknown)
-    if (id.is_string() && ids.size() < StreamRecords::kMaxLacking)
+    if (id.is_string() && ids.size() < StreamChanges::kMaxLacking)
       ids.push_back(id.get<std::string>());
   return ids;
 }
@@ -114,11 +114,11 @@ void StreamKeeper::find_keepers() {
   for (int i = 1; i < num_ranks && keepers_.size() < num_copies(); ++i) {
     const int rank = (peers_.rank() + i) % num_ranks;
     const Member& member = view->members[static_cast<size_t>(rank)];
-    if (member.presence != Presence::member || member.leaves) continue;
+    if (member.state != MemberState::member || member.leaves) continue;
     keepers_.push_back(member.identity);
     boot_ids.push_back(member.identity.boot_id);
   }
-  options_.stream_records->set_keepers(boot_ids);
+  options_.changes->set_keepers(boot_ids);
 }
 
 std::vector<StreamKeeper::Keeper> StreamKeeper::reachable_keepers() {
@@ -130,7 +130,7 @@ std::vector<StreamKeeper::Keeper> StreamKeeper::reachable_keepers() {
 }
 
 // Sends the request of a stream to a keeper, and holds `beginning` until that has answered.
-void StreamKeeper::send(const Keeper& to, const StreamRecords::Found& record,
+void StreamKeeper::send(const Keeper& to, const StreamSnapshot& record,
                         std::shared_ptr<Beginning> beginning) {
   std::string failed = "too many requests are with other ranks";
   try {
@@ -153,14 +153,14 @@ void StreamKeeper::send(const Keeper& to, const StreamRecords::Found& record,
     auto sink = std::make_shared<Sink>(
         [this, stream = record.stream, identity = to.identity, beginning = std::move(beginning)](
             const std::string& why, const std::string&) {
-          options_.stream_records->copied_to(*stream, identity.boot_id, why.empty());
+          options_.changes->copied_to(*stream, identity.boot_id, why.empty());
           if (!why.empty()) warn_not_recorded(identity.rank, why);
         });
     if (peers_.client().start(std::move(call), std::move(sink)) != 0) return;
   } catch (const std::exception& thrown) {
     failed = thrown.what();
   }
-  options_.stream_records->copied_to(*record.stream, to.identity.boot_id, false);
+  options_.changes->copied_to(*record.stream, to.identity.boot_id, false);
   warn_not_recorded(to.identity.rank, failed);
 }
 
@@ -175,13 +175,13 @@ void StreamKeeper::begin(const std::shared_ptr<HttpExchange>& exchange, Prepared
   lock.unlock();
   const auto view = peers_.view();
   const bool is_held = forwarder >= 0 && forwarder < std::ssize(view->members);
-  options_.stream_records->set_copies(
+  options_.changes->set_copies(
       *stream, num_copies() - (is_held ? 1 : 0),
       is_held ? view->members[static_cast<size_t>(forwarder)].identity.boot_id : "");
   const auto beginning =
       std::make_shared<Beginning>(*this, exchange, std::move(prepared), std::move(recorder));
   for (const Keeper& keeper : keepers)
-    if (const auto record = options_.stream_records->begin_copy(stream, keeper.identity.boot_id))
+    if (const auto record = options_.changes->begin_copy(stream, keeper.identity.boot_id))
       send(keeper, *record, beginning);
 }
 
@@ -198,8 +198,8 @@ void StreamKeeper::warn_not_recorded(int rank, const std::string& why) {
 
 void StreamKeeper::keep(const PreparedRequest& prepared) {
   if (!prepared.stream_record) return;
-  options_.stream_records->count_takeover(*prepared.stream_record);
-  options_.stream_records->set_copies(*prepared.stream_record, num_copies());
+  options_.changes->count_takeover(*prepared.stream_record);
+  options_.changes->set_copies(*prepared.stream_record, num_copies());
 }
 
 void StreamKeeper::send_changes() {
@@ -215,10 +215,10 @@ void StreamKeeper::send_changes() {
 }
 
 void StreamKeeper::send_changes_to(const Keeper& to, std::atomic<bool>& is_under_way) {
-  StreamRecords& records = *options_.stream_records;
+  StreamChanges& known = *options_.changes;
   const std::string& boot_id = to.identity.boot_id;
-  StreamRecords::Changes changes = records.changes_for(boot_id, kWholeAtOnce);
-  for (const StreamRecords::Found& record : changes.whole) send(to, record, nullptr);
+  StreamChanges::Changes changes = known.changes_for(boot_id, kWholeAtOnce);
+  for (const StreamSnapshot& record : changes.whole) send(to, record, nullptr);
   if (changes.lines.empty()) return;
   bool started = false;
   try {
@@ -229,12 +229,12 @@ void StreamKeeper::send_changes_to(const Keeper& to, std::atomic<bool>& is_under
         .headers = {{"Authorization", "Bearer " + to.to.key}, {kViaHeader, to_via(peers_.rank())}},
         .max_time = kChangesPatience};
     auto sink = std::make_shared<Sink>(
-        [&records, &is_under_way, boot_id](const std::string& why, const std::string& body) {
+        [&known, &is_under_way, boot_id](const std::string& why, const std::string& body) {
           is_under_way = false;
           if (why.empty())
-            records.copies_lack(unknown_in(body), boot_id);
+            known.copies_lack(unknown_in(body), boot_id);
           else
-            records.forget_copies(boot_id);
+            known.forget_copies(boot_id);
         });
     // The answer comes on this thread, so after this.
     started = peers_.client().start(std::move(call), std::move(sink)) != 0;
@@ -242,7 +242,7 @@ void StreamKeeper::send_changes_to(const Keeper& to, std::atomic<bool>& is_under
   } catch (const std::exception& thrown) {
     warn_not_recorded(to.identity.rank, thrown.what());
   }
-  if (!started) records.forget_copies(boot_id);
+  if (!started) known.forget_copies(boot_id);
 }
 
 }  // namespace hocket

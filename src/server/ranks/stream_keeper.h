@@ -1,14 +1,14 @@
-// Has other ranks keep the requests of this rank's streams, so that they can go on when this rank
-// is lost:
+// Replicates the requests of this rank's streams to other ranks, which can continue the streams
+// when this rank is lost:
 //
 //   a stream begins here -> POST kKeepPath: its request -> keepers have it -> the engine gets it
 //   ten times a second   -> POST kChangesPath: new tokens, and which streams were left or ended
 //
-// The keepers are the next ranks that are there and do not leave: one that leaves takes no
-// requests. If one goes, the next one gets all requests anew; while the ranks do not serve, the
-// keepers stay as they are. With --tolerate-ranks 2 or more a
-// stream has its record at two other ranks, else at one. The rank that forwarded its request is one
-// of them.   Thread: any, unless stated otherwise.
+// The keepers are the next ranks that are there and do not leave, because a rank that leaves takes
+// no requests. When a keeper is gone, the next rank gets all requests; while the ranks do not
+// serve, the keepers do not change. With --tolerate-ranks 2 or more a stream has its record at two
+// other ranks, else at one. The rank that forwarded its request is one of them. Thread: any, unless
+// stated otherwise.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@
 #include "server/observe/request_recorder.h"
 #include "server/ranks/rank_peers.h"
 #include "server/reply/reply.h"
-#include "server/reply/stream_records.h"
+#include "server/reply/stream_changes.h"
 
 namespace hocket {
 
@@ -31,7 +31,7 @@ class StreamKeeper {
  public:
   struct Options {
     ReplyService* reply = nullptr;
-    StreamRecords* stream_records = nullptr;
+    StreamChanges* changes = nullptr;
     int tolerate_ranks = 0;
   };
   StreamKeeper(RankPeers& peers, const Options& options);
@@ -40,10 +40,10 @@ class StreamKeeper {
   // first event on it can go on elsewhere. `forwarder`: the rank that forwarded it; -1: none.
   void begin(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
              std::shared_ptr<RequestRecorder> recorder, int forwarder = -1);
-  // Has others keep a stream from now on that this rank goes on with; they are told with the next
-  // changes.
+  // Replicates from now on a stream that this rank continues for a lost one; the keepers get it
+  // with the next changes.
   void keep(const PreparedRequest& prepared);
-  // Tells the keepers the changes, unless they still hear the last ones.   Thread: forward.
+  // Sends the changes to the keepers that have answered the last ones. Thread: forward.
   void send_changes();
   // Returns the number of requests that begin when their keepers have them.
   size_t num_beginning() const { return num_beginning_; }
@@ -59,8 +59,7 @@ class StreamKeeper {
   void find_keepers() HOCKET_REQUIRES(mutex_);
   // Returns the keepers whose endpoint is known.
   std::vector<Keeper> reachable_keepers() HOCKET_REQUIRES(mutex_);
-  void send(const Keeper& to, const StreamRecords::Found& record,
-            std::shared_ptr<Beginning> beginning);
+  void send(const Keeper& to, const StreamSnapshot& record, std::shared_ptr<Beginning> beginning);
   void send_changes_to(const Keeper& to, std::atomic<bool>& is_under_way);
   void warn_not_recorded(int rank, const std::string& why);
 

@@ -82,7 +82,7 @@ void ProgressReader::note(Line&& line) {
   }
   const auto index = static_cast<size_t>(line.choice);
   if (index >= progress_.choices.size()) progress_.choices.resize(index + 1);
-  AnswerProgress::OfChoice& choice = progress_.choices[index];
+  AnswerProgress::ChoiceProgress& choice = progress_.choices[index];
   if (!line.ids.empty()) choice.num_blocks = 0;
   ++choice.num_blocks;
   num_ids_ += line.ids.size();

@@ -18,12 +18,12 @@
 namespace hocket {
 
 struct AnswerProgress {
-  struct OfChoice {
+  struct ChoiceProgress {
     std::vector<TokenId> ids;  // tokens that the blocks were made of
     int num_blocks = 0;        // blocks that were sent since the last of `ids` came
   };
-  std::vector<OfChoice> choices;  // those with blocks; may be fewer than the answer has
-  bool closed = false;            // true: the block behind all choices was sent
+  std::vector<ChoiceProgress> choices;  // those with blocks; may be fewer than the answer has
+  bool closed = false;                  // true: the block behind all choices was sent
 };
 
 // Stands for a choice in the line of the block behind all choices.

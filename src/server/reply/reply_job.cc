@@ -51,8 +51,8 @@ int64_t repeated_bytes(const PreparedRequest& prepared, size_t p) {
 
 }  // namespace
 
-ReplyService::Job::Job(const std::shared_ptr<HttpExchange>& to, PreparedRequest&& prepared,
-                       std::shared_ptr<RequestRecorder> given_recorder)
+ReplyJob::ReplyJob(const std::shared_ptr<HttpExchange>& to, PreparedRequest&& prepared,
+                   std::shared_ptr<RequestRecorder> given_recorder)
     : exchange(to),
       answer{.prepared = std::move(prepared)},
       recorder(std::move(given_recorder)),
@@ -72,7 +72,7 @@ ReplyService::Job::Job(const std::shared_ptr<HttpExchange>& to, PreparedRequest&
   next_event.resize(of_choice.size());
 }
 
-int64_t ReplyService::Job::bytes_at_begin() const {
+int64_t ReplyJob::bytes_at_begin() const {
   int64_t sum = answer.prepared.request.api->format().repeated_bytes(answer.prepared.request);
   for (size_t p = 0; p < answer.prepared.prompts.size(); ++p) {
     const Prompt& prompt = answer.prepared.request.prompts[p];
@@ -82,7 +82,7 @@ int64_t ReplyService::Job::bytes_at_begin() const {
   return sum;
 }
 
-Result<void> ReplyService::Job::count(size_t index) {
+Result<void> ReplyJob::count(size_t index) {
   const ChoiceAnswer& choice = answer.choices[index];
   const WrittenChoice& done = written[index];
   const size_t num_unwritten = choice.logprobs.size() - done.columns.num;
@@ -102,7 +102,7 @@ Result<void> ReplyService::Job::count(size_t index) {
   return held.grow(bytes - held.bytes() + kHeldStep);
 }
 
-std::vector<TokenId> ReplyService::Job::known_answer(size_t index, int vocab_size) const {
+std::vector<TokenId> ReplyJob::known_answer(size_t index, int vocab_size) const {
   const SamplingParams& sampling = prompt_of(index).sampling;
   std::vector<TokenId> known = sent_before_loss->choices[index].ids;
   if (sampling.num_top_logprobs >= 0 || sampling.return_routed_experts || known.empty()) return {};
@@ -113,23 +113,23 @@ std::vector<TokenId> ReplyService::Job::known_answer(size_t index, int vocab_siz
   return known;
 }
 
-bool ReplyService::Job::waits_for_client() const {
+bool ReplyJob::waits_for_client() const {
   return client_has && !is_over && stream && stream->num_waiting() > kMaxWaiting &&
          !exchange->is_closed();
 }
 
-bool ReplyService::Job::was_sent(int choice) {
+bool ReplyJob::was_sent(int choice) {
   if (!sent_before_loss || client_has) return false;
   if (choice == kClosingBlock) return sent_before_loss->closed;
   const auto index = static_cast<size_t>(choice);
-  AnswerProgress::OfChoice& sent = sent_before_loss->choices[index];
+  AnswerProgress::ChoiceProgress& sent = sent_before_loss->choices[index];
   const size_t num_ids = answer.choices[index].ids.size();
   if (num_ids != sent.ids.size()) return num_ids < sent.ids.size();
   return sent.num_blocks-- > 0;
 }
 
 // The block behind all choices counts as one of the first.
-std::string ReplyService::Job::events_of(int choice, const std::string& block) {
+std::string ReplyJob::events_of(int choice, const std::string& block) {
   const ApiFormat& format = answer.prepared.request.api->format();
   std::string framed;
   if (format.style() == StreamStyle::named)
@@ -147,7 +147,7 @@ std::string ReplyService::Job::events_of(int choice, const std::string& block) {
                        ids_wanted ? std::string_view(answer.prepared.id) : "");
 }
 
-std::string ReplyService::Job::with_progress(int choice, const std::string& events) {
+std::string ReplyJob::with_progress(int choice, const std::string& events) {
   std::string out;
   std::span<const TokenId> new_ids;
   if (choice != kClosingBlock) {
@@ -160,12 +160,12 @@ std::string ReplyService::Job::with_progress(int choice, const std::string& even
   return out;
 }
 
-void ReplyService::Job::end_meter() const {
+void ReplyJob::end_meter() const {
   if (const auto& meter = answer.prepared.request.meter; meter != nullptr && exchange == nullptr)
     meter->end();
 }
 
-int64_t ReplyService::Job::pending_bytes(size_t choice) const {
+int64_t ReplyJob::pending_bytes(size_t choice) const {
   return static_cast<int64_t>(sizeof(PendingOutputs::Output)) +
          logprob_bytes(prompt_of(choice).sampling);
 }
@@ -185,6 +185,10 @@ PendingOutputs::Output PendingOutputs::take_first() {
   Output first = std::move(outputs_.front());
   outputs_.pop_front();
   return first;
+}
+
+void abort_all_of(Engine& engine, const ReplyJob& job) {
+  for (const auto& choice : job.of_choice) engine.abort(choice.id);
 }
 
 }  // namespace hocket

@@ -1,4 +1,4 @@
-// One HTTP request under way. Internal to reply.h.
+// One HTTP request under way, as the thread `reply` works on it.
 //
 // The thread that works on it holds its mutex: first the text thread that begins it, then the
 // thread `reply`, which never waits for the lock if it can avoid it. Members that need no lock say
@@ -13,14 +13,17 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "engine/engine.h"
 #include "server/generation/answer_text.h"
 #include "server/http/sse.h"
+#include "server/reply/answer_progress.h"
 #include "server/reply/client_pause.h"
-#include "server/reply/reply.h"
 #include "server/reply/stream_position.h"
 #include "server/usage/request_memory.h"
 
 namespace hocket {
+
+class RequestRecorder;
 
 // The outputs of one job that wait for its turn.   Thread: `reply`.
 class PendingOutputs {
@@ -49,9 +52,9 @@ class PendingOutputs {
   bool out_of_memory_ = false;
 };
 
-struct ReplyService::Job {
-  Job(const std::shared_ptr<HttpExchange>& to, PreparedRequest&& prepared,
-      std::shared_ptr<RequestRecorder> given_recorder);
+struct ReplyJob {
+  ReplyJob(const std::shared_ptr<HttpExchange>& to, PreparedRequest&& prepared,
+           std::shared_ptr<RequestRecorder> given_recorder);
 
   const Prompt& prompt_of(size_t index) const {
     return answer.prepared.request.prompts[static_cast<size_t>(answer.choices[index].prompt)];
@@ -83,15 +86,15 @@ struct ReplyService::Job {
   void end_meter() const;
 
   // The part of the job that belongs to one choice of the answer.
-  struct OfChoice {
-    OfChoice(const Answer& answer, size_t index)
+  struct ChoiceState {
+    ChoiceState(const Answer& answer, size_t index)
         : id(Engine::next_request_id()), text(answer, index) {}
 
     const RequestId id;
     AnswerText text;
     TimePoint last_token{};
     size_t num_ids_sent = 0;             // ids whose progress was sent
-    int64_t bytes = 0;                   // its part of Job::bytes
+    int64_t bytes = 0;                   // its part of ReplyJob::bytes
     std::atomic<int> num_generated = 0;  // tokens.   Thread: any
   };
 
@@ -100,7 +103,7 @@ struct ReplyService::Job {
   std::optional<SseWriter> stream;
   Answer answer;
   // These three have one element for each of answer.choices.
-  std::deque<OfChoice> of_choice;  // its number of elements never changes
+  std::deque<ChoiceState> of_choice;  // its number of elements never changes
   std::vector<WrittenChoice> written;
   std::vector<uint32_t> next_event;           // the number of the choice's next event
   std::shared_ptr<RequestRecorder> recorder;  // null: nothing is observed
@@ -117,8 +120,11 @@ struct ReplyService::Job {
 
   // Only the thread `reply` uses the members below, without the lock.
   PendingOutputs pending;
-  bool in_line = false;  // in one of the service's lines
+  bool in_line = false;  // in one of the lines of ReplyTurns
   ClientPause pause;     // while waits_for_client()
 };
+
+// Aborts all choices of the job.   Thread: any; needs no lock.
+void abort_all_of(Engine& engine, const ReplyJob& job);
 
 }  // namespace hocket

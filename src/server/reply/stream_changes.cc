@@ -1,10 +1,10 @@
-// Tells keepers of the streams of this rank, and takes what other ranks tell of theirs.
+#include "server/reply/stream_changes.h"
+
 #include <algorithm>
 #include <charconv>
 #include <utility>
 
 #include "server/reply/stream_position.h"
-#include "server/reply/stream_records.h"
 
 namespace hocket {
 
@@ -36,142 +36,41 @@ void pause_copy(StreamRecord::Copy& copy, Duration first) {
 }
 
 void add_lacking(std::string_view id, std::vector<std::string>& lacking) {
-  if (lacking.size() < StreamRecords::kMaxLacking && id.size() <= kMaxAnswerId && !id.empty())
+  if (lacking.size() < StreamChanges::kMaxLacking && id.size() <= kMaxAnswerId && !id.empty())
     lacking.emplace_back(id);
 }
 
-}  // namespace
-
-void StreamRecords::set_keepers(std::span<const std::string> boot_ids) {
-  MutexLock lock(mutex_);
-  const std::vector<size_t> other = copies_.set_keepers(boot_ids);
-  if (other.empty()) return;
-  for (const auto& [id, stream] : by_id_) {
-    for (const size_t slot : other) stream->copies[slot] = {};
-    copies_.forget_unwanted(*stream);
-  }
-  change_all_live();
+// Returns the record without its tokens.
+StreamSnapshot bare(const StreamRecordPtr& stream) {
+  const RecordedRequest& full = stream->request;
+  RecordedRequest request{.identity = full.identity,
+                          .who = full.who,
+                          .path = full.path,
+                          .body = full.body,
+                          .routing_key = full.routing_key,
+                          .client = full.client,
+                          .event_ids = full.event_ids,
+                          .num_takeovers = full.num_takeovers,
+                          .tokens = {}};
+  request.tokens.resize(full.tokens.size());
+  return {.request = std::move(request), .state = stream->state, .stream = stream};
 }
 
-void StreamRecords::change_all_live() {
-  for (const auto& [id, stream] : by_id_)
-    if (stream->state == StreamState::live) copies_.changed(*stream);
-}
-
-void StreamRecords::set_copies(StreamRecord& stream, size_t num, std::string_view holder) {
-  MutexLock lock(mutex_);
-  stream.num_copies = num;
-  stream.holder = holder;
-  copies_.forget_unwanted(stream);
-  if (!stream.removed) copies_.changed(stream);
-}
-
-void StreamRecords::count_takeover(StreamRecord& stream) {
-  MutexLock lock(mutex_);
-  if (stream.request.num_takeovers < UINT32_MAX) ++stream.request.num_takeovers;
-}
-
-std::optional<StreamRecords::Found> StreamRecords::begin_copy(const StreamRecordPtr& stream,
-                                                              std::string_view keeper) {
-  MutexLock lock(mutex_);
-  const auto slot = copies_.slot_of(keeper);
-  if (!slot || stream->removed || !copies_.wants(*stream, *slot)) return std::nullopt;
-  if (stream->copies[*slot].is_sending) return std::nullopt;
-  Found found = bare(stream);
-  stream->copies[*slot].is_sending = true;
-  return found;
-}
-
-void StreamRecords::copied_to(StreamRecord& stream, std::string_view keeper, bool is_known) {
-  MutexLock lock(mutex_);
-  const auto slot = copies_.slot_of(keeper);
-  if (!slot) return;
-  StreamRecord::Copy& copy = stream.copies[*slot];
-  copy.is_sending = false;
-  if (!is_known) pause_copy(copy, limits_.retry);
-  // A keeper that never had the request gets it with the next changes after the pause.
-  copies_.set_known(stream, *slot, is_known && copies_.wants(stream, *slot));
-}
-
-void StreamRecords::copies_lack(std::span<const std::string> ids, std::string_view keeper) {
-  MutexLock lock(mutex_);
-  const auto slot = copies_.slot_of(keeper);
-  if (!slot) return;
-  for (const std::string& id : ids) {
-    const auto found = by_id_.find(id);
-    if (found == by_id_.end() || !found->second->copies[*slot].is_known) continue;
-    pause_copy(found->second->copies[*slot], limits_.retry);
-    copies_.set_known(*found->second, *slot, false);
-  }
-}
-
-void StreamRecords::forget_copies(std::string_view keeper) {
-  MutexLock lock(mutex_);
-  const auto slot = copies_.slot_of(keeper);
-  if (!slot) return;
-  for (const auto& [id, stream] : by_id_)
-    if (stream->copies[*slot].is_known) copies_.set_known(*stream, *slot, false);
-}
-
-StreamRecords::Changes StreamRecords::changes_for(std::string_view keeper, size_t limit) {
-  Changes changes;
-  MutexLock lock(mutex_);
-  expire();
-  const TimePoint now = RealClock().now();
-  if (now - renewed_ >= kRenew) {
-    renewed_ = now;
-    change_all_live();
-  }
-  const auto slot = copies_.slot_of(keeper);
-  if (!slot) return changes;
-  std::vector<StreamRecordPtr> later;
-  for (const StreamRecordPtr& stream : copies_.take_changed(*slot)) {
-    StreamRecord::Copy& copy = stream->copies[*slot];
-    const bool replaced = stream->removed && by_id_.contains(stream->request.identity.id);
-    if (!copies_.wants(*stream, *slot) || replaced ||
-        (!copy.is_known && (stream->removed || stream->state != StreamState::live)))
-      continue;
-    const bool waits =
-        copy.is_known ? changes.lines.size() >= kChangesBytes
-                      : changes.whole.size() == limit || copy.is_sending || now < copy.retry_at;
-    if (waits) {
-      later.push_back(stream);
-    } else if (copy.is_known) {
-      append_changes(*stream, copy, changes.lines);
-    } else {
-      changes.whole.push_back(bare(stream));
-      copy.is_sending = true;
-    }
-  }
-  for (const StreamRecordPtr& stream : later) copies_.changed(*stream, *slot);
-  return changes;
-}
-
-std::optional<std::vector<std::string>> StreamRecords::take_changes(std::string_view lines,
-                                                                    std::string_view sender) {
-  std::vector<std::string> lacking;
-  MutexLock lock(mutex_);
-  while (!lines.empty())
-    if (!take_line(next_part(lines, '\n'), sender, lacking)) return std::nullopt;
-  expire();
-  return lacking;
-}
-
-bool StreamRecords::take_line(std::string_view line, std::string_view sender,
-                              std::vector<std::string>& lacking) {
+// Returns false if the line is not as it should be.
+bool take_line(StreamTable& table, std::string_view line, std::string_view sender,
+               std::vector<std::string>& lacking) {
   const std::string_view id = next_part(line, ' ');
   const std::string_view state = next_part(line, ' ');
   const bool is_over = state == "left" || state == "ended";
-  const auto found = by_id_.find(std::string(id));
-  if (found == by_id_.end()) {
+  const StreamRecordPtr stream = table.find(id);
+  if (!stream) {
     if (state == "live") add_lacking(id, lacking);
     return true;
   }
   // Ignore changes of a stream that this rank continues itself, or that another rank sent since:
   // what the sender says is outdated.
-  if (found->second->state != StreamState::copy || found->second->sender != sender) return true;
-  const StreamRecordPtr stream = found->second;
-  if (state == "gone") return remove(*stream), true;
+  if (stream->state != StreamState::copy || stream->sender != sender) return true;
+  if (state == "gone") return table.remove(*stream), true;
   bool has_gap = false;
   while (!line.empty()) {
     std::string_view part = next_part(line, ' ');
@@ -186,17 +85,141 @@ bool StreamRecords::take_line(std::string_view line, std::string_view sender,
       int token = 0;
       if (!read_whole(next_part(part, ','), token)) return false;
       if (index != has.size()) continue;
-      if (push_token(*stream, choice, TokenId{token})) continue;
+      if (table.push_token(*stream, choice, TokenId{token})) continue;
       if (!is_over) add_lacking(id, lacking);
       return true;
     }
   }
   if (has_gap && !is_over) add_lacking(id, lacking);
-  unpark(*stream);
-  park(*stream, !is_over          ? StreamState::copy
-                : state == "left" ? StreamState::left
-                                  : StreamState::ended);
+  table.set_state(*stream, !is_over          ? StreamState::copy
+                           : state == "left" ? StreamState::left
+                                             : StreamState::ended);
   return true;
+}
+
+}  // namespace
+
+void StreamChanges::set_keepers(std::span<const std::string> boot_ids) {
+  MutexLock lock(streams_.mutex);
+  StreamTable& table = streams_.table;
+  StreamCopies& copies = table.copies();
+  const std::vector<size_t> other = copies.set_keepers(boot_ids);
+  if (other.empty()) return;
+  for (const auto& [id, stream] : table.by_id()) {
+    for (const size_t slot : other) stream->copies[slot] = {};
+    copies.forget_unwanted(*stream);
+  }
+  table.change_all_live();
+}
+
+void StreamChanges::set_copies(StreamRecord& stream, size_t num, std::string_view holder) {
+  MutexLock lock(streams_.mutex);
+  StreamCopies& copies = streams_.table.copies();
+  stream.num_copies = num;
+  stream.holder = holder;
+  copies.forget_unwanted(stream);
+  if (!stream.removed) copies.changed(stream);
+}
+
+void StreamChanges::count_takeover(StreamRecord& stream) {
+  MutexLock lock(streams_.mutex);
+  if (stream.request.num_takeovers < UINT32_MAX) ++stream.request.num_takeovers;
+}
+
+std::optional<StreamSnapshot> StreamChanges::begin_copy(const StreamRecordPtr& stream,
+                                                        std::string_view keeper) {
+  MutexLock lock(streams_.mutex);
+  StreamCopies& copies = streams_.table.copies();
+  const auto slot = copies.slot_of(keeper);
+  if (!slot || stream->removed || !copies.wants(*stream, *slot)) return std::nullopt;
+  if (stream->copies[*slot].is_sending) return std::nullopt;
+  StreamSnapshot found = bare(stream);
+  stream->copies[*slot].is_sending = true;
+  return found;
+}
+
+void StreamChanges::copied_to(StreamRecord& stream, std::string_view keeper, bool is_known) {
+  MutexLock lock(streams_.mutex);
+  StreamTable& table = streams_.table;
+  StreamCopies& copies = table.copies();
+  const auto slot = copies.slot_of(keeper);
+  if (!slot) return;
+  StreamRecord::Copy& copy = stream.copies[*slot];
+  copy.is_sending = false;
+  if (!is_known) pause_copy(copy, table.limits().retry);
+  // A keeper that never had the request gets it with the next changes after the pause.
+  copies.set_known(stream, *slot, is_known && copies.wants(stream, *slot));
+}
+
+void StreamChanges::copies_lack(std::span<const std::string> ids, std::string_view keeper) {
+  MutexLock lock(streams_.mutex);
+  StreamTable& table = streams_.table;
+  StreamCopies& copies = table.copies();
+  const auto slot = copies.slot_of(keeper);
+  if (!slot) return;
+  for (const std::string& id : ids) {
+    const StreamRecordPtr stream = table.find(id);
+    if (!stream || !stream->copies[*slot].is_known) continue;
+    pause_copy(stream->copies[*slot], table.limits().retry);
+    copies.set_known(*stream, *slot, false);
+  }
+}
+
+void StreamChanges::forget_copies(std::string_view keeper) {
+  MutexLock lock(streams_.mutex);
+  StreamTable& table = streams_.table;
+  StreamCopies& copies = table.copies();
+  const auto slot = copies.slot_of(keeper);
+  if (!slot) return;
+  for (const auto& [id, stream] : table.by_id())
+    if (stream->copies[*slot].is_known) copies.set_known(*stream, *slot, false);
+}
+
+StreamChanges::Changes StreamChanges::changes_for(std::string_view keeper, size_t limit) {
+  Changes changes;
+  MutexLock lock(streams_.mutex);
+  StreamTable& table = streams_.table;
+  StreamCopies& copies = table.copies();
+  table.expire();
+  const TimePoint now = RealClock().now();
+  if (now - renewed_ >= kRenew) {
+    renewed_ = now;
+    table.change_all_live();
+  }
+  const auto slot = copies.slot_of(keeper);
+  if (!slot) return changes;
+  std::vector<StreamRecordPtr> later;
+  for (const StreamRecordPtr& stream : copies.take_changed(*slot)) {
+    StreamRecord::Copy& copy = stream->copies[*slot];
+    const bool replaced = stream->removed && table.find(stream->request.identity.id) != nullptr;
+    if (!copies.wants(*stream, *slot) || replaced ||
+        (!copy.is_known && (stream->removed || stream->state != StreamState::live)))
+      continue;
+    const bool waits =
+        copy.is_known ? changes.lines.size() >= kChangesBytes
+                      : changes.whole.size() == limit || copy.is_sending || now < copy.retry_at;
+    if (waits) {
+      later.push_back(stream);
+    } else if (copy.is_known) {
+      append_changes(*stream, copy, changes.lines);
+    } else {
+      changes.whole.push_back(bare(stream));
+      copy.is_sending = true;
+    }
+  }
+  for (const StreamRecordPtr& stream : later) copies.changed(*stream, *slot);
+  return changes;
+}
+
+std::optional<std::vector<std::string>> StreamChanges::take_changes(std::string_view lines,
+                                                                    std::string_view sender) {
+  std::vector<std::string> lacking;
+  MutexLock lock(streams_.mutex);
+  StreamTable& table = streams_.table;
+  while (!lines.empty())
+    if (!take_line(table, next_part(lines, '\n'), sender, lacking)) return std::nullopt;
+  table.expire();
+  return lacking;
 }
 
 }  // namespace hocket

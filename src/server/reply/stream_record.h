@@ -1,4 +1,4 @@
-// The record of one stream, as it lies in StreamRecords, whose lock guards it.
+// The record of one stream, as it lies in a StreamTable, whose lock guards it.
 #pragma once
 
 #include <array>
@@ -51,6 +51,13 @@ struct StreamRecord : std::enable_shared_from_this<StreamRecord> {
   size_t num_copies = 0;  // that are wanted
   std::string holder;     // boot id of a process that has the record of its own accord
   std::array<Copy, kMaxKeepers> copies;
+};
+
+// A record as it was when the lock was given back.
+struct StreamSnapshot {
+  RecordedRequest request;
+  StreamState state = StreamState::left;
+  StreamRecordPtr stream;
 };
 
 }  // namespace hocket

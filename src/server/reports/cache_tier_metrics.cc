@@ -43,12 +43,12 @@ void add_stored_pages(MetricSnapshot& out, std::string_view prefix, std::string_
   };
   for (size_t i = 0; i < tier.left_out_total.size(); ++i)
     add("left_out_pages_total", "KV pages and states that were not written to a store, by reason",
-        tier.left_out_total[i], reason(kLeftOutNames[i]));
+        tier.left_out_total[i], reason(kUnwrittenReasonNames[i]));
   add("read_pages_total", "KV pages read from stores or peers", tier.pages_read_total);
   for (size_t i = 0; i < tier.not_read_total.size(); ++i)
     add("not_read_prompts_total",
         "Prompts that were computed without reading their pages, by reason", tier.not_read_total[i],
-        reason(kNotReadNames[i]));
+        reason(kUnreadReasonNames[i]));
   add("reads_given_up_total", "Prompts that were computed because reading took longer",
       tier.reads_given_up_total);
   add("read_seconds_total", "Time spent reading KV pages from stores or peers",

@@ -4,12 +4,19 @@
 
 #include <span>
 
+#include "cluster/control_plane.h"
 #include "core/server_settings.h"
 #include "engine/engine.h"
 #include "server/generation/generation_request.h"
 #include "server/http/json_body.h"
 
 namespace hocket {
+
+// Returns the rank of EngineStats::ranks[0], the first of this process.
+inline int first_rank(Engine& engine) {
+  const ControlPlane* const cluster = engine.parts().cluster;
+  return cluster == nullptr ? 0 : cluster->self().rank;
+}
 
 Json model_card(const ServedModel& model, int64_t created);
 Json model_info_json(const ServedModel& model, const ServerSettings& settings);

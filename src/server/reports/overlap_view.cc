@@ -31,7 +31,7 @@ std::string_view phase_name(Phase phase) {
   return phase == Phase::prefill ? "prefill" : "decode";
 }
 
-Json rank_json(const OverlapView::OfRank& rank) {
+Json rank_json(const OverlapView::RankEntry& rank) {
   const OverlapStats& s = rank.stats;
   return {{"dp_rank", rank.rank},
           {"plan", {{"prefill", s.plan[0]}, {"decode", s.plan[1]}}},
@@ -90,7 +90,7 @@ Json planner_json(const PlannerState& planner) {
 Json overlap_json(const OverlapView& view) {
   Json ranks = Json::array();
   double hidden = 0, exposed = 0, waiting = 0;
-  for (const OverlapView::OfRank& rank : view.ranks) {
+  for (const OverlapView::RankEntry& rank : view.ranks) {
     ranks.push_back(rank_json(rank));
     hidden += rank.stats.hidden_seconds;
     exposed += rank.stats.exposed_seconds;

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/stats/profile.h"
+#include "engine/stats/profiler.h"
 #include "server/http/json_body.h"
 
 namespace hocket {

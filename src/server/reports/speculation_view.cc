@@ -46,7 +46,7 @@ Json seconds_json(const GateState& gate, double us) {
   return gate.knows_gain ? Json(us / 1e6) : Json(nullptr);
 }
 
-Json drafts_json(const SpeculationView::OfRank& rank) {
+Json drafts_json(const SpeculationView::RankEntry& rank) {
   const GateTotals& totals = rank.gate.totals;
   Json sizes = Json::array();
   for (const GateState::Bucket& bucket : rank.gate.buckets) sizes.push_back(bucket_json(bucket));
@@ -70,7 +70,7 @@ Json drafts_json(const SpeculationView::OfRank& rank) {
 Json speculation_json(const SpeculationView& view) {
   Json ranks = Json::array();
   GateState all{.knows_gain = true};
-  for (const SpeculationView::OfRank& rank : view.ranks) {
+  for (const SpeculationView::RankEntry& rank : view.ranks) {
     ranks.push_back(drafts_json(rank));
     all.totals.gained_us += rank.gate.totals.gained_us;
     all.knows_gain &= rank.gate.knows_gain;

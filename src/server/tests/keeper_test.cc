@@ -107,7 +107,7 @@ TEST_F(KeeperTest, TheKeepersStayWhileTheRanksDoNotServe) {
 }
 
 TEST_F(KeeperTest, AKeeperThatLeavesIsNotAsked) {
-  plane(1).pulse().leave();
+  plane(1).heartbeat_state().leave();
   EXPECT_TRUE(eventually([&] {
     const size_t before = num_kept();
     TestClient client = ask(stream_);

@@ -4,7 +4,7 @@
 #include <array>
 #include <cmath>
 
-#include "base/nearest.h"
+#include "base/nearest_name.h"
 #include "server/apis/openai/openai_api.h"
 #include "server/apis/openai/openai_request.h"
 #include "server/apis/sglang/generate_api.h"

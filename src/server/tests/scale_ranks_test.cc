@@ -35,7 +35,7 @@ TEST(ScaleRanks, ARankThatCouldNotBeToldIsNamedWithTheReason) {
 
 TEST(ScaleRanks, AComplaintThatIsNoTextIsNamedByItsStatus) {
   const auto complaint = [](std::string body) {
-    return complaint_of({.name = "rank 1", .status = 503, .body = std::move(body)});
+    return error_text({.name = "rank 1", .status = 503, .body = std::move(body)});
   };
   EXPECT_EQ(complaint(R"({"error": {"message": "no room"}})"), "rank 1: no room");
   for (const char* const message : {"503", "null", "{}", R"(["no room"])"})

@@ -27,10 +27,10 @@ inline constexpr TokenId kEndToken{2041};  // <|im_end|> of the bundled model
 
 // A value that the test changes while threads of the server read it.
 template <class T>
-class Guarded {
+class Synchronized {
  public:
-  Guarded() = default;
-  Guarded(T value) : value_(std::move(value)) {}
+  Synchronized() = default;
+  Synchronized(T value) : value_(std::move(value)) {}
   T read() const {
     std::lock_guard lock(mutex_);
     return value_;
@@ -137,7 +137,7 @@ class FakeServerEngine final : public Engine {
   OverlapView overlap() const override { return overlapped.read(); }
   SpeculationView speculation() const override { return speculated.read(); }
   std::vector<RankLoad> loads() const override { return rank_loads.read(); }
-  std::vector<RequestAt> request_snapshots() const override { return {}; }
+  std::vector<RequestStatus> request_snapshots() const override { return {}; }
   std::optional<Error> failure() const override { return failed.read(); }
   bool step(Outbox&) override { return false; }
 
@@ -159,7 +159,7 @@ class FakeServerEngine final : public Engine {
   std::atomic<int> pace_us = 20;
   std::atomic<int> tokens_a_step = 1;      // more as if drafts held
   std::atomic<int> recomputed_tokens = 0;  // in each summary
-  Guarded<DraftCounts> drafts;             // in each summary
+  Synchronized<DraftCounts> drafts;        // in each summary
   std::vector<RequestInput> seen;
   std::vector<SessionRequest> session_requests;
   std::atomic<int> num_aborted = 0;
@@ -168,10 +168,10 @@ class FakeServerEngine final : public Engine {
   EngineInfo info_;
   std::optional<KvEventChannel> events;
   ControlPlane* plane = nullptr;  // set if it is one of several ranks
-  Guarded<std::vector<RankLoad>> rank_loads{{RankLoad{}}};
-  Guarded<OverlapView> overlapped;
-  Guarded<SpeculationView> speculated;
-  Guarded<std::optional<Error>> lost, failed;
+  Synchronized<std::vector<RankLoad>> rank_loads{{RankLoad{}}};
+  Synchronized<OverlapView> overlapped;
+  Synchronized<SpeculationView> speculated;
+  Synchronized<std::optional<Error>> lost, failed;
 
  private:
   struct Running {

@@ -31,22 +31,22 @@ class ArgKeyBody final : public CallBody {
 
   Step step(char c) override {
     switch (at_) {
-      case At::name:
+      case State::name:
         return take_name(c);
-      case At::between:
+      case State::between:
         return take_mark(c, {kKey, kEndCallMark});
-      case At::gap:
+      case State::gap:
         return take_mark(c, {kValue, kValue});
-      case At::key:
+      case State::key:
         if (key_end_.step(c, held_) == MarkFinder::kNone)
           return held_.size() > kMaxCallNameBytes ? fail("a name in it does not end") : Step::more;
         key_ = trimmed(held_);
         if (key_.empty()) return fail("an argument has no name");
-        go(At::gap);
+        go(State::gap);
         return Step::more;
-      case At::value:
+      case State::value:
         return take_value(c);
-      case At::ending:
+      case State::ending:
         return take_end(c);
     }
     return Step::more;
@@ -55,9 +55,9 @@ class ArgKeyBody final : public CallBody {
   bool finish() override { return false; }
 
  private:
-  enum class At : uint8_t { name, between, key, gap, value, ending };
+  enum class State : uint8_t { name, between, key, gap, value, ending };
 
-  void go(At at) {
+  void go(State at) {
     at_ = at;
     held_.clear();
   }
@@ -68,7 +68,7 @@ class ArgKeyBody final : public CallBody {
       return held_.size() > kMaxCallNameBytes ? fail("a name in it does not end") : Step::more;
     }
     if (!arguments_.begin(trimmed(held_))) return fail("its name is none");
-    go(At::between);
+    go(State::between);
     return step(c);
   }
 
@@ -76,10 +76,10 @@ class ArgKeyBody final : public CallBody {
     if (held_.empty() && is_blank(c)) return Step::more;
     held_ += c;
     if (held_ == kEndCallMark) return arguments_.end(), Step::done;
-    if (held_ == kKey) return go(At::key), Step::more;
+    if (held_ == kKey) return go(State::key), Step::more;
     if (held_ == kValue) {
       arguments_.key(key_);
-      return go(At::value), Step::more;
+      return go(State::value), Step::more;
     }
     if (either.first.starts_with(held_) || either.second.starts_with(held_)) return Step::more;
     return fail("something that is no argument follows its name, or no value a key");
@@ -91,7 +91,7 @@ class ArgKeyBody final : public CallBody {
     add(free);
     if (mark == MarkFinder::kNone) return Step::more;
     end_.begin(kEndValue);
-    at_ = At::ending;
+    at_ = State::ending;
     return Step::more;
   }
 
@@ -99,7 +99,7 @@ class ArgKeyBody final : public CallBody {
     const ValueEnd::Step taken = end_.step(c);
     if (taken == ValueEnd::Step::more) return Step::more;
     if (taken == ValueEnd::Step::text) {
-      at_ = At::value;
+      at_ = State::value;
       add(end_.mark());
       for (const char again : end_.behind()) step(again);
       return Step::more;
@@ -108,7 +108,7 @@ class ArgKeyBody final : public CallBody {
       arguments_.end_text();
     else
       arguments_.value(held_);
-    if (end_.follower() == kKey) return go(At::key), Step::more;
+    if (end_.follower() == kKey) return go(State::key), Step::more;
     arguments_.end();
     return Step::done;
   }
@@ -121,7 +121,7 @@ class ArgKeyBody final : public CallBody {
   }
 
   TypedArguments arguments_;
-  At at_ = At::name;
+  State at_ = State::name;
   MarkFinder key_end_, value_end_;
   ValueEnd end_;
   std::string held_;  // text of an incomplete name or mark, or of a value that must be whole

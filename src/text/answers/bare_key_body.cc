@@ -35,20 +35,20 @@ class BareKeyBody final : public CallBody {
 
   Step step(char c) override {
     switch (at_) {
-      case At::name:
+      case State::name:
         return take_name(c);
-      case At::key:
+      case State::key:
         return take_key(c);
-      case At::begin:
+      case State::begin:
         return take_first(c);
-      case At::text:
+      case State::text:
         return take_text(c);
-      case At::nested:
+      case State::nested:
         held_ += c;
         return nested_.step(c) ? end_nested() : Step::more;
-      case At::word:
+      case State::word:
         return take_word(c);
-      case At::after:
+      case State::after:
         return take_after(c);
     }
     return Step::more;
@@ -57,9 +57,9 @@ class BareKeyBody final : public CallBody {
   bool finish() override { return false; }
 
  private:
-  enum class At : uint8_t { name, key, begin, text, nested, word, after };
+  enum class State : uint8_t { name, key, begin, text, nested, word, after };
 
-  void go(At at) {
+  void go(State at) {
     at_ = at;
     held_.clear();
   }
@@ -79,7 +79,7 @@ class BareKeyBody final : public CallBody {
     if (name.starts_with(kCall)) name.remove_prefix(kCall.size());
     if (!arguments_.begin(name)) return fail("its name is none");
     close_ = c == '{' ? '}' : ')';
-    go(At::key);
+    go(State::key);
     return Step::more;
   }
 
@@ -97,7 +97,7 @@ class BareKeyBody final : public CallBody {
   Step begin_value(std::string_view key) {
     if (key.empty()) return fail("an argument has no name");
     arguments_.key(key);
-    go(At::begin);
+    go(State::begin);
     return Step::more;
   }
 
@@ -106,14 +106,14 @@ class BareKeyBody final : public CallBody {
     if (held_.empty() && is_blank(c)) return Step::more;
     if (held_.empty() && std::string_view("{[\"'").contains(c)) {
       nested_ = NestedEnd();
-      at_ = At::nested;
+      at_ = State::nested;
       return step(c);
     }
     held_ += c;
-    if (held_ == kTextMark) return go(At::text), Step::more;
+    if (held_ == kTextMark) return go(State::text), Step::more;
     if (kTextMark.starts_with(held_)) return Step::more;
     const std::string again = std::exchange(held_, {});
-    at_ = At::word;
+    at_ = State::word;
     last_comma_ = std::string::npos;
     Step last = Step::more;
     for (const char one : again) last = step(one);
@@ -127,7 +127,7 @@ class BareKeyBody final : public CallBody {
     if (!free.empty()) arguments_.text(free);
     if (mark != kMark) return Step::more;
     arguments_.end_text();
-    go(At::after);
+    go(State::after);
     return Step::more;
   }
 
@@ -139,7 +139,7 @@ class BareKeyBody final : public CallBody {
     } else {
       arguments_.json(typed_json(held_, ValueKinds::any()));
     }
-    go(At::after);
+    go(State::after);
     return Step::more;
   }
 
@@ -152,7 +152,7 @@ class BareKeyBody final : public CallBody {
     if (mark == kMark) {
       arguments_.text(trimmed(held_));
       arguments_.end_text();
-      go(At::after);
+      go(State::after);
     } else if (mark == kEndOfCall) {
       arguments_.value(trimmed(held_));
       return end_call();
@@ -187,7 +187,7 @@ class BareKeyBody final : public CallBody {
   // Takes the comma or the end behind a value with marks of its own.
   Step take_after(char c) {
     if (held_.empty() && is_blank(c)) return Step::more;
-    if (held_.empty() && c == ',') return go(At::key), Step::more;
+    if (held_.empty() && c == ',') return go(State::key), Step::more;
     if (held_.empty() && c == close_) return end_call();
     held_ += c;
     if (held_ == kEndBareKeyCall) return end_call();
@@ -198,7 +198,7 @@ class BareKeyBody final : public CallBody {
   static constexpr int kMark = 0, kEndOfCall = 1;  // in finder_
 
   TypedArguments arguments_;
-  At at_ = At::name;
+  State at_ = State::name;
   MarkFinder finder_;
   NestedEnd nested_;
   char close_ = '}';

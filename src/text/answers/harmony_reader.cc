@@ -42,7 +42,7 @@ class HarmonyReader final : public CallReader {
       : options_(options),
         context_(context),
         finder_({harmony::kMarks.begin(), harmony::kMarks.end()}) {
-    if (options.open) at_ = options.reasoning ? At::reasoning : At::verbatim;
+    if (options.open) at_ = options.reasoning ? State::reasoning : State::verbatim;
   }
 
   void step(char c) override {
@@ -54,15 +54,15 @@ class HarmonyReader final : public CallReader {
   void finish() override {
     finder_.flush(free_);
     for (const char f : std::exchange(free_, {})) take(f);
-    if (at_ == At::head) give_up_head("the answer ends within the head of a message");
-    if (at_ == At::between && !(options_.reasoning && trimmed(held_).empty())) emit_prose(held_);
-    if (at_ == At::call) writer().broken("the answer ends within it");
+    if (at_ == State::head) give_up_head("the answer ends within the head of a message");
+    if (at_ == State::between && !(options_.reasoning && trimmed(held_).empty())) emit_prose(held_);
+    if (at_ == State::call) writer().broken("the answer ends within it");
   }
 
-  bool in_reasoning() const override { return at_ == At::reasoning; }
+  bool in_reasoning() const override { return at_ == State::reasoning; }
 
  private:
-  enum class At : uint8_t {
+  enum class State : uint8_t {
     between,    // before a message: at the beginning, or behind an end mark
     head,       // in the head of a message
     reasoning,  // this and those below: the text of a message
@@ -82,21 +82,21 @@ class HarmonyReader final : public CallReader {
 
   void take(char c) {
     switch (at_) {
-      case At::between:
+      case State::between:
         return take_between(c);
-      case At::head:
+      case State::head:
         held_ += c;
         if (held_.size() > harmony::kMaxHeadBytes)
           give_up_head("the head of a message does not end");
         return;
-      case At::reasoning:
+      case State::reasoning:
         if (std::exchange(parts_reasoning_, false)) writer().reasoning("\n");
         has_reasoning_ = true;
         return writer().reasoning(std::string_view(&c, 1));
-      case At::prose:
-      case At::verbatim:
+      case State::prose:
+      case State::verbatim:
         return emit_prose(std::string_view(&c, 1));
-      case At::call:
+      case State::call:
         return take_call(c);
     }
   }
@@ -106,39 +106,39 @@ class HarmonyReader final : public CallReader {
     held_ += c;
     const std::string_view begun = trimmed(held_);
     if (held_.size() > harmony::kMaxHeadBytes || !kRecipient.starts_with(begun)) {
-      at_ = options_.reasoning ? At::prose : At::verbatim;
+      at_ = options_.reasoning ? State::prose : State::verbatim;
       emit_prose(std::exchange(held_, {}));
     } else if (begun == kRecipient) {
-      at_ = At::head;
+      at_ = State::head;
     }
   }
 
   void take_mark(std::string_view mark) {
     switch (at_) {
-      case At::between:
-      case At::head:
+      case State::between:
+      case State::head:
         held_ += mark;
         if (mark == harmony::kMessage) return begin_message();
         if (ends_message(mark)) return end_without_message();
-        at_ = At::head;
+        at_ = State::head;
         if (held_.size() > harmony::kMaxHeadBytes)
           give_up_head("the head of a message does not end");
         return;
-      case At::call:
+      case State::call:
         if (writer().begun() || !ends_message(mark)) return take_text(mark);
         end_empty_call();
         return go_between();
-      case At::reasoning:
-      case At::prose:
-      case At::verbatim:
+      case State::reasoning:
+      case State::prose:
+      case State::verbatim:
         if (ends_message(mark)) {
-          if (at_ == At::verbatim) emit_prose(mark);
+          if (at_ == State::verbatim) emit_prose(mark);
           return go_between();
         }
         if (mark == harmony::kMessage || mark == harmony::kConstrain) return take_text(mark);
         go_between();
         held_ = mark;
-        at_ = At::head;
+        at_ = State::head;
     }
   }
 
@@ -148,13 +148,13 @@ class HarmonyReader final : public CallReader {
   }
 
   void go_between() {
-    at_ = At::between;
+    at_ = State::between;
     held_.clear();
   }
 
   // An end mark where a message should begin means nothing; within a head it ends the message.
   void end_without_message() {
-    if (at_ == At::head)
+    if (at_ == State::head)
       give_up_head("a message ends within its head");
     else if (!options_.reasoning)
       emit_prose(held_);
@@ -163,7 +163,7 @@ class HarmonyReader final : public CallReader {
 
   void give_up_head(std::string_view why) {
     writer().warn(std::string(why));
-    at_ = options_.reasoning ? At::prose : At::verbatim;
+    at_ = options_.reasoning ? State::prose : State::verbatim;
     emit_prose(std::exchange(held_, {}));
   }
 
@@ -172,11 +172,11 @@ class HarmonyReader final : public CallReader {
     const std::string_view recipient = recipient_in(head);
     if (!recipient.empty() && options_.calls && begin_call(recipient, head)) return;
     if (!options_.reasoning || !recipient.empty()) {
-      at_ = At::verbatim;
+      at_ = State::verbatim;
       return emit_prose(head);
     }
     const bool thinks = word_behind(harmony::kChannel, head) == "analysis";
-    at_ = thinks ? At::reasoning : At::prose;
+    at_ = thinks ? State::reasoning : State::prose;
     parts_reasoning_ = has_reasoning_;
     parts_prose_ = has_prose_;
   }
@@ -196,7 +196,7 @@ class HarmonyReader final : public CallReader {
     name_ = recipient;
     copier_ = JsonCopier();
     writer().open(head);
-    at_ = At::call;
+    at_ = State::call;
     return true;
   }
 
@@ -229,7 +229,7 @@ class HarmonyReader final : public CallReader {
     writer().arguments(out);
     if (step == JsonCopier::Step::more) return;
     writer().end();
-    at_ = At::prose;
+    at_ = State::prose;
   }
 
   // A message without text calls the function without arguments.
@@ -237,18 +237,18 @@ class HarmonyReader final : public CallReader {
     begin_arguments();
     writer().arguments("{}");
     writer().end();
-    at_ = At::prose;
+    at_ = State::prose;
   }
 
   void give_up_call(std::string_view why) {
     writer().broken(why);
     has_prose_ = true;
-    at_ = At::verbatim;
+    at_ = State::verbatim;
   }
 
   HarmonyOptions options_;
   CallContext context_;
-  At at_ = At::between;
+  State at_ = State::between;
   MarkFinder finder_;
   std::string free_;
   std::string held_;  // the head so far, or blanks before it

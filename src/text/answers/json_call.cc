@@ -50,9 +50,9 @@ JsonCallBody::Step JsonCallBody::refuse(std::string_view why) {
 
 JsonCallBody::Step JsonCallBody::step(char c) {
   switch (at_) {
-    case At::in_key:
+    case State::in_key:
       return take_value(c);
-    case At::value:
+    case State::value:
       if (value_ != Value::none) return take_value(c);
       break;
     default:
@@ -60,30 +60,30 @@ JsonCallBody::Step JsonCallBody::step(char c) {
   }
   if (is_blank(c)) return Step::more;
   switch (at_) {
-    case At::begin:
+    case State::begin:
       if (c != '{') return refuse("no JSON object follows the mark");
-      at_ = At::first_key;
+      at_ = State::first_key;
       return Step::more;
-    case At::first_key:
+    case State::first_key:
       if (c == '}') return end_call();
       [[fallthrough]];
-    case At::key:
+    case State::key:
       if (c != '"') return refuse("its JSON is broken");
       copier_ = JsonCopier();
       text_.clear();
-      at_ = At::in_key;
+      at_ = State::in_key;
       return take_value(c);
-    case At::colon:
+    case State::colon:
       if (c != ':') return refuse("its JSON is broken");
-      at_ = At::value;
+      at_ = State::value;
       return Step::more;
-    case At::value:
+    case State::value:
       return begin_value(c);
     default:
       break;
   }
-  if (c == ',' && at_ == At::after) {
-    at_ = At::key;
+  if (c == ',' && at_ == State::after) {
+    at_ = State::key;
     return Step::more;
   }
   if (c == '}') return end_call();
@@ -114,8 +114,8 @@ JsonCallBody::Step JsonCallBody::begin_value(char c) {
 JsonCallBody::Step JsonCallBody::take_value(char c) {
   const auto step = copier_.step(c, text_);
   if (step == JsonCopier::Step::wrong) return refuse("its JSON is broken");
-  if (at_ == At::in_key) {
-    if (step == JsonCopier::Step::done) at_ = At::colon;
+  if (at_ == State::in_key) {
+    if (step == JsonCopier::Step::done) at_ = State::colon;
     return Step::more;
   }
   if (value_ == Value::arguments && !as_text_) emit_arguments();
@@ -138,7 +138,7 @@ void JsonCallBody::emit_arguments() {
 }
 
 JsonCallBody::Step JsonCallBody::end_value() {
-  at_ = At::after;
+  at_ = State::after;
   const Value value = std::exchange(value_, Value::none);
   if (copier_.repaired() && value == Value::arguments)
     writer_->warn("the arguments of a call had control characters or unknown escapes in a string");

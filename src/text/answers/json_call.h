@@ -28,7 +28,7 @@ class JsonCallBody final : public CallBody {
   bool finish() override;
 
  private:
-  enum class At : uint8_t { begin, first_key, key, in_key, colon, value, after };
+  enum class State : uint8_t { begin, first_key, key, in_key, colon, value, after };
   enum class Value : uint8_t { none, name, arguments, other };
 
   Step refuse(std::string_view why);
@@ -43,7 +43,7 @@ class JsonCallBody final : public CallBody {
   EventWriter* writer_;
   std::span<const Tool> tools_;
   CallNames names_;
-  At at_ = At::begin;
+  State at_ = State::begin;
   Value value_ = Value::none;
   bool first_ = true;
   bool as_text_ = false;  // the arguments are a string that holds JSON

@@ -29,42 +29,42 @@ class JsonCallsReader final : public CallReader {
   JsonCallsReader(Rules rules, CallContext context)
       : rules_(rules),
         context_(context),
-        at_(rules.bare ? At::begin : At::prose),
+        at_(rules.bare ? State::begin : State::prose),
         prose_(context.writer, opening_marks(rules.format)) {}
 
   void step(char c) override {
     switch (at_) {
-      case At::begin:
+      case State::begin:
         if (is_blank(c)) return writer().prose(c);
-        at_ = At::prose;
+        at_ = State::prose;
         if (c != '{' && c != '[') return take_prose(c);
         names_ = CallNames::known;
         writer().open("");
         return take_opened(c);
-      case At::prose:
+      case State::prose:
         return take_prose(c);
-      case At::opened:
+      case State::opened:
         return take_opened(c);
-      case At::item:
+      case State::item:
         return take_item(c);
-      case At::body:
+      case State::body:
         return take_body(c);
-      case At::in_list:
+      case State::in_list:
         return take_in_list(c);
-      case At::after:
+      case State::after:
         return take_after(c);
     }
   }
 
   void finish() override {
     prose_.finish();
-    if (at_ == At::opened || (at_ == At::item && !later_))
+    if (at_ == State::opened || (at_ == State::item && !later_))
       writer().broken("the answer ends within it");
-    if (at_ == At::body && !body_->finish()) writer().broken(body_->why());
+    if (at_ == State::body && !body_->finish()) writer().broken(body_->why());
   }
 
  private:
-  enum class At : uint8_t {
+  enum class State : uint8_t {
     begin,  // at the beginning of the answer
     prose,
     opened,  // after a mark
@@ -81,7 +81,7 @@ class JsonCallsReader final : public CallReader {
     if (mark.empty()) return;
     names_ = CallNames::any;
     writer().open(mark);
-    at_ = At::opened;
+    at_ = State::opened;
   }
 
   void take_opened(char c) {
@@ -89,18 +89,18 @@ class JsonCallsReader final : public CallReader {
     listed_ = c == '[';
     later_ = false;
     if (listed_) {
-      at_ = At::item;
+      at_ = State::item;
       return writer().keep(c);
     }
     if (c == '{' || !rules_.named) return begin_body(c);
     body_ = make_named_body(context_);
-    at_ = At::body;
+    at_ = State::body;
     take_body(c);
   }
 
   void begin_body(char c) {
     body_ = std::make_unique<JsonCallBody>(context_, names_);
-    at_ = At::body;
+    at_ = State::body;
     take_body(c);
   }
 
@@ -116,11 +116,11 @@ class JsonCallsReader final : public CallReader {
     if (taken == Step::more) return writer().keep(c);
     if (taken == Step::wrong) {
       writer().broken(fits ? body_->why() : "it is too long");
-      at_ = At::prose;
+      at_ = State::prose;
       return take_prose(c);
     }
     later_ = true;
-    at_ = listed_ ? At::in_list : At::after;
+    at_ = listed_ ? State::in_list : State::after;
     if (taken == Step::over) step(c);
   }
 
@@ -128,10 +128,10 @@ class JsonCallsReader final : public CallReader {
     if (is_blank(c)) return writer().keep(c);
     if (c == ',') {
       writer().keep(c);
-      at_ = At::item;
+      at_ = State::item;
       return;
     }
-    at_ = At::after;
+    at_ = State::after;
     if (c != ']') return take_after(c);
     writer().open("");
   }
@@ -141,13 +141,13 @@ class JsonCallsReader final : public CallReader {
     if (rules_.separated && (c == ';' || c == ',')) return writer().keep(c);
     if (rules_.separated && c == '{') return begin_body(c);
     writer().abandon();
-    at_ = At::prose;
+    at_ = State::prose;
     take_prose(c);
   }
 
   Rules rules_;
   CallContext context_;
-  At at_;
+  State at_;
   ProseScan prose_;
   CallNames names_ = CallNames::any;
   bool listed_ = false;  // true: the call stands in a list

@@ -19,20 +19,20 @@ bool is_digit(char c) {
 
 JsonCopier::Step JsonCopier::step(char c, std::string& out) {
   switch (at_) {
-    case At::string:
+    case State::string:
       return take_string(c, out);
-    case At::escape:
+    case State::escape:
       return take_escape(c, out);
-    case At::unicode:
+    case State::unicode:
       return take_unicode(c, out);
-    case At::number:
+    case State::number:
       return take_number(c, out);
-    case At::word:
+    case State::word:
       if (c != word_.front()) return Step::wrong;
       out += c;
       word_.remove_prefix(1);
       return word_.empty() ? end_value() : Step::more;
-    case At::end:
+    case State::end:
       return Step::wrong;
     default:
       break;
@@ -42,24 +42,24 @@ JsonCopier::Step JsonCopier::step(char c, std::string& out) {
     return Step::more;
   }
   switch (at_) {
-    case At::first_item:
+    case State::first_item:
       if (c == ']') return take_after(c, out);
       return begin_value(c, out);
-    case At::first_key:
+    case State::first_key:
       if (c == '}') return take_after(c, out);
       [[fallthrough]];
-    case At::key:
+    case State::key:
       if (c != '"') return Step::wrong;
       in_key_ = true;
-      at_ = At::string;
+      at_ = State::string;
       out += c;
       return Step::more;
-    case At::colon:
+    case State::colon:
       if (c != ':') return Step::wrong;
-      at_ = At::value;
+      at_ = State::value;
       out += c;
       return Step::more;
-    case At::after:
+    case State::after:
       return take_after(c, out);
     default:
       return begin_value(c, out);
@@ -73,11 +73,11 @@ JsonCopier::Step JsonCopier::begin_value(char c, std::string& out) {
     case '[':
       if (open_.size() == kMaxDepth) return Step::wrong;
       open_.push_back(c);
-      at_ = c == '{' ? At::first_key : At::first_item;
+      at_ = c == '{' ? State::first_key : State::first_item;
       return Step::more;
     case '"':
       in_key_ = false;
-      at_ = At::string;
+      at_ = State::string;
       return Step::more;
     case 't':
       word_ = "rue";
@@ -91,15 +91,15 @@ JsonCopier::Step JsonCopier::begin_value(char c, std::string& out) {
     default:
       if (c != '-' && !is_digit(c)) return Step::wrong;
       digits_ = c == '-' ? Digits::sign : c == '0' ? Digits::zero : Digits::whole;
-      at_ = At::number;
+      at_ = State::number;
       return Step::more;
   }
-  at_ = At::word;
+  at_ = State::word;
   return Step::more;
 }
 
 JsonCopier::Step JsonCopier::end_value() {
-  at_ = open_.empty() ? At::end : At::after;
+  at_ = open_.empty() ? State::end : State::after;
   return open_.empty() ? Step::done : Step::more;
 }
 
@@ -107,7 +107,7 @@ JsonCopier::Step JsonCopier::end_value() {
 JsonCopier::Step JsonCopier::take_after(char c, std::string& out) {
   const bool in_object = open_.back() == '{';
   if (c == ',') {
-    at_ = in_object ? At::key : At::value;
+    at_ = in_object ? State::key : State::value;
   } else if (c == (in_object ? '}' : ']')) {
     open_.pop_back();
     out += c;
@@ -121,7 +121,7 @@ JsonCopier::Step JsonCopier::take_after(char c, std::string& out) {
 
 JsonCopier::Step JsonCopier::take_string(char c, std::string& out) {
   if (c == '\\') {
-    at_ = At::escape;
+    at_ = State::escape;
     return Step::more;
   }
   settle_high(out);
@@ -136,17 +136,17 @@ JsonCopier::Step JsonCopier::take_string(char c, std::string& out) {
   out += c;
   if (c != '"') return Step::more;
   if (!in_key_) return end_value();
-  at_ = At::colon;
+  at_ = State::colon;
   return Step::more;
 }
 
 JsonCopier::Step JsonCopier::take_escape(char c, std::string& out) {
   if (c == 'u') {
     escape_ = "\\u";
-    at_ = At::unicode;
+    at_ = State::unicode;
     return Step::more;
   }
-  at_ = At::string;
+  at_ = State::string;
   settle_high(out);
   if (std::string_view("\"\\/bfnrt").contains(c)) {
     out += '\\';
@@ -169,7 +169,7 @@ JsonCopier::Step JsonCopier::take_unicode(char c, std::string& out) {
   const auto [end, code] =
       std::from_chars(escape_.data() + 2, escape_.data() + escape_.size(), unit, 16);
   if (code != std::errc() || end != escape_.data() + escape_.size()) return Step::wrong;
-  at_ = At::string;
+  at_ = State::string;
   const bool is_high = unit >= 0xD800 && unit < 0xDC00, is_low = unit >= 0xDC00 && unit < 0xE000;
   if (is_low && !high_.empty()) {
     out += high_ + escape_;
@@ -234,15 +234,15 @@ JsonCopier::Step JsonCopier::take_number(char c, std::string& out) {
   }
   if (!number_may_end()) return Step::wrong;
   if (open_.empty()) {
-    at_ = At::end;
+    at_ = State::end;
     return Step::over;
   }
-  at_ = At::after;
+  at_ = State::after;
   return step(c, out);
 }
 
 bool JsonCopier::whole() const {
-  return at_ == At::end || (at_ == At::number && open_.empty() && number_may_end());
+  return at_ == State::end || (at_ == State::number && open_.empty() && number_may_end());
 }
 
 }  // namespace hocket

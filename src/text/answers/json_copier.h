@@ -29,7 +29,7 @@ class JsonCopier {
   bool repaired() const { return repaired_; }
 
  private:
-  enum class At : uint8_t {
+  enum class State : uint8_t {
     value,       // before a value
     first_item,  // after [
     first_key,   // after {
@@ -55,7 +55,7 @@ class JsonCopier {
   void settle_high(std::string& out);
   bool number_may_end() const;
 
-  At at_ = At::value;
+  State at_ = State::value;
   Digits digits_ = Digits::sign;
   bool in_key_ = false;
   bool repaired_ = false;

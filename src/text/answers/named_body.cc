@@ -18,24 +18,24 @@ class NamedBody final : public CallBody {
 
   Step step(char c) override {
     switch (at_) {
-      case At::name:
+      case State::name:
         if (c != '[' && c != '{' && c != '\n') {
           name_ += c;
           return name_.size() > kMaxCallNameBytes ? fail("its name does not end") : Step::more;
         }
         name_ = std::string(trimmed(name_));
         if (name_.empty()) return fail("its name is empty");
-        at_ = At::mark;
+        at_ = State::mark;
         return step(c);
-      case At::mark:
+      case State::mark:
         return take_mark(c);
-      case At::id:
+      case State::id:
         if (c == '[') {
-          at_ = At::mark;
+          at_ = State::mark;
           return take_mark(c);
         }
         return ++num_id_ > kMaxCallNameBytes ? fail("its id does not end") : Step::more;
-      case At::arguments:
+      case State::arguments:
         return take_arguments(c);
     }
     return Step::more;
@@ -43,7 +43,7 @@ class NamedBody final : public CallBody {
   bool finish() override { return false; }
 
  private:
-  enum class At : uint8_t { name, mark, id, arguments };
+  enum class State : uint8_t { name, mark, id, arguments };
 
   Step take_mark(char c) {
     if (held_.empty() && is_blank(c)) return Step::more;
@@ -51,12 +51,12 @@ class NamedBody final : public CallBody {
       if (!is_known(tools_, name_))
         writer_->warn("a call names a function that is none of the tools");
       writer_->begin(name_);
-      at_ = At::arguments;
+      at_ = State::arguments;
       return take_arguments(c);
     }
     held_ += c;
     if (held_ == kArgs || held_ == kCallId) {
-      at_ = held_ == kArgs ? At::mark : At::id;
+      at_ = held_ == kArgs ? State::mark : State::id;
       held_.clear();
       return Step::more;
     }
@@ -76,7 +76,7 @@ class NamedBody final : public CallBody {
 
   EventWriter* writer_;
   std::span<const Tool> tools_;
-  At at_ = At::name;
+  State at_ = State::name;
   std::string name_, held_;
   size_t num_id_ = 0;
   JsonCopier copier_;

@@ -84,45 +84,45 @@ class PythonicReader final : public CallReader {
       : context_(context), prose_(context.writer, {kPythonStart, kPythonEnd}) {}
 
   void step(char c) override {
-    if (at_ > At::prose && writer().num_kept() >= AnswerParser::kMaxHeld)
+    if (at_ > State::prose && writer().num_kept() >= AnswerParser::kMaxHeld)
       return give_up(c, "it is too long");
     switch (at_) {
-      case At::begin:
+      case State::begin:
         if (is_blank(c)) return writer().prose(c);
-        at_ = At::prose;
+        at_ = State::prose;
         if (c != '[') return take_prose(c);
         marked_ = false;
         writer().open("");
         return take_opened(c);
-      case At::prose:
+      case State::prose:
         return take_prose(c);
-      case At::opened:
+      case State::opened:
         return take_opened(c);
-      case At::name:
+      case State::name:
         return take_name(c);
-      case At::key:
+      case State::key:
         return take_key(c);
-      case At::value:
+      case State::value:
         return take_value(c);
-      case At::after:
+      case State::after:
         return take_after(c);
     }
   }
 
   void finish() override {
     prose_.finish();
-    const bool between = at_ == At::after || (at_ == At::name && later_ && name_.empty());
-    if (at_ > At::prose && !between) writer().broken("the answer ends within it");
+    const bool between = at_ == State::after || (at_ == State::name && later_ && name_.empty());
+    if (at_ > State::prose && !between) writer().broken("the answer ends within it");
   }
 
  private:
-  enum class At : uint8_t { begin, prose, opened, name, key, value, after };
+  enum class State : uint8_t { begin, prose, opened, name, key, value, after };
 
   EventWriter& writer() { return *context_.writer; }
 
   void give_up(char c, std::string_view why) {
     writer().broken(why);
-    at_ = At::prose;
+    at_ = State::prose;
     take_prose(c);
   }
 
@@ -135,7 +135,7 @@ class PythonicReader final : public CallReader {
     }
     marked_ = true;
     writer().open(kPythonStart);
-    at_ = At::opened;
+    at_ = State::opened;
   }
 
   void take_opened(char c) {
@@ -144,7 +144,7 @@ class PythonicReader final : public CallReader {
     if (c != '[') return give_up(c, "no list of calls follows the mark");
     writer().keep(c);
     name_.clear();
-    at_ = At::name;
+    at_ = State::name;
   }
 
   void take_name(char c) {
@@ -163,7 +163,7 @@ class PythonicReader final : public CallReader {
     writer().begin(name_);
     num_arguments_ = 0;
     key_.clear();
-    at_ = At::key;
+    at_ = State::key;
   }
 
   void take_key(char c) {
@@ -174,7 +174,7 @@ class PythonicReader final : public CallReader {
       writer().keep(c);
       value_.clear();
       expression_end_ = ExpressionEnd();
-      at_ = At::value;
+      at_ = State::value;
       return;
     }
     if (!is_blank(c) && !is_name_byte(c)) return give_up(c, "an argument has no name");
@@ -195,14 +195,14 @@ class PythonicReader final : public CallReader {
     if (c == ')') return end_call();
     writer().keep(c);
     key_.clear();
-    at_ = At::key;
+    at_ = State::key;
   }
 
   void end_call() {
     writer().arguments(num_arguments_ == 0 ? "{}" : "}");
     writer().end();
     later_ = true;
-    at_ = At::after;
+    at_ = State::after;
   }
 
   // Takes a comma and the next call, or the end of the list.
@@ -211,17 +211,17 @@ class PythonicReader final : public CallReader {
     if (c == ',') {
       writer().keep(c);
       name_.clear();
-      at_ = At::name;
+      at_ = State::name;
       return;
     }
     if (c != ']') writer().abandon();
     writer().open("");
-    at_ = At::prose;
+    at_ = State::prose;
     if (c != ']') take_prose(c);
   }
 
   CallContext context_;
-  At at_ = At::begin;
+  State at_ = State::begin;
   ProseScan prose_;
   bool marked_ = false;  // true: behind <|python_start|>
   bool later_ = false;   // true: a call of this list is whole

@@ -19,7 +19,7 @@ std::vector<std::string_view> closing(std::string_view close,
 ReasoningSplitter::ReasoningSplitter(const ReasoningFormat& format, bool open,
                                      const std::vector<std::string_view>& calls)
     : format_(format), open_(open && format), finder_(closing(format_.close, calls)) {
-  if (!format_) at_ = At::answer;
+  if (!format_) at_ = State::answer;
 }
 
 void ReasoningSplitter::think(std::string_view text, EventWriter& writer) {
@@ -37,7 +37,7 @@ void ReasoningSplitter::think(std::string_view text, EventWriter& writer) {
 // Called when the answer does not begin with an open mark, or not with a second one.
 void ReasoningSplitter::settle(EventWriter& writer, std::string& rest) {
   std::string held = std::exchange(held_, {});
-  at_ = open_ ? At::reasoning : At::answer;
+  at_ = open_ ? State::reasoning : State::answer;
   if (!open_) {
     rest += held;
     return;
@@ -47,7 +47,7 @@ void ReasoningSplitter::settle(EventWriter& writer, std::string& rest) {
 
 void ReasoningSplitter::step(char c, EventWriter& writer, std::string& rest) {
   switch (at_) {
-    case At::begin: {
+    case State::begin: {
       held_ += c;
       if (is_blank(c) && num_blanks_ + 1 == held_.size()) {
         ++num_blanks_;
@@ -56,35 +56,35 @@ void ReasoningSplitter::step(char c, EventWriter& writer, std::string& rest) {
       const std::string_view begun = std::string_view(held_).substr(num_blanks_);
       if (begun == format_.open) {
         held_.clear();
-        at_ = At::reasoning;
+        at_ = State::reasoning;
       } else if (!std::string_view(format_.open).starts_with(begun)) {
         settle(writer, rest);
       }
       return;
     }
-    case At::reasoning: {
+    case State::reasoning: {
       const int mark = finder_.step(c, free_);
       think(std::exchange(free_, {}), writer);
       if (mark == MarkFinder::kNone) return;
       blanks_.clear();
-      at_ = At::closed;
+      at_ = State::closed;
       if (mark > 0) {
         rest += finder_.mark(mark);
-        at_ = At::answer;
+        at_ = State::answer;
       }
       return;
     }
-    case At::closed:
+    case State::closed:
       if (is_blank(c)) return;
-      at_ = At::answer;
+      at_ = State::answer;
       [[fallthrough]];
-    case At::answer:
+    case State::answer:
       rest += c;
   }
 }
 
 void ReasoningSplitter::finish(EventWriter& writer, std::string& rest) {
-  if (at_ == At::begin) settle(writer, rest);
+  if (at_ == State::begin) settle(writer, rest);
   finder_.flush(free_);
   think(std::exchange(free_, {}), writer);
 }

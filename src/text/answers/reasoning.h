@@ -23,10 +23,10 @@ class ReasoningSplitter {
   void step(char c, EventWriter& writer, std::string& rest);
   void finish(EventWriter& writer, std::string& rest);
 
-  bool in_reasoning() const { return at_ == At::reasoning || (at_ == At::begin && open_); }
+  bool in_reasoning() const { return at_ == State::reasoning || (at_ == State::begin && open_); }
 
  private:
-  enum class At : uint8_t {
+  enum class State : uint8_t {
     begin,  // blanks, perhaps an open mark
     reasoning,
     closed,  // blanks before the answer
@@ -37,7 +37,7 @@ class ReasoningSplitter {
 
   ReasoningFormat format_;
   bool open_;
-  At at_ = At::begin;
+  State at_ = State::begin;
   std::string held_;       // at the beginning: blanks and perhaps a part of the open mark
   size_t num_blanks_ = 0;  // blanks at the beginning of held_
   MarkFinder finder_;      // mark 0 closes the reasoning, the others begin calls

@@ -57,42 +57,42 @@ class SectionReader final : public CallReader {
         separator_({marks_.separator}) {}
 
   void step(char c) override {
-    if (at_ != At::prose && writer().num_kept() >= AnswerParser::kMaxHeld)
+    if (at_ != State::prose && writer().num_kept() >= AnswerParser::kMaxHeld)
       return give_up(c, "it is too long");
     switch (at_) {
-      case At::prose:
+      case State::prose:
         return take_prose(c);
-      case At::section:
+      case State::section:
         return take_section(c);
-      case At::head:
+      case State::head:
         return take_head(c);
-      case At::name:
+      case State::name:
         return take_name(c);
-      case At::fence:
+      case State::fence:
         if (c == '{') return begin_arguments(c);
         if (!is_blank(c) && (ids_ || !std::string_view("`json").contains(c)))
           return give_up(c, "no arguments follow its name");
         return writer().keep(c);
-      case At::arguments:
+      case State::arguments:
         return take_arguments(c);
-      case At::tail:
+      case State::tail:
         return take_tail(c);
     }
   }
 
   void finish() override {
     prose_.finish();
-    if (at_ == At::section && later_) return;
-    if (at_ == At::prose || at_ == At::tail) return;
+    if (at_ == State::section && later_) return;
+    if (at_ == State::prose || at_ == State::tail) return;
     writer().broken("the answer ends within it");
   }
 
  private:
-  enum class At : uint8_t { prose, section, head, name, fence, arguments, tail };
+  enum class State : uint8_t { prose, section, head, name, fence, arguments, tail };
 
   EventWriter& writer() { return *context_.writer; }
 
-  void go(At at) {
+  void go(State at) {
     at_ = at;
     held_.clear();
   }
@@ -100,7 +100,7 @@ class SectionReader final : public CallReader {
   void give_up(char c, std::string_view why) {
     writer().broken(why);
     separator_ = MarkFinder({marks_.separator});
-    go(At::prose);
+    go(State::prose);
     take_prose(c);
   }
 
@@ -109,7 +109,7 @@ class SectionReader final : public CallReader {
     if (mark.empty()) return;
     writer().open(mark);
     later_ = false;
-    go(mark == marks_.begin ? At::head : At::section);
+    go(mark == marks_.begin ? State::head : State::section);
   }
 
   // Takes a byte before the first call, between two calls, or after the last.
@@ -118,17 +118,17 @@ class SectionReader final : public CallReader {
     held_ += c;
     if (held_ == marks_.end_all) {
       writer().open("");
-      return go(At::prose);
+      return go(State::prose);
     }
     const bool begins = held_ == marks_.begin;
     if (begins || marks_.begin.starts_with(held_) || marks_.end_all.starts_with(held_)) {
       writer().keep(c);
-      if (begins) go(At::head);
+      if (begins) go(State::head);
       return;
     }
     if (!later_) return give_up(c, "no call follows the mark");
     writer().abandon();
-    go(At::prose);
+    go(State::prose);
     take_prose(c);
   }
 
@@ -139,7 +139,7 @@ class SectionReader final : public CallReader {
     if (held_.size() > kMaxCallNameBytes) return give_up_kept("a name in it does not end");
     if (mark == MarkFinder::kNone) return;
     name_ = ids_ ? name_in_id(trimmed(held_)) : trimmed(held_);
-    go(ids_ ? At::fence : At::name);
+    go(ids_ ? State::fence : State::name);
   }
 
   // Takes the name if the head was the word "function"; else the arguments begin.
@@ -153,7 +153,7 @@ class SectionReader final : public CallReader {
       return;
     }
     if (!held_.empty()) name_ = trimmed(held_);
-    go(At::fence);
+    go(State::fence);
     step(c);
   }
 
@@ -163,7 +163,7 @@ class SectionReader final : public CallReader {
       writer().warn("a call names a function that is none of the tools");
     writer().begin(name_);
     copier_ = JsonCopier();
-    go(At::arguments);
+    go(State::arguments);
     take_arguments(c);
   }
 
@@ -175,7 +175,7 @@ class SectionReader final : public CallReader {
     writer().arguments(out);
     if (step != JsonCopier::Step::done) return;
     writer().end();
-    go(At::tail);
+    go(State::tail);
     num_loose_ = 0;
   }
 
@@ -191,20 +191,20 @@ class SectionReader final : public CallReader {
     const std::string again = rest == marks_.end ? "" : std::exchange(held_, {});
     writer().open("");
     later_ = true;
-    go(At::section);
+    go(State::section);
     for (const char r : again) step(r);
   }
 
   void give_up_kept(std::string_view why) {
     writer().broken(why);
     separator_ = MarkFinder({marks_.separator});
-    go(At::prose);
+    go(State::prose);
   }
 
   bool ids_;  // true: names stand in ids, and arguments behind the separator at once
   SectionMarks marks_;
   CallContext context_;
-  At at_ = At::prose;
+  State at_ = State::prose;
   ProseScan prose_;
   MarkFinder separator_;
   std::string held_;      // an incomplete mark or name

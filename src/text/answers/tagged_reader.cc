@@ -23,31 +23,31 @@ class TaggedReader final : public CallReader {
 
   void step(char c) override {
     switch (at_) {
-      case At::prose:
+      case State::prose:
         return take_prose(c);
-      case At::opened:
+      case State::opened:
         if (!is_blank(c)) {
           body_ = make_body(c);
-          at_ = At::body;
+          at_ = State::body;
           return take_body(c);
         }
         writer().keep(c);
         return;
-      case At::body:
+      case State::body:
         return take_body(c);
-      case At::after:
+      case State::after:
         return take_after(c);
     }
   }
 
   void finish() override {
     prose_.finish();
-    if (at_ == At::opened) writer().broken("the answer ends within it");
-    if (at_ == At::body && !body_->finish()) writer().broken(body_->why());
+    if (at_ == State::opened) writer().broken("the answer ends within it");
+    if (at_ == State::body && !body_->finish()) writer().broken(body_->why());
   }
 
  private:
-  enum class At : uint8_t { prose, opened, body, after };
+  enum class State : uint8_t { prose, opened, body, after };
 
   EventWriter& writer() { return *context_.writer; }
 
@@ -55,13 +55,13 @@ class TaggedReader final : public CallReader {
     const std::string_view mark = prose_.step(c);
     if (mark.empty()) return;
     writer().open(mark);
-    at_ = At::opened;
+    at_ = State::opened;
     if (mark == marks_.function) begin_named();
   }
 
   void begin_named() {
     body_ = make_xml_body(format_, context_, XmlBegin::name);
-    at_ = At::body;
+    at_ = State::body;
   }
 
   std::unique_ptr<CallBody> make_body(char c) {
@@ -90,13 +90,13 @@ class TaggedReader final : public CallReader {
       case Step::wrong:
         writer().broken(writer().num_kept() < AnswerParser::kMaxHeld ? body_->why()
                                                                      : "it is too long");
-        at_ = At::prose;
+        at_ = State::prose;
         return take_prose(c);
     }
   }
 
   void go_after() {
-    at_ = At::after;
+    at_ = State::after;
     held_.clear();
     num_loose_ = 0;
   }
@@ -111,7 +111,7 @@ class TaggedReader final : public CallReader {
     }
     const std::string_view mark = std::string_view(held_).substr(num_loose_);
     if (end_call_.starts_with(mark)) {
-      if (mark == end_call_) at_ = At::prose;
+      if (mark == end_call_) at_ = State::prose;
       return;
     }
     if (format_ == ToolFormat::minimax_m2 && marks_.function.starts_with(mark)) {
@@ -119,7 +119,7 @@ class TaggedReader final : public CallReader {
       writer().open(held_);
       return begin_named();
     }
-    at_ = At::prose;
+    at_ = State::prose;
     for (const char again : std::exchange(held_, {})) take_prose(again);
   }
 
@@ -127,7 +127,7 @@ class TaggedReader final : public CallReader {
   const XmlMarks& marks_;
   std::string_view end_call_;
   CallContext context_;
-  At at_ = At::prose;
+  State at_ = State::prose;
   ProseScan prose_;
   std::unique_ptr<CallBody> body_;
   std::string held_;      // text after a call

@@ -75,26 +75,26 @@ class XmlBody final : public CallBody {
       : format_(format),
         marks_(xml_marks(format)),
         arguments_(context, ValueKinds::only_string()),
-        at_(begin == XmlBegin::tag ? At::tag : At::name),
+        at_(begin == XmlBegin::tag ? State::tag : State::name),
         finder_(ends_of_value(format)),
         end_({marks_.parameter, marks_.end_function, marks_.end_call}) {}
 
   Step step(char c) override {
     switch (at_) {
-      case At::tag:
+      case State::tag:
         if (held_.empty() && is_blank(c)) return Step::more;
         held_ += c;
         if (!marks_.function.starts_with(held_)) return fail("no function follows the mark");
-        if (held_ == marks_.function) go(At::name);
+        if (held_ == marks_.function) go(State::name);
         return Step::more;
-      case At::name:
-      case At::key:
+      case State::name:
+      case State::key:
         return take_name(c);
-      case At::between:
+      case State::between:
         return take_between(c);
-      case At::value:
+      case State::value:
         return take_value(c);
-      case At::ending:
+      case State::ending:
         return take_end(c);
     }
     return Step::more;
@@ -103,9 +103,9 @@ class XmlBody final : public CallBody {
   bool finish() override { return false; }
 
  private:
-  enum class At : uint8_t { tag, name, between, key, value, ending };
+  enum class State : uint8_t { tag, name, between, key, value, ending };
 
-  void go(At at) {
+  void go(State at) {
     at_ = at;
     held_.clear();
   }
@@ -118,22 +118,22 @@ class XmlBody final : public CallBody {
     }
     std::string_view name = trimmed(held_);
     if (format_ == ToolFormat::minimax_m2) name = without_quotes(name);
-    if (at_ == At::name) {
+    if (at_ == State::name) {
       if (!arguments_.begin(name)) return fail("its name is none");
-      go(At::between);
+      go(State::between);
       return Step::more;
     }
     if (name.empty()) return fail("a parameter has no name");
     arguments_.key(name);
     first_of_value_ = true;
-    go(At::value);
+    go(State::value);
     return Step::more;
   }
 
   Step take_between(char c) {
     if (held_.empty() && is_blank(c)) return Step::more;
     held_ += c;
-    if (held_ == marks_.parameter) return go(At::key), Step::more;
+    if (held_ == marks_.parameter) return go(State::key), Step::more;
     if (held_ == marks_.end_function || held_ == marks_.end_call)
       return arguments_.end(), Step::done;
     for (const std::string_view mark : {marks_.parameter, marks_.end_function, marks_.end_call})
@@ -151,7 +151,7 @@ class XmlBody final : public CallBody {
     const std::string_view found = finder_.mark(mark);
     if (!found.ends_with(kEndParameter)) return end_value(trimmed(found));
     end_.begin(found);
-    at_ = At::ending;
+    at_ = State::ending;
     return Step::more;
   }
 
@@ -159,7 +159,7 @@ class XmlBody final : public CallBody {
     const ValueEnd::Step taken = end_.step(c);
     if (taken == ValueEnd::Step::more) return Step::more;
     if (taken == ValueEnd::Step::ends) return end_value(end_.follower());
-    at_ = At::value;
+    at_ = State::value;
     add(end_.mark());
     Step last = Step::more;
     for (const char again : end_.behind()) last = step(again);
@@ -181,7 +181,7 @@ class XmlBody final : public CallBody {
       arguments_.end_text();
     else
       arguments_.value(format_ == ToolFormat::mimo ? without_entities(held_) : held_);
-    if (follower == marks_.parameter) return go(At::key), Step::more;
+    if (follower == marks_.parameter) return go(State::key), Step::more;
     arguments_.end();
     return Step::done;
   }
@@ -189,7 +189,7 @@ class XmlBody final : public CallBody {
   ToolFormat format_;
   const XmlMarks& marks_;
   TypedArguments arguments_;
-  At at_;
+  State at_;
   MarkFinder finder_;
   ValueEnd end_;
   std::string held_;  // text of an incomplete name or mark, or of a value that must be whole

@@ -8,7 +8,7 @@
 #include <span>
 
 #include "base/result.h"
-#include "core/grammar.h"
+#include "core/grammar_spec.h"
 #include "text/answers/answer_format.h"
 #include "text/answers/reasoning_start.h"
 #include "text/answers/tool.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/grammar.h"
+#include "core/grammar_spec.h"
 #include "text/grammar/ebnf_tree.h"
 
 namespace hocket {

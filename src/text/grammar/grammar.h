@@ -16,7 +16,7 @@
 #include "base/ids.h"
 #include "base/mutex.h"
 #include "base/result.h"
-#include "core/grammar.h"
+#include "core/grammar_spec.h"
 #include "text/tokens/tokenizer.h"
 
 struct HkGrammar;

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/grammar.h"
+#include "core/grammar_spec.h"
 #include "text/tokens/tokenizer.h"
 
 namespace hocket {

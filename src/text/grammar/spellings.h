@@ -1,5 +1,5 @@
-// Converts the ways in which clients write grammars to those that can be compiled (core/grammar.h).
-// Thread: any.
+// Converts the ways in which clients write grammars to those that can be compiled
+// (core/grammar_spec.h). Thread: any.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

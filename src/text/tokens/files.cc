@@ -3,7 +3,7 @@
 #include <fstream>
 
 #include "gguf/file.h"
-#include "gguf/tokenizer.h"
+#include "gguf/tokenizer_json.h"
 
 namespace hocket {
 

@@ -48,13 +48,13 @@ StopRegexSearch::StopRegexSearch(std::shared_ptr<const StopRegex> regex)
   HOCKET_CHECK(handle_ != nullptr);
 }
 
-Result<std::optional<StopRegexSearch::Found>> StopRegexSearch::push(std::string_view text) {
+Result<std::optional<StopRegexSearch::StopMatch>> StopRegexSearch::push(std::string_view text) {
   int32_t pattern = -1;
   size_t kept = 0;
   if (hk_stop_search_push(handle_.get(), text.data(), text.size(), &pattern, &kept) != 0)
     return cannot_follow();
   if (pattern < 0) return std::nullopt;
-  return Found{kept, regex_->patterns_[static_cast<size_t>(pattern)]};
+  return StopMatch{kept, regex_->patterns_[static_cast<size_t>(pattern)]};
 }
 
 Result<std::optional<std::string_view>> StopRegexSearch::finish() {

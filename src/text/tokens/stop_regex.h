@@ -48,13 +48,13 @@ class StopRegexSearch {
 
   explicit StopRegexSearch(std::shared_ptr<const StopRegex> regex);
 
-  struct Found {
+  struct StopMatch {
     size_t kept;  // bytes of the pushed text before the match's end
     std::string_view pattern;
   };
   // Searches further. Errors: invalid_request with the field, if the search takes more processor
   // time than one answer may have; the answer cannot go on.
-  Result<std::optional<Found>> push(std::string_view text);
+  Result<std::optional<StopMatch>> push(std::string_view text);
   // Ends the text; returns the pattern that is complete by that. Errors: as of push().
   Result<std::optional<std::string_view>> finish();
 

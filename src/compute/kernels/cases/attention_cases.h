@@ -19,7 +19,7 @@ struct AttentionCase {
   };
   std::vector<Sequence> sequences;
   int value_dim = 0;  // 0: as dim
-  KeyReach reach = {};
+  VisibleKeys visible = {};
   float soft_cap = 0;
   bool sinks = false;
 };
@@ -64,7 +64,7 @@ struct AttentionBatch {
   std::vector<T> q;
   int num_rows = 0, num_heads = 0;
   float scale = 1;
-  KeyReach reach;
+  VisibleKeys visible;
   float soft_cap = 0;
   std::vector<float> sinks;
 
@@ -114,7 +114,7 @@ AttentionBatch<T> attention_batch(const AttentionCase& c, uint32_t seed,
   AttentionBatch<T> b;
   b.num_heads = c.num_heads;
   b.scale = 1 / std::sqrt(static_cast<float>(c.dim));
-  b.reach = c.reach;
+  b.visible = c.visible;
   b.soft_cap = c.soft_cap;
   if (c.sinks)
     for (int head = 0; head < c.num_heads; ++head)

@@ -71,7 +71,7 @@ class SameBits {
   std::vector<T> first_;
 };
 
-inline void sprinkle_specials(std::vector<float>& row, std::mt19937& random) {
+inline void insert_special_values(std::vector<float>& row, std::mt19937& random) {
   for (float& x : row)
     if (random() % 5 == 0) x = kSpecials[random() % std::size(kSpecials)];
 }

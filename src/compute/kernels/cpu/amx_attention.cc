@@ -47,7 +47,7 @@ void fetch_lines(const Bf16* from, int64_t numbers) {
 }
 
 // Fetches this block's values and the next block's keys.
-void fetch_ahead(const BlockRows<Bf16>& b, int count) {
+void prefetch_keys(const BlockRows<Bf16>& b, int count) {
   for (int unit = 0; unit < count; ++unit) {
     for (int panel = 0; panel < b.v_panels; ++panel)
       fetch_lines(b.values[unit] + panel * b.value_stride, kTileElements);
@@ -176,7 +176,7 @@ void run(const BlockRows<Bf16>& b) {
   Group lower(b, 0);
   const bool two = b.rows > kGroupRows;
   Group upper(b, two ? kGroupRows : 0);
-  if (b.next_keys != nullptr) fetch_ahead(b, upper.count);
+  if (b.next_keys != nullptr) prefetch_keys(b, upper.count);
   score(tiles, lower);
   if (two) score(tiles, upper);
   softmax(lower);

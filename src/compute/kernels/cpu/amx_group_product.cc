@@ -18,8 +18,8 @@
 #include "compute/kernels/arithmetic/product_bodies.h"
 #include "compute/kernels/cpu/avx512_group.h"
 #include "compute/kernels/cpu/emulated_tiles.h"
-#include "compute/kernels/cpu/fetch.h"
 #include "compute/kernels/cpu/hardware_tiles.h"
+#include "compute/kernels/cpu/prefetch.h"
 
 namespace hocket::cpu {
 namespace {
@@ -151,7 +151,7 @@ struct Prefetch {
   void fetch() {
     for (int64_t i = 0; i < lines_per_fetch && remaining > 0; ++i, --remaining)
       for (const std::byte*& at : from) {
-        fetch_far(at);
+        prefetch_l2(at);
         at += kLine;
       }
   }

@@ -177,7 +177,7 @@ void multiply_panels(const ScaledProduct<Bf16>& p, const typename AnyProduct<Ste
           chunk.set(quad * kQuadSteps + step, n, b.steps[step]);
       }
     const int next = block + chunk.blocks;
-    typename Plain::Ahead ahead(
+    typename Plain::PrefetchLines ahead(
         next < p.k_blocks ? w + int64_t{next} * kTileBytes : w + N * p.panel_bytes, p.panel_bytes,
         int64_t{chunk.blocks} * kTileBytes, row_groups * chunk.blocks);
     x.for_each_group([&](int row, int rows, const float* operands) {

@@ -168,7 +168,7 @@ struct MxProduct {
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) e[r] = o[r] = _mm512_setzero_ps();
 #pragma GCC unroll 8
-      for (int line = 0; line < Format::kBytes; line += kLine) fetch_far(w + kMxAhead + line);
+      for (int line = 0; line < Format::kBytes; line += kLine) prefetch_l2(w + kMxAhead + line);
 #pragma GCC unroll 8
       for (int quad = 0; quad < kQuads; ++quad) {
         if (quad % Format::kQuadsAGroup == 0) {
@@ -236,7 +236,7 @@ struct MxProduct {
       chunk.first = block == 0;
       for (int n = 0; n < N; ++n) fill(p, panel + n, block, n, chunk);
       const int next = block + chunk.blocks;
-      typename Plain::Ahead ahead(
+      typename Plain::PrefetchLines ahead(
           next < p.k_blocks ? w + int64_t{next} * Format::kBytes : w + N * p.panel_bytes,
           p.panel_bytes, int64_t{chunk.blocks} * Format::kBytes, row_groups * chunk.blocks);
       x.for_each_group([&](int row, int rows, const float* operands) {

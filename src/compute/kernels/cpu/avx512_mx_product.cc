@@ -13,7 +13,7 @@ void widen_tile(const MxTile& from, Bf16* to) {
     _mm512_store_ps(to + 2 * kPanelN, halves(numbers.k[3], numbers.k[2]));
   }
   for (int line = 0; line < Format::kBytes; line += kLine)
-    fetch_far(from.numbers + kMxAhead + line);
+    prefetch_l2(from.numbers + kMxAhead + line);
 }
 
 }  // namespace

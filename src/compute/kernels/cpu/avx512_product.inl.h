@@ -9,7 +9,7 @@
 
 #include "compute/kernels/arithmetic/product_bodies.h"
 #include "compute/kernels/cpu/avx512_step.h"
-#include "compute/kernels/cpu/fetch.h"
+#include "compute/kernels/cpu/prefetch.h"
 #include "compute/kernels/cpu/row_counts.h"
 
 namespace hocket::cpu {
@@ -88,8 +88,8 @@ struct AnyProduct {
 #pragma GCC unroll 2
         for (int i = 0; kFetches && i < kStepNumbers;
              i += kLine / static_cast<int>(sizeof(Number))) {
-          fetch_far(w + far + i);
-          fetch_near(w + kNear + i);
+          prefetch_l2(w + far + i);
+          prefetch_l1(w + kNear + i);
         }
         const ColumnOperands b = Step::column_operands(w);
 #pragma GCC unroll 8
@@ -127,14 +127,14 @@ struct AnyProduct {
   };
 
   // The weights to fetch ahead: the blocks of N panels that follow a chunk.
-  struct Ahead {
+  struct PrefetchLines {
     const char* w;
     int64_t panel_bytes;  // from one panel to the next
     int lines = 0,
         lines_per_block = 0;  // lines of each panel, in all and in each block of the chunk
     int line = 0;
 
-    Ahead(const void* from, int64_t stride, int64_t bytes, int chunk_blocks)
+    PrefetchLines(const void* from, int64_t stride, int64_t bytes, int chunk_blocks)
         : w(static_cast<const char*>(from)),
           panel_bytes(stride),
           lines(static_cast<int>(bytes / kLine)),
@@ -144,13 +144,14 @@ struct AnyProduct {
   // y += product of R rows and a chunk.
   template <int R, int N>
   static void multiply_chunk(const Chunk<N>& chunk, const float* x, float* y, int64_t y_stride,
-                             Ahead& ahead) {
+                             PrefetchLines& ahead) {
     const float* w = chunk.w;
     for (int block = 0; block < chunk.blocks; ++block, x += R * kRowOperands<Step>) {
       for (int end = std::min(ahead.line + ahead.lines_per_block, ahead.lines); ahead.line < end;
            ++ahead.line)
 #pragma GCC unroll 2
-        for (int n = 0; n < N; ++n) fetch_far(ahead.w + n * ahead.panel_bytes + ahead.line * kLine);
+        for (int n = 0; n < N; ++n)
+          prefetch_l2(ahead.w + n * ahead.panel_bytes + ahead.line * kLine);
       __m512 e[R][N], o[R][N];
       const auto each = [&](auto&& body) {
 #pragma GCC unroll 8
@@ -195,9 +196,9 @@ struct AnyProduct {
       chunk.make(w + int64_t{block} * kTileElements, p.panel_stride);
       const int next = block + chunk.blocks;
       constexpr int64_t kBytes = sizeof(Number);
-      Ahead ahead(next < p.k_blocks ? w + int64_t{next} * kTileElements : w + N * p.panel_stride,
-                  p.panel_stride * kBytes, chunk.blocks * kTileElements * kBytes,
-                  groups * chunk.blocks);
+      PrefetchLines ahead(
+          next < p.k_blocks ? w + int64_t{next} * kTileElements : w + N * p.panel_stride,
+          p.panel_stride * kBytes, chunk.blocks * kTileElements * kBytes, groups * chunk.blocks);
       x.for_each_group([&](int row, int rows, const float* operands) {
         with_rows<kTwoPanelRows>(rows, [&](auto r) {
           multiply_chunk<r()>(chunk, operands + int64_t{block} * r() * kRowOperands<Step>,
@@ -223,7 +224,7 @@ struct AnyProduct {
           multiply_panels<1>(p, x, w, y);
         } else {
           with_rows<kStreamRows>(x.rows, [&](auto r) {
-            with_fetching<r() == 1>(
+            with_prefetch<r() == 1>(
                 [&](auto fetches) { stream<r(), fetches()>(p, x.operands, w, y); });
           });
         }

@@ -20,7 +20,7 @@ void avx512_vbmi_widen_mx_tile(const MxTile& from, Bf16* to) {
   if (from.format != WeightFormat::mxfp4) return avx512_widen_mx_tile(from, to);
   const __m512i factors = VbmiMxfp4::factors(from.scales);
   for (int line = 0; line < VbmiMxfp4::kBytes; line += kLine) {
-    fetch_far(from.numbers + kMxAhead + line);
+    prefetch_l2(from.numbers + kMxAhead + line);
     const __m512i eights = _mm512_loadu_si512(from.numbers + line);
     for (const Mxfp4Places& places : kMxfp4Pairs) {
       _mm512_store_si512(to, VbmiMxfp4::look_up(eights, places, factors));

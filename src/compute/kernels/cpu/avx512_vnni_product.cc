@@ -9,7 +9,7 @@
 
 #include "compute/kernels/arithmetic/product_bodies.h"
 #include "compute/kernels/cpu/avx512_group.h"
-#include "compute/kernels/cpu/fetch.h"
+#include "compute/kernels/cpu/prefetch.h"
 #include "compute/kernels/cpu/row_counts.h"
 
 namespace hocket::cpu {
@@ -106,8 +106,8 @@ inline void multiply_block(const int8_t* x, const std::byte* tile, __m512i (&sum
   for (int q = 0; q < kSteps; ++q) {
 #pragma GCC unroll 2
     for (int line = q * kLines / kSteps; kFetches && line < (q + 1) * kLines / kSteps; ++line) {
-      fetch_far(tile + kFar + line * kNibbleLineBytes);
-      fetch_near(tile + kNear<kFormat> + line * kNibbleLineBytes);
+      prefetch_l2(tile + kFar + line * kNibbleLineBytes);
+      prefetch_l1(tile + kNear<kFormat> + line * kNibbleLineBytes);
     }
 #pragma GCC unroll 2
     for (int i = 0; i < kHalves; ++i) {
@@ -124,8 +124,8 @@ inline void multiply_block(const int8_t* x, const std::byte* tile, __m512i (&sum
 
 template <WeightFormat kFormat>
 inline void fetch_scales(const Panel& p, int group) {
-  fetch_near(p.scales + group * kPanelN * scale_size(kFormat));
-  fetch_near(p.zeros + group * kPanelN);
+  prefetch_l1(p.scales + group * kPanelN * scale_size(kFormat));
+  prefetch_l1(p.zeros + group * kPanelN);
 }
 
 // Multiplies one panel; x is [k_blocks][R][64].
@@ -174,7 +174,7 @@ void multiply_rows(const ScaledProduct<int8_t>& p, int row) {
       multiply_panel<R, kFormat, fetches()>(p, one);
     }
   };
-  with_fetching<R == 1 && kFormat == WeightFormat::int8>(multiply_panels);
+  with_prefetch<R == 1 && kFormat == WeightFormat::int8>(multiply_panels);
 }
 
 // Two panels of the same rows. The second panel's lines are `lines_stride` bytes after the first's.
@@ -209,7 +209,7 @@ inline void multiply_two_panels_block(const int8_t* const (&x)[R], int64_t x_at,
 }
 
 // Lines to fetch during the multiplication.
-struct Ahead {
+struct PrefetchLines {
   const std::byte* from = nullptr;
   int lines = 0;  // lines per block
 };
@@ -217,7 +217,8 @@ struct Ahead {
 // Multiplies R rows with two panels of kFormat, stored as kLines or unpacked to it. Groups
 // consist of whole blocks.
 template <int R, WeightFormat kFormat, WeightFormat kLines, bool kShort>
-void multiply_two_panels(const ScaledProduct<int8_t>& all, const TwoPanels& p, Ahead& ahead) {
+void multiply_two_panels(const ScaledProduct<int8_t>& all, const TwoPanels& p,
+                         PrefetchLines& ahead) {
   const int8_t* x[R];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) x[r] = p.panels[0].x + r * all.x_stride;
@@ -229,7 +230,7 @@ void multiply_two_panels(const ScaledProduct<int8_t>& all, const TwoPanels& p, A
     begin_group(p.panels[1], all.groups, group, kShort, sums[1]);
     const int end = std::min(block + all.group_blocks, all.k_blocks);
     do {
-      for (int i = 0; i < ahead.lines; ++i, ahead.from += kNibbleLineBytes) fetch_near(ahead.from);
+      for (int i = 0; i < ahead.lines; ++i, ahead.from += kNibbleLineBytes) prefetch_l1(ahead.from);
       multiply_two_panels_block<R, kLines>(x, int64_t{block} * kIntegerBlockK,
                                            p.lines + int64_t{block} * tile_bytes(kLines),
                                            p.lines_stride, sums);
@@ -263,7 +264,8 @@ void multiply_all_rows(const ScaledProduct<int8_t>& p, int panel) {
   constexpr int kMax = kPanelsRows<kShort>;
   const int row_blocks = (p.rows + kMax - 1) / kMax;
   const int lines = static_cast<int>(kPanels * p.panel_bytes / kNibbleLineBytes / p.k_blocks);
-  Ahead ahead = {p.w + (panel + kPanels) * p.panel_bytes, (lines + row_blocks - 1) / row_blocks};
+  PrefetchLines ahead = {p.w + (panel + kPanels) * p.panel_bytes,
+                         (lines + row_blocks - 1) / row_blocks};
   const auto multiply_by = [&]<WeightFormat kLines>(const std::byte* w, int64_t stride) {
     for (int block = 0, row = 0; block < row_blocks; ++block) {
       const int end = static_cast<int>(int64_t{p.rows} * (block + 1) / row_blocks);

@@ -9,7 +9,7 @@
 
 #include "compute/kernels/arithmetic/product_bodies.h"
 #include "compute/kernels/cpu/avx512_group.h"
-#include "compute/kernels/cpu/fetch.h"
+#include "compute/kernels/cpu/prefetch.h"
 #include "compute/kernels/cpu/row_counts.h"
 
 namespace hocket::cpu {
@@ -57,7 +57,7 @@ inline void add_group(const Panel& p, const Rows& rows, int group, __m512i table
   constexpr int kLines = tile_bytes(kFormat) / kNibbleLineBytes / 2, kQuads = 8;  // a group's
   const int block = group / 2;
   const std::byte* const tile = p.w + int64_t{block} * tile_bytes(kFormat);
-  fetch_near(p.scales + (group + kGroupsAhead) * int64_t{sizeof(ScalesOf16)} / kScaleBlockGroups);
+  prefetch_l1(p.scales + (group + kGroupsAhead) * int64_t{sizeof(ScalesOf16)} / kScaleBlockGroups);
   const ScalesOf16Group by = load_scales_of_16(p.scales, group, p.unit);
   const int8_t* const x = rows.x + int64_t{block} * R * kIntegerBlockK;
   const int32_t* const starts = rows.starts + int64_t{block} * R * kSums;
@@ -73,8 +73,8 @@ inline void add_group(const Panel& p, const Rows& rows, int group, __m512i table
 #pragma GCC unroll 4
     for (int quad = at * 4; quad < at * 4 + 4; ++quad) {
       for (int line = quad * kLines / kQuads; line < (quad + 1) * kLines / kQuads; ++line) {
-        fetch_far(tile + kFar + line * kNibbleLineBytes);
-        fetch_near(tile + kNear + line * kNibbleLineBytes);
+        prefetch_l2(tile + kFar + line * kNibbleLineBytes);
+        prefetch_l1(tile + kNear + line * kNibbleLineBytes);
       }
       const __m512i w = numbers_of_quad<kFormat>(tile, quad, table);
 #pragma GCC unroll 8

@@ -7,7 +7,7 @@
 
 #include "compute/kernels/arithmetic/product_bodies.h"
 #include "compute/kernels/cpu/avx512_group.h"
-#include "compute/kernels/cpu/fetch.h"
+#include "compute/kernels/cpu/prefetch.h"
 #include "compute/kernels/cpu/row_counts.h"
 
 namespace hocket::cpu {
@@ -59,9 +59,9 @@ inline void finish_group(const Panel& p, const Rows& rows, int group, const __m5
 template <WeightFormat kFormat>
 inline void fetch_scales(const Panel& p, int group) {
   if constexpr (has_block_scales(kFormat)) {
-    fetch_near(p.scales + group * (block_scales_size(kFormat) / kScaleBlockGroups));
+    prefetch_l1(p.scales + group * (block_scales_size(kFormat) / kScaleBlockGroups));
   } else {
-    fetch_near(p.scales + group * kPanelN * scale_size(kFormat));
+    prefetch_l1(p.scales + group * kPanelN * scale_size(kFormat));
   }
 }
 
@@ -84,8 +84,8 @@ inline void multiply_group(const Panel& p, const Rows& rows, int block, __m512i 
 #pragma GCC unroll 2
     for (int line = quad * kLines / kQuads; kFetches && line < (quad + 1) * kLines / kQuads;
          ++line) {
-      fetch_far(tile + kFar + line * kNibbleLineBytes);
-      fetch_near(tile + kNear<kFormat> + line * kNibbleLineBytes);
+      prefetch_l2(tile + kFar + line * kNibbleLineBytes);
+      prefetch_l1(tile + kNear<kFormat> + line * kNibbleLineBytes);
     }
     const __m512i w = numbers_of_quad<kFormat>(tile, quad, table);
 #pragma GCC unroll 8
@@ -152,7 +152,7 @@ void product(const ScaledProduct<int8_t>& p) {
             rows, p.y + row * p.y_stride + panel * kPanelN);
     };
     constexpr bool kUnpacks = tile_bytes(kFormat) < tile_bytes(WeightFormat::int8);
-    with_fetching<count() == 1 && !kUnpacks>(multiply_panels);
+    with_prefetch<count() == 1 && !kUnpacks>(multiply_panels);
   });
 }
 

@@ -45,7 +45,7 @@ void pass_extensions(Fields& fields, Json& chat) {
     if (const Json* value = fields.get(name)) chat[name] = *value;
 }
 
-Error in_clients_words(Error e, const FieldNames& names) {
+Error with_client_field_names(Error e, const FieldNames& names) {
   const std::string before = e.param;
   for (const auto& [chat, client] : names) {
     const size_t at = chat.starts_with('.')        ? e.param.find(chat)
@@ -62,7 +62,7 @@ Error in_clients_words(Error e, const FieldNames& names) {
 Result<GenerationRequest> parse_translated(const Json& chat, const ServedModel& model,
                                            const FieldNames& names) {
   auto request = parse_chat(chat, model);
-  if (!request) return fail(in_clients_words(std::move(request).error(), names));
+  if (!request) return fail(with_client_field_names(std::move(request).error(), names));
   return request;
 }
 

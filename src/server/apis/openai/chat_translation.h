@@ -25,7 +25,7 @@ using FieldNames = std::vector<std::pair<std::string_view, std::string_view>>;
 // Parses the chat body; errors use the client's field names.
 Result<GenerationRequest> parse_translated(const Json& chat, const ServedModel& model,
                                            const FieldNames& names);
-Error in_clients_words(Error e, const FieldNames& names);
+Error with_client_field_names(Error e, const FieldNames& names);
 
 // Returns invalid_request for a part of the client's body: "messages[2].content is missing".
 std::unexpected<Error> wrong_part(const std::string& where, std::string_view what);

@@ -7,7 +7,7 @@ namespace {
 
 Error said(std::string param, std::string message) {
   const FieldNames names = {{"messages", "input"}, {".function", ""}, {".parameters", ".schema"}};
-  return in_clients_words(
+  return with_client_field_names(
       Error{ErrorCode::invalid_request, std::move(message), "", std::move(param)}, names);
 }
 

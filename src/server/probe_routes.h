@@ -1,0 +1,15 @@
+// The probes /livez, /readyz and /health, open to everybody.   Thread: http.
+#pragma once
+
+#include <vector>
+
+#include "engine/engine.h"
+#include "server/health.h"
+#include "server/routes.h"
+
+namespace hocket {
+
+// Both are borrowed and outlive the routes.
+void add_probe_routes(std::vector<Route>& routes, const Engine* engine, const Health* health);
+
+}  // namespace hocket

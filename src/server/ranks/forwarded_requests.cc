@@ -1,0 +1,77 @@
+#include "server/ranks/forwarded_requests.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace hocket {
+namespace {
+
+constexpr Duration kStillMoves = std::chrono::seconds(1);   // longer than ranks meet
+constexpr Duration kSettles = std::chrono::seconds(10);     // without a coordinator
+constexpr Duration kAnswersOut = std::chrono::seconds(60);  // for a rank that is out
+
+}  // namespace
+
+ForwardedRequests::Forward& ForwardedRequests::at(uint64_t ticket) {
+  const auto found = by_ticket_.find(ticket);
+  HOCKET_CHECK(found != by_ticket_.end());
+  return found->second;
+}
+
+// Without hearing the coordinator this rank does not know which others are there, and a coordinator
+// that takes over does not know it at first.
+void ForwardedRequests::note_view(const ClusterView& before, const ClusterView& view) {
+  if (view.members.empty()) return;
+  if (unsettled_since_ && view.serves()) {
+    unsettled_since_.reset();
+    settled_at_ = RealClock().now();
+  }
+  const Member& coordinator = view.members[static_cast<size_t>(view.coordinator)];
+  const bool is_other = !before.members.empty() && before.coordinator != view.coordinator;
+  if (!unsettled_since_ && !view.serves() && (is_other || coordinator.state == MemberState::absent))
+    unsettled_since_ = RealClock().now();
+}
+
+void ForwardedRequests::lose(const ClusterView& view, int own, const Error& why,
+                             HttpClient& client) {
+  size_t num_lost = 0;
+  const TimePoint now = RealClock().now();
+  for (auto& [ticket, forward] : by_ticket_) {
+    if (forward.returns || !is_lost(forward, view, own, now)) continue;
+    forward.returns = true;
+    ++num_lost;
+    forward.relay->lose(why);
+    client.cancel(forward.call);
+  }
+  if (num_lost > 0)
+    log::warning("forward: {} requests return to this rank: {}", num_lost, why.message);
+}
+
+// Returns true if the process that has the request is lost. This rank computes nothing before it
+// hears a coordinator and ranks serve again, so until then a request stays where it is, unless its
+// connection ends or is silent for long. If this rank is out itself, perhaps because it does not
+// reach one of the others, it takes requests back whose answers do not move; those that it sent
+// while it was out it cannot compute, so they get more time.
+bool ForwardedRequests::is_lost(const Forward& forward, const ClusterView& view, int own,
+                                TimePoint now) const {
+  const Member& member = view.members[static_cast<size_t>(forward.rank)];
+  const TimePoint moved = std::max(forward.since, forward.relay->moved_at());
+  if (unsettled_since_) return now - std::max(moved, *unsettled_since_) >= kSettles;
+  if (member.state != MemberState::member || member.identity.boot_id != forward.boot_id)
+    return true;
+  if (view.present().has(own)) return false;
+  const bool may_return = forward.prepared && !forward.request;
+  return !view.serves() ||
+         now - std::max(moved, settled_at_) >= (may_return ? kStillMoves : kAnswersOut);
+}
+
+void ForwardedRequests::end_all(const Error& why, HttpClient& client) {
+  for (const auto& [ticket, forward] : by_ticket_) {
+    forward.relay->give_up(why);
+    client.cancel(forward.call);
+  }
+}
+
+}  // namespace hocket
