@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compute/weights/quant_config.h"
+#include "compute/weights/stored_rows.h"
 
 namespace hocket {
 namespace {
