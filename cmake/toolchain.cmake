@@ -7,6 +7,9 @@ if(MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 
+# Failed checks name their file below this folder, so that a program, and the compiler's cache, are the same in every checkout.
+add_compile_options(-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=)
+
 # x86-64-v3 (AVX2, FMA) is the least machine hocket runs on; kernels/cpu raises single files above it.
 # No contraction and no fast-math: docs/contracts/arithmetic.md fixes every rounding.
 add_compile_options(-march=x86-64-v3 -ffp-contract=off -fno-math-errno

@@ -42,7 +42,7 @@ class DocsMapTest(unittest.TestCase):
     def test_each_room_has_its_row_and_sub_folders_are_listed(self):
         self.assertIn("| [cache](../src/policy/cache/README.md) | pages: ids only | base |\n", self.text())
         self.assertIn("| tools | nothing |\n", self.text())
-        self.assertIn("* `src/engine/`: watch\n", self.text())
+        self.assertIn("* `src/engine/`: stats\n", self.text())
 
     def test_what_surrounds_the_map_stays(self):
         self.assertTrue(self.text().startswith("# The house\n\n") and self.text().endswith("\n\nMore.\n"))
