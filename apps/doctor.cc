@@ -75,14 +75,14 @@ void print(const Finding& finding, bool json) {
   if (json) {
     fmt::print("{}\n", nlohmann::json({{"name", finding.name},
                                        {"value", finding.value},
-                                       {"weight", severity_name(finding.weight)},
+                                       {"weight", severity_name(finding.severity)},
                                        {"remedy", finding.remedy}})
                            .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     return;
   }
   fmt::print("{:<16} {}\n", finding.name, finding.value);
-  if (finding.weight != Severity::fine)
-    fmt::print("{:<16}   {}: {}\n", "", severity_name(finding.weight), finding.remedy);
+  if (finding.severity != Severity::fine)
+    fmt::print("{:<16}   {}: {}\n", "", severity_name(finding.severity), finding.remedy);
 }
 
 Result<int> examine_machine(const Arguments& arguments) {
@@ -113,7 +113,7 @@ Result<int> examine_machine(const Arguments& arguments) {
   bool works = true;
   for (const Finding& finding : findings) {
     print(finding, options.json);
-    works = works && finding.weight != Severity::bad;
+    works = works && finding.severity != Severity::bad;
   }
   return works ? 0 : 1;
 }

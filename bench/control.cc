@@ -117,7 +117,7 @@ Result<double> seconds_of_pages(bool tls) {
   const auto goes_on = [] { return false; };
   bool sent = true;
   std::thread other([&] {
-    PageLink server(std::move(sockets.server), "the asker", goes_on);
+    PageLink server(std::move(sockets.server), "the client", goes_on);
     const std::vector<std::byte> page(kPageBytes, std::byte{7});
     sent = server.serve_handshake(kBenchToken, use).has_value();
     for (int i = 0; i <= kNumPages && sent; ++i)
@@ -125,11 +125,11 @@ Result<double> seconds_of_pages(bool tls) {
   });
   double seconds = 0;
   {
-    PageLink asker(std::move(sockets.client), "the server", goes_on);
+    PageLink client(std::move(sockets.client), "the server", goes_on);
     TimePoint begin;
-    Result<void> introduced = asker.introduce(kBenchToken, use);
+    Result<void> introduced = client.introduce(kBenchToken, use);
     for (int i = 0; i <= kNumPages && introduced; ++i) {
-      const auto frame = asker.receive(PageLink::kSilence, kPageBytes + 3);
+      const auto frame = client.receive(PageLink::kSilence, kPageBytes + 3);
       if (!frame) introduced = fail(frame.error());
       if (i == 0) begin = RealClock().now();
     }

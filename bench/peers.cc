@@ -248,9 +248,9 @@ class Peers {
         machine_.integer_gop_s);
     for (const auto& [pass, rounds] : own_.rounds) {
       const Comparison c = comparison(pass);
-      fmt::print("{:<13} | {}", name_of(pass), split_words(own_.name, c.own));
+      fmt::print("{:<13} | {}", name_of(pass), figures_of(own_.name, c.own));
       for (size_t i = 0; i < peers_.size(); ++i)
-        fmt::print(" | {}", c.peers[i] ? split_words(peers_[i].name, *c.peers[i])
+        fmt::print(" | {}", c.peers[i] ? figures_of(peers_[i].name, *c.peers[i])
                                        : peers_[i].name + " not run");
       if (c.better >= 0)
         fmt::print(" | {:.2f} x {} ({:.2f}-{:.2f})", c.ratio.median, peers_[c.better].name,
@@ -269,7 +269,7 @@ class Peers {
     std::fflush(stdout);
   }
 
-  static std::string split_words(const std::string& name, const EngineSide& side) {
+  static std::string figures_of(const std::string& name, const EngineSide& side) {
     const Spread& s = side.tokens_per_s;
     return fmt::format("{} {:.1f} ({:.1f}-{:.1f}) {:.2f}", name, s.median, s.low, s.high,
                        side.roof_fraction);

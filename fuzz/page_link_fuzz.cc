@@ -129,7 +129,7 @@ void ask_a_server(Spoken spoken, std::span<const uint8_t> input) {
   wait_for_end(number);
 }
 
-void answer_an_asker(Spoken spoken, std::span<const uint8_t> input) {
+void answer_a_client(Spoken spoken, std::span<const uint8_t> input) {
   static const auto listener = [] {
     auto made = listen_on(any_port());
     HOCKET_CHECK(made.has_value());
@@ -187,6 +187,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if ((data[0] & 1) != 0)
     ask_a_server(spoken, input);
   else
-    answer_an_asker(spoken, input);
+    answer_a_client(spoken, input);
   return 0;
 }

@@ -25,7 +25,7 @@ Finding fine(std::string name, std::string value) {
 Finding isa(const Machine& machine) {
   Finding out = fine("instruction set", std::string(isa_name(machine.isa)));
   if (machine.isa == Isa::avx2 || machine.isa == Isa::ref) {
-    out.weight = Severity::slow;
+    out.severity = Severity::slow;
     out.remedy = "prompts and batches run several times faster with AVX-512 or AMX";
   }
   if (machine.isa == Isa::avx512 && std::ranges::count(machine.features, "avx512_bf16") > 0)
@@ -39,7 +39,7 @@ Finding cores(const Machine& machine, const HostFacts& facts) {
   const double quota = *facts.cgroup.cpus;
   out.value += fmt::format(", a quota of {:g}", quota);
   if (quota < static_cast<double>(machine.num_cores)) {
-    out.weight = Severity::slow;
+    out.severity = Severity::slow;
     out.remedy = "a quota that is no whole number stops all threads now and then: give whole cores";
   }
   return out;
@@ -48,7 +48,7 @@ Finding cores(const Machine& machine, const HostFacts& facts) {
 Finding load(const Machine& machine, const HostFacts& facts) {
   Finding out = fine("load", fmt::format("{:.2f}", facts.load.value_or(0)));
   if (facts.load.value_or(0) > 0.5 * machine.num_cores) {
-    out.weight = Severity::hint;
+    out.severity = Severity::hint;
     out.remedy = "other programs compute here; a step waits for its slowest thread";
   }
   return out;
@@ -61,7 +61,7 @@ Finding governor(const HostFacts& facts) {
   const bool saves = std::ranges::any_of(
       facts.governors, [](const std::string& name) { return name != "performance"; });
   if (saves) {
-    out.weight = Severity::slow;
+    out.severity = Severity::slow;
     out.remedy =
         "cpupower frequency-set -g performance (clocks rise late after each wait otherwise)";
   }
@@ -72,7 +72,7 @@ Finding clock_source(const HostFacts& facts) {
   Finding out = fine("clock", facts.clock_source.empty() ? "unknown" : facts.clock_source);
   for (const char* slow : {"hpet", "acpi_pm", "jiffies", "refined-jiffies", "xen"}) {
     if (facts.clock_source != slow) continue;
-    out.weight = Severity::slow;
+    out.severity = Severity::slow;
     out.remedy =
         "each look at this clock enters the kernel: echo tsc > "
         "/sys/devices/system/clocksource/clocksource0/current_clocksource, if it is offered";
@@ -83,7 +83,7 @@ Finding clock_source(const HostFacts& facts) {
 Finding huge_pages(const HostFacts& facts) {
   Finding out = fine("huge pages", facts.huge_pages.empty() ? "unknown" : facts.huge_pages);
   if (facts.huge_pages == "never") {
-    out.weight = Severity::slow;
+    out.severity = Severity::slow;
     out.remedy =
         "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (reads about 6 % faster)";
   }
@@ -96,10 +96,10 @@ Finding memory(const Machine& machine, const HostFacts& facts) {
   if (facts.cgroup.memory_bytes)
     out.value += fmt::format(", limited to {}", gb(*facts.cgroup.memory_bytes));
   if (machine.memory_available_bytes < kMemoryNeeded) {
-    out.weight = Severity::bad;
+    out.severity = Severity::bad;
     out.remedy = "even the bundled model needs 0.5 GB: end other programs, or raise the limit";
   } else if (machine.memory_available_bytes < machine.memory_bytes / 4) {
-    out.weight = Severity::hint;
+    out.severity = Severity::hint;
     out.remedy = "other programs hold most of it; `hocket plan` tells what a model needs";
   }
   return out;
@@ -110,7 +110,7 @@ Finding swap(const HostFacts& facts) {
   const int64_t used = total - facts.swap_free_bytes.value_or(total);
   Finding out = fine("swap", total == 0 ? "none" : fmt::format("{}, {} used", gb(total), gb(used)));
   if (used > total / 10) {
-    out.weight = Severity::slow;
+    out.severity = Severity::slow;
     out.remedy = "weights that were swapped out come back page by page: free memory, swapoff -a";
   }
   return out;
@@ -120,7 +120,7 @@ Finding overcommit(const HostFacts& facts) {
   const int64_t mode = facts.overcommit_memory.value_or(0);
   Finding out = fine("overcommit", fmt::format("{}", mode));
   if (mode == 2) {
-    out.weight = Severity::hint;
+    out.severity = Severity::hint;
     out.remedy =
         "memory that is reserved and not yet used counts: sysctl vm.overcommit_memory=0, where a "
         "model that fits does not load";
@@ -131,7 +131,7 @@ Finding overcommit(const HostFacts& facts) {
 void add_nodes(const HostFacts& facts, std::vector<Finding>& out) {
   out.push_back(fine("NUMA nodes", fmt::format("{}", std::max<size_t>(1, facts.nodes.size()))));
   if (facts.nodes.size() < 2) return;
-  out.back().weight = Severity::hint;
+  out.back().severity = Severity::hint;
   out.back().remedy =
       "one rank a node keeps its experts in its own memory: --ep-size with the "
       "number of nodes, as --cpu-bind auto places them";
@@ -141,7 +141,7 @@ void add_nodes(const HostFacts& facts, std::vector<Finding>& out) {
                                    gb(node.free_bytes))));
   Finding balancing = fine("NUMA balancing", facts.numa_balancing.value_or(0) == 0 ? "off" : "on");
   if (facts.numa_balancing.value_or(0) != 0) {
-    balancing.weight = Severity::slow;
+    balancing.severity = Severity::slow;
     balancing.remedy = "sysctl kernel.numa_balancing=0 (it unmaps pages to see who reads them)";
   }
   out.push_back(std::move(balancing));
@@ -155,7 +155,7 @@ Finding open_files(const HostFacts& facts) {
   Finding out = fine("open files", fmt::format("{}, at most {}", count_of(facts.open_files),
                                                count_of(facts.max_open_files)));
   if (facts.max_open_files && *facts.max_open_files < kFilesWanted) {
-    out.weight = Severity::hint;
+    out.severity = Severity::hint;
     out.remedy = "ulimit -Hn 65536, or LimitNOFILE=65536 in the unit: each client needs one";
   }
   return out;
@@ -165,7 +165,7 @@ Finding backlog(const HostFacts& facts) {
   Finding out =
       fine("listen backlog", facts.listen_backlog ? count_of(facts.listen_backlog) : "unknown");
   if (facts.listen_backlog.value_or(4096) < 1024) {
-    out.weight = Severity::hint;
+    out.severity = Severity::hint;
     out.remedy = "sysctl net.core.somaxconn=4096, for many clients that come at once";
   }
   return out;
@@ -175,7 +175,7 @@ Finding shared_memory(const HostFacts& facts) {
   Finding out =
       fine("/dev/shm", facts.shared_memory_bytes ? gb(*facts.shared_memory_bytes) : "not there");
   if (facts.shared_memory_bytes.value_or(0) < kSharedWanted) {
-    out.weight = Severity::hint;
+    out.severity = Severity::hint;
     out.remedy = "ranks in processes of one host meet there: --shm-size 1g for a container";
   }
   return out;
@@ -188,8 +188,8 @@ Finding locked_memory(const HostFacts& facts) {
 
 }  // namespace
 
-std::string_view severity_name(Severity weight) {
-  switch (weight) {
+std::string_view severity_name(Severity severity) {
+  switch (severity) {
     case Severity::fine:
       return "fine";
     case Severity::hint:
@@ -223,7 +223,7 @@ std::vector<Finding> judge(const Machine& machine, const HostFacts& facts) {
 Finding judge_level(Isa used, Isa detected) {
   Finding out = fine("HOCKET_ISA", std::string(isa_name(used)));
   if (used != detected) {
-    out.weight = Severity::slow;
+    out.severity = Severity::slow;
     out.value += fmt::format(" is used, not {}", isa_name(detected));
     out.remedy = fmt::format("unset HOCKET_ISA: {} is the fastest level here", isa_name(detected));
   }

@@ -17,12 +17,12 @@ enum class Severity : uint8_t {
   slow,  // serving is slower than it could be
   bad,   // serving will fail
 };
-std::string_view severity_name(Severity weight);
+std::string_view severity_name(Severity severity);
 
 struct Finding {
   std::string name, value;
-  std::string remedy;  // empty for Weight::fine
-  Severity weight = Severity::fine;
+  std::string remedy;  // empty for Severity::fine
+  Severity severity = Severity::fine;
 };
 
 // Pure.   Thread: any.

@@ -41,9 +41,9 @@ class HostFindings : public testing::Test {
 
 TEST_F(HostFindings, NothingReadableIsFineOrUnknown) {
   for (const Finding& finding : judge(machine_, read_host_facts(root_))) {
-    EXPECT_NE(finding.weight, Severity::slow) << finding.name;
-    EXPECT_NE(finding.weight, Severity::bad) << finding.name;
-    EXPECT_EQ(finding.remedy.empty(), finding.weight == Severity::fine) << finding.name;
+    EXPECT_NE(finding.severity, Severity::slow) << finding.name;
+    EXPECT_NE(finding.severity, Severity::bad) << finding.name;
+    EXPECT_EQ(finding.remedy.empty(), finding.severity == Severity::fine) << finding.name;
   }
   EXPECT_EQ(find("clock").value, "unknown");
   EXPECT_EQ(find("NUMA nodes").value, "1");
@@ -52,18 +52,18 @@ TEST_F(HostFindings, NothingReadableIsFineOrUnknown) {
 TEST_F(HostFindings, ClocksThatEnterTheKernelAreSlow) {
   const std::string file = "sys/devices/system/clocksource/clocksource0/current_clocksource";
   write(file, "tsc");
-  EXPECT_EQ(find("clock").weight, Severity::fine);
+  EXPECT_EQ(find("clock").severity, Severity::fine);
   write(file, "hpet");
-  EXPECT_EQ(find("clock").weight, Severity::slow);
+  EXPECT_EQ(find("clock").severity, Severity::slow);
   EXPECT_NE(find("clock").remedy.find("tsc"), std::string::npos);
 }
 
 TEST_F(HostFindings, AnyGovernorThatSavesIsNamed) {
   write("sys/devices/system/cpu/cpufreq/policy0/scaling_governor", "performance");
-  EXPECT_EQ(find("governor").weight, Severity::fine);
+  EXPECT_EQ(find("governor").severity, Severity::fine);
   write("sys/devices/system/cpu/cpufreq/policy12/scaling_governor", "powersave");
   EXPECT_EQ(find("governor").value, "performance, powersave");
-  EXPECT_EQ(find("governor").weight, Severity::slow);
+  EXPECT_EQ(find("governor").severity, Severity::slow);
 }
 
 TEST_F(HostFindings, NodesAreToldOneByOne) {
@@ -76,18 +76,18 @@ TEST_F(HostFindings, NodesAreToldOneByOne) {
   write("proc/sys/kernel/numa_balancing", "1");
   EXPECT_EQ(find("NUMA nodes").value, "2");
   EXPECT_EQ(find("node 1").value, "processors 0-3, 1.0 GB, 0.5 GB free");
-  EXPECT_EQ(find("NUMA balancing").weight, Severity::slow);
+  EXPECT_EQ(find("NUMA balancing").severity, Severity::slow);
 }
 
 TEST_F(HostFindings, MemoryThatIsMissing) {
   machine_.memory_available_bytes = 100'000'000;
-  EXPECT_EQ(find("memory").weight, Severity::bad);
+  EXPECT_EQ(find("memory").severity, Severity::bad);
   machine_.memory_available_bytes = 10'000'000'000;
-  EXPECT_EQ(find("memory").weight, Severity::hint);
+  EXPECT_EQ(find("memory").severity, Severity::hint);
   write("proc/meminfo", "SwapTotal:  8000000 kB\nSwapFree:  1000000 kB");
-  EXPECT_EQ(find("swap").weight, Severity::slow);
+  EXPECT_EQ(find("swap").severity, Severity::slow);
   write("proc/meminfo", "SwapTotal:  8000000 kB\nSwapFree:  8000000 kB");
-  EXPECT_EQ(find("swap").weight, Severity::fine);
+  EXPECT_EQ(find("swap").severity, Severity::fine);
 }
 
 TEST_F(HostFindings, AnInstructionThatIsNoFasterIsNamed) {
@@ -97,19 +97,19 @@ TEST_F(HostFindings, AnInstructionThatIsNoFasterIsNamed) {
             "avx512; avx512_bf16 is not used, as it multiplies no faster here");
   machine_.isa = Isa::avx512_bf16;
   EXPECT_EQ(find("instruction set").value, "avx512_bf16");
-  EXPECT_EQ(find("instruction set").weight, Severity::fine);
+  EXPECT_EQ(find("instruction set").severity, Severity::fine);
   machine_.isa = Isa::avx2;
-  EXPECT_EQ(find("instruction set").weight, Severity::slow);
+  EXPECT_EQ(find("instruction set").severity, Severity::slow);
 }
 
 TEST_F(HostFindings, AForcedLevelIsSlowInBothDirections) {
   const Finding chosen = judge_level(Isa::avx512, Isa::avx512);
   EXPECT_EQ(chosen.value, "avx512");
-  EXPECT_EQ(chosen.weight, Severity::fine);
+  EXPECT_EQ(chosen.severity, Severity::fine);
   for (const Isa forced : {Isa::avx2, Isa::avx512_bf16, Isa::amx_emulated}) {
     const Finding finding = judge_level(forced, Isa::avx512);
     EXPECT_EQ(finding.value, fmt::format("{} is used, not avx512", isa_name(forced)));
-    EXPECT_EQ(finding.weight, Severity::slow);
+    EXPECT_EQ(finding.severity, Severity::slow);
     EXPECT_EQ(finding.remedy, "unset HOCKET_ISA: avx512 is the fastest level here");
   }
 }
@@ -119,13 +119,13 @@ TEST_F(HostFindings, QuotasHugePagesAndBacklogs) {
   write("proc/self/cgroup", "0::/a");
   write("sys/fs/cgroup/a/cpu.max", "250000 100000");
   EXPECT_EQ(find("cores").value, "3, a quota of 2.5");
-  EXPECT_EQ(find("cores").weight, Severity::slow);
+  EXPECT_EQ(find("cores").severity, Severity::slow);
   write("sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]");
-  EXPECT_EQ(find("huge pages").weight, Severity::slow);
+  EXPECT_EQ(find("huge pages").severity, Severity::slow);
   write("proc/sys/net/core/somaxconn", "128");
-  EXPECT_EQ(find("listen backlog").weight, Severity::hint);
+  EXPECT_EQ(find("listen backlog").severity, Severity::hint);
   write("proc/sys/vm/overcommit_memory", "2");
-  EXPECT_EQ(find("overcommit").weight, Severity::hint);
+  EXPECT_EQ(find("overcommit").severity, Severity::hint);
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ TEST(BlockingHttpClient, AnAnswerThatTricklesHasALimitOfTime) {
 }
 
 TEST(BlockingHttpClient, AnAnswerWhoseBytesAreAlwaysThereHasThatLimitToo) {
-  const FalseServer server({.head = kChunked, .piece = kChunk});
+  const FakeServer server({.head = kChunked, .piece = kChunk});
   auto options = options_of(server);
   options.max_body_s = 0.05;
   options.max_body_bytes = size_t{1} << 40;

@@ -43,7 +43,7 @@ class RequestStarter {
   // Makes the rest of a stream whose client `asked` for it and has it up to `position`.
   void resume(const HttpRequest& asked, const Exchange& exchange, RecordedRequest recorded,
               StreamPosition position, TimePoint arrived) const;
-  // Returns what is known of a request before its body is read.
+  // Returns what is known of a request before its body is read.   Thread: any.
   RequestContext context_of(const HttpRequest& request) const;
 
  private:

@@ -62,7 +62,7 @@ class PageConnection {
  public:
   PageConnection(PageServer& server, PageServer::PageClient& client, Fd socket)
       : server_(server),
-        asker_(client),
+        client_(client),
         options_(server.options_),
         socket_(socket.get()),
         link_(std::move(socket), "a service that asks for pages", [&server, &client] {
@@ -113,14 +113,14 @@ class PageConnection {
 
   // The server may shut the socket down while it is here.
   void show_socket(int socket) {
-    const MutexLock lock(asker_.mutex);
-    asker_.socket = socket;
+    const MutexLock lock(client_.mutex);
+    client_.socket = socket;
   }
   // The client has shown the token and counts as served from here on, unless too many are.
   bool admit() {
     auto state = PageServer::PageClientState::stranger;
     is_served_ = server_.num_served_.fetch_add(1) < PageServer::kMaxConnections &&
-                 asker_.state.compare_exchange_strong(state, PageServer::PageClientState::served);
+                 client_.state.compare_exchange_strong(state, PageServer::PageClientState::served);
     if (!is_served_) --server_.num_served_;
     return is_served_;
   }
@@ -235,7 +235,7 @@ class PageConnection {
   }
 
   PageServer& server_;
-  PageServer::PageClient& asker_;
+  PageServer::PageClient& client_;
   const PageServer::Options& options_;
   const RealClock clock_;
   const int socket_;  // link_ owns it
@@ -307,7 +307,7 @@ void PageServer::start_client(Fd socket) {
     std::list<PageClient> started;
     PageClient& client = started.emplace_back();
     client.thread =
-        Thread({.name = "kv_asker"}, [this, &client, socket = std::move(socket)]() mutable {
+        Thread({.name = "kv_client"}, [this, &client, socket = std::move(socket)]() mutable {
           answer(client, std::move(socket));
           client.done = true;
         });

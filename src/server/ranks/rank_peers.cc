@@ -22,16 +22,16 @@ void RankPeers::begin_calls(size_t max_calls, std::function<void()> on_tick) {
 }
 
 void RankPeers::open(const HostPort& own, std::string_view key) {
-  auto book = std::make_unique<PeerDirectory>(cluster_, own, key);
+  auto directory = std::make_unique<PeerDirectory>(cluster_, own, key);
   MutexLock lock(mutex_);
-  HOCKET_CHECK(book_ == nullptr);
-  book_ = std::move(book);
+  HOCKET_CHECK(directory_ == nullptr);
+  directory_ = std::move(directory);
 }
 
 void RankPeers::stop() {
   client_->stop();
   MutexLock lock(mutex_);
-  const auto book = std::move(book_);
+  const auto directory = std::move(directory_);
   lock.unlock();
 }
 
@@ -58,12 +58,12 @@ TimePoint RankPeers::lost_at(int rank) const {
 
 std::optional<PeerEndpoint> RankPeers::endpoint_of(const Identity& peer) const {
   MutexLock lock(mutex_);
-  return book_ ? book_->endpoint(peer) : std::nullopt;
+  return directory_ ? directory_->endpoint(peer) : std::nullopt;
 }
 
 void RankPeers::forget_address(int rank) {
   MutexLock lock(mutex_);
-  if (book_) book_->forget(rank);
+  if (directory_) directory_->forget(rank);
 }
 
 HttpCall RankPeers::call_to(const PeerEndpoint& to, const HttpRequest& asked) const {

@@ -50,7 +50,7 @@ class RankPeers {
   std::shared_ptr<const ClusterView> view_ HOCKET_GUARDED_BY(mutex_);
   uint64_t num_changes_ HOCKET_GUARDED_BY(mutex_) = 0;
   std::vector<TimePoint> lost_at_ HOCKET_GUARDED_BY(mutex_);  // by rank
-  std::unique_ptr<PeerDirectory> book_ HOCKET_GUARDED_BY(mutex_);
+  std::unique_ptr<PeerDirectory> directory_ HOCKET_GUARDED_BY(mutex_);
   std::unique_ptr<HttpClient> client_;
 };
 

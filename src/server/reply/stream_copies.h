@@ -1,5 +1,5 @@
 // Notes which other ranks, the keepers, shall have copies of this rank's streams, and what each of
-// them does not know yet. StreamRecords owns it, and its lock guards it.
+// them does not know yet. StreamTable owns it; LockedStreams::mutex guards it.
 //
 //   stream wants 2, held by none      keepers k1 k2: both
 //   stream wants 1, held by k1        keepers k1 k2: k2

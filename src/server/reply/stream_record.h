@@ -1,4 +1,4 @@
-// The record of one stream, as it lies in a StreamTable, whose lock guards it.
+// The record of one stream, as it lies in a StreamTable; LockedStreams::mutex guards it.
 #pragma once
 
 #include <array>

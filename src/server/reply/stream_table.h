@@ -8,7 +8,7 @@
 // If there is no room, the principal with the most bytes loses its oldest records, those of ended
 // streams first; records of live streams stay. A copy makes no other copy go: it is refused
 // instead. A principal may hold half of the bytes.
-// StreamRecords owns the table, and the lock beside it guards both.
+// Owner: LockedStreams, whose mutex guards it.
 #pragma once
 
 #include <cstdint>
