@@ -35,7 +35,8 @@ class ServiceBegin {
   void begin_without_missing(Epochs& epochs, std::span<const Heartbeat> heartbeats, TimePoint now);
   // Settles on the replicas for which every rank has memory, once all have said it, or enough.
   void settle_replicas(Epochs& epochs, std::span<const Heartbeat> heartbeats, TimePoint now) const;
-  // Returns when end_gathering() is due. The other functions are called at every heartbeat.
+  // Returns when end_gathering() is due. The ones above are called when ranks join, send
+  // heartbeats, or at a tick.
   TimePoint next_deadline(const Epochs& epochs) const;
   // True if a rank that has not loaded may not come in.
   bool keeps_loading_out(const ClusterView& view) const {

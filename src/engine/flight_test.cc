@@ -12,7 +12,7 @@ using namespace testing;
 
 // A prompt's log-probabilities may take many times longer than the step before, but never stand
 // still.
-TEST(FlightTest, ThePulseMovesWithEachBlockOfLogits) {
+TEST(FlightTest, TheHeartbeatStateMovesWithEachBlockOfLogits) {
   constexpr int kPageTokens = 16, kRows = 200;
   log::set_level(log::Level::error);
   ServerSettings settings = base_settings(kMoe);

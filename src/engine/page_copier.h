@@ -37,7 +37,7 @@ struct CopyLimit {
 class PageCopier {
  public:
   using CopyOutcome = PageWriter::CopyOutcome;
-  // The pages of a call that were not copied, and why; Copied::yes: all were.
+  // The pages of a call that were not copied, and why; CopyOutcome::yes: all were.
   struct Rest {
     size_t count = 0;
     CopyOutcome why = CopyOutcome::yes;

@@ -12,7 +12,7 @@ GREETINGS = 2  # frames of the handshake that the service sends
 class PageProxy:
     """Passes frames on, but from the service no more than `pages` pages of each connection until release().
 
-    0: not even its consent to the prompt passes; None: all do. `held` is set once a frame waits. An asker takes a silence
+    0: not even its consent to the prompt passes; None: all do. `held` is set once a frame waits. A client takes a silence
     of 5 s, so a test acts as soon as frames are held."""
 
     def __init__(self, target, pages):
@@ -34,20 +34,20 @@ class PageProxy:
     def _accept(self):
         with contextlib.suppress(OSError):
             while True:
-                asker, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(asker,), daemon=True).start()
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
-    def _serve(self, asker):
+    def _serve(self, client):
         host, port = self._target.rsplit(":", 1)
-        with contextlib.suppress(OSError), asker, socket.create_connection((host, int(port)), 5) as service:
+        with contextlib.suppress(OSError), client, socket.create_connection((host, int(port)), 5) as service:
             service.settimeout(None)
-            back = threading.Thread(target=self._pass_on, args=(service, asker), daemon=True)
+            back = threading.Thread(target=self._pass_on, args=(service, client), daemon=True)
             back.start()
-            while some := asker.recv(1 << 16):
+            while some := client.recv(1 << 16):
                 service.sendall(some)
             service.shutdown(socket.SHUT_RDWR)
 
-    def _pass_on(self, service, asker):
+    def _pass_on(self, service, client):
         """Passes the frames of one connection on."""
         num_frames = num_pages = 0
         with contextlib.suppress(OSError):
@@ -57,9 +57,9 @@ class PageProxy:
                 if not self._go.is_set() and num_frames > GREETINGS + 1 and (num_pages > self._pages or self._pages == 0):
                     self.held.set()
                     self._go.wait()
-                asker.sendall(frame)
+                client.sendall(frame)
         with contextlib.suppress(OSError):
-            asker.shutdown(socket.SHUT_RDWR)
+            client.shutdown(socket.SHUT_RDWR)
 
     @staticmethod
     def _frame(service):

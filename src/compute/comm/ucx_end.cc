@@ -124,7 +124,7 @@ void UcxEnd::withdraw() {
   if (context_.is_open()) {
     const auto is_busy = [](const UcxPeer& p) { return p.is_busy(); };
     // A message that arrived in part, or that a silent peer does not take, cannot be cancelled: it
-    // ends with the context.
+    // ends when the context is closed.
     if (!until([&] { return std::ranges::none_of(peers_, is_busy); })) {
       for (UcxPeer& p : peers_) {
         if (p.rank() != rank_) p.lose(fmt::format("rank {} gave up what was under way", rank_));

@@ -285,7 +285,7 @@ void UcxPeer::begin_close(std::vector<void*>& requests) {
   if (goodbye_ != nullptr) ucx().ucp_request_cancel(context_.handle(), goodbye_);
   if (process_ >= 0) ::close(process_);
   process_ = -1;
-  if (endpoint_ == nullptr || !tells_failures_) return;  // these end with the context
+  if (endpoint_ == nullptr || !tells_failures_) return;  // these end when the context is closed
   ucp_request_param_t how{};
   how.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   how.flags = UCP_EP_CLOSE_FLAG_FORCE;

@@ -19,8 +19,8 @@ class EpochPlaces {
 
   // Returns the places for an epoch of `ranks`. Thread: any.
   Placements of(const RankSet& ranks) const;
-  int num_layers() const { return home_.num_layers(); }  // Thread: any.
-  int num_ranks() const { return home_.first().num_ranks(); }
+  int num_layers() const { return home_.num_layers(); }        // Thread: any.
+  int num_ranks() const { return home_.first().num_ranks(); }  // Thread: any.
   // Notes the places with which an epoch ended.
   void note_end(Placements last) { last_ = std::move(last); }
   // Returns how many experts the rank that lacks most has to load for an epoch of `ranks`.

@@ -60,7 +60,7 @@ void ExpertMover::plan(std::span<const uint64_t> counts, uint64_t num_steps) {
   {
     MutexLock lock(mutex_);
     planned_ = false;
-    question_ = {.counts = counts, .num_steps = num_steps};
+    plan_input_ = {.counts = counts, .num_steps = num_steps};
     task_ = Task::plan;
   }
   changed_.notify_all();
@@ -70,7 +70,7 @@ void ExpertMover::plan_for(const RankSet& stay) {
   {
     MutexLock lock(mutex_);
     planned_ = false;
-    question_ = {.stay = stay};
+    plan_input_ = {.stay = stay};
     task_ = Task::plan_for;
   }
   changed_.notify_all();
@@ -149,20 +149,22 @@ void ExpertMover::run() {
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kLowestPriority);
   for (;;) {
     Task task;
+    PlanInput input;
     {
       MutexLock lock(mutex_);
       while (task_ == Task::none && !stops_) changed_.wait(lock);
       if (stops_) return;
       task = std::exchange(task_, Task::none);
+      input = std::move(plan_input_);
     }
-    do_task(task);
+    do_task(task, input);
   }
 }
 
-void ExpertMover::do_task(Task task) {
+void ExpertMover::do_task(Task task, const PlanInput& input) {
   may_be_dropped_ = task == Task::load;
   if (task == Task::plan || task == Task::plan_for) {
-    work_out(task);
+    work_out(task, input);
   } else if (task == Task::load) {
     load_layers();
     loader_.close_files();
@@ -173,16 +175,11 @@ void ExpertMover::do_task(Task task) {
 }
 
 // The changes are dropped if others are asked for meanwhile: the engine does not wait for these.
-void ExpertMover::work_out(Task task) {
-  Question question;
-  {
-    MutexLock lock(mutex_);
-    question = question_;
-  }
+void ExpertMover::work_out(Task task, const PlanInput& input) {
   const Placements now = runner_.placement();
-  ExpertChanges changes =
-      task == Task::plan ? changes_for(question.counts, question.num_steps, now, options_.rebalance)
-                         : places_.changes_without_others(now, question.stay);
+  ExpertChanges changes = task == Task::plan
+                              ? changes_for(input.counts, input.num_steps, now, options_.rebalance)
+                              : places_.changes_without_others(now, input.stay);
   MutexLock lock(mutex_);
   if (task_ != Task::none) return;
   changes_ = std::move(changes);
@@ -319,9 +316,9 @@ bool ExpertMover::load_layer_with_retries(int layer, const Placement& to, Retrie
       epoch_.clear_error();
       continue;
     }
-    loader_.close_files();  // the next try opens the files as they are then
     const Duration remaining = retries.failed(RealClock().now());
     note_load_error(back.error(), remaining);
+    loader_.close_files();  // the next try opens the files as they are then
     MutexLock lock(mutex_);
     if (remaining <= Duration{}) epoch_.give_up();
     if (stops_ || remaining <= Duration{}) return false;

@@ -112,15 +112,15 @@ class ExpertMover {
  private:
   enum class Task : uint8_t { none, plan, plan_for, load, load_for_epoch };
   // The arguments of plan() or plan_for().
-  struct Question {
+  struct PlanInput {
     std::span<const uint64_t> counts = {};
     uint64_t num_steps = 0;
     RankSet stay = {};
   };
   void begin(Task task);
   void run();
-  void do_task(Task task);
-  void work_out(Task task);
+  void do_task(Task task, const PlanInput& input);
+  void work_out(Task task, const PlanInput& input);
   void load_layers();
   void load_places();
   // Loads a layer, trying again as often as `retries` says. Returns false if it was given up.
@@ -149,7 +149,7 @@ class ExpertMover {
   mutable Mutex mutex_;
   std::condition_variable changed_;
   Task task_ HOCKET_GUARDED_BY(mutex_) = Task::none;  // the next
-  Question question_ HOCKET_GUARDED_BY(mutex_);
+  PlanInput plan_input_ HOCKET_GUARDED_BY(mutex_);
   bool stops_ HOCKET_GUARDED_BY(mutex_) = false;
   int num_handed_out_ HOCKET_GUARDED_BY(mutex_) = 0, num_moved_ HOCKET_GUARDED_BY(mutex_) = 0;
   ExpertMoveStats stats_ HOCKET_GUARDED_BY(mutex_);  // without those of the loader

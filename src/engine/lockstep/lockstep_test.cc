@@ -230,7 +230,7 @@ TEST(Lockstep, PromptsAreDelayedAlikeOnAllRanks) {
   on_lockstep_ranks(2, {}, body, kMax);
 }
 
-TEST(Lockstep, ThePulseBeatsWithTheSteps) {
+TEST(Lockstep, TheHeartbeatShowsEachStep) {
   on_lockstep_ranks(2, [](LockstepRank& v) {
     const auto state = [&] { return v.heartbeat_state.heartbeat().state; };
     EXPECT_EQ(state(), EngineState::closed);

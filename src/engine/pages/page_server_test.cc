@@ -91,7 +91,7 @@ class PageServerTest : public testing::FolderTest {
     return *std::move(socket);
   }
   // Connects; `answer` is what the server says to that.
-  std::unique_ptr<PageLink> serve_handshake(PageFrame answer) const {
+  std::unique_ptr<PageLink> introduce(PageFrame answer) const {
     auto link = std::make_unique<PageLink>(connect(), "the server", [] { return false; });
     EXPECT_TRUE(link->introduce(kToken));
     const PageKey form{};
@@ -101,7 +101,7 @@ class PageServerTest : public testing::FolderTest {
   }
   // Connects, and asks for the page without taking it.
   std::unique_ptr<PageLink> ask() const {
-    auto link = serve_handshake(PageFrame::ok);
+    auto link = introduce(PageFrame::ok);
     EXPECT_TRUE(link->send(PageFrame::get, std::string(1, '\0') + text_of(kKey)));
     return link;
   }
@@ -137,7 +137,7 @@ class PageServerTest : public testing::FolderTest {
   std::unique_ptr<PageServer> server_;
 };
 
-TEST_F(PageServerTest, AnAskerBeyondTheNumberOfBuffersWaitsForOne) {
+TEST_F(PageServerTest, AClientBeyondTheNumberOfBuffersWaitsForOne) {
   start();
   ASSERT_NE(server_, nullptr);
   std::deque<std::unique_ptr<PageLink>> first;
@@ -158,13 +158,12 @@ TEST_F(PageServerTest, AnAskerBeyondTheNumberOfBuffersWaitsForOne) {
   EXPECT_EQ(got.payload.back(), '\5');
 }
 
-TEST_F(PageServerTest, AnAskerBeyondTheConnectionsIsToldAndComesAgain) {
+TEST_F(PageServerTest, AClientBeyondTheConnectionsIsToldAndComesAgain) {
   start();
   ASSERT_NE(server_, nullptr);
   std::deque<std::unique_ptr<PageLink>> all;
-  for (int i = 0; i < PageServer::kMaxConnections; ++i)
-    all.push_back(serve_handshake(PageFrame::ok));
-  serve_handshake(PageFrame::busy);
+  for (int i = 0; i < PageServer::kMaxConnections; ++i) all.push_back(introduce(PageFrame::ok));
+  introduce(PageFrame::busy);
   const auto peer = this->peer();
   const std::vector<TokenId> prompt(10, TokenId{1});
   const auto refused =
@@ -178,23 +177,22 @@ TEST_F(PageServerTest, AnAskerBeyondTheConnectionsIsToldAndComesAgain) {
 }
 
 // They hold only connections that no client with the token has.
-TEST_F(PageServerTest, StrangersTakeNoConnectionOfAskers) {
+TEST_F(PageServerTest, StrangersTakeNoConnectionOfClients) {
   start();
   ASSERT_NE(server_, nullptr);
   std::deque<Fd> strangers;
   for (int i = 0; i < PageServer::kMaxStrangers / 2; ++i) strangers.push_back(connect());
   std::deque<std::unique_ptr<PageLink>> all;
-  for (int i = 0; i < PageServer::kMaxConnections; ++i)
-    all.push_back(serve_handshake(PageFrame::ok));
+  for (int i = 0; i < PageServer::kMaxConnections; ++i) all.push_back(introduce(PageFrame::ok));
 }
 
 // They say nothing and stay, and more come than the service has threads for.
-TEST_F(PageServerTest, AFloodOfSilentStrangersKeepsNoAskerOut) {
+TEST_F(PageServerTest, AFloodOfSilentStrangersKeepsNoClientOut) {
   start();
   ASSERT_NE(server_, nullptr);
   std::deque<Fd> strangers;
   for (int i = 0; i < PageServer::kMaxStrangers; ++i) strangers.push_back(connect());
-  serve_handshake(PageFrame::ok);
+  introduce(PageFrame::ok);
   EXPECT_TRUE(comes_true([&] { return counts_->refused == 1; })) << "the oldest has given way";
   constexpr int kMore = 2 * PageServer::kMaxClients;
   for (int i = 1; i <= kMore; ++i) {
@@ -203,7 +201,7 @@ TEST_F(PageServerTest, AFloodOfSilentStrangersKeepsNoAskerOut) {
     // The listener's queue is short.
     ASSERT_TRUE(comes_true([&] { return counts_->refused == static_cast<uint64_t>(i); }));
   }
-  serve_handshake(PageFrame::ok);
+  introduce(PageFrame::ok);
 }
 
 // One that sends its proof byte by byte gives way like one that is silent.
@@ -261,7 +259,7 @@ TEST_F(PageServerTest, WithoutThreadsTheServiceLivesAndAnswersLater) {
       const Fd socket = connect();
       is_refused = comes_true([&] { return counts_->refused == 1; });
     }
-    const bool answers = is_refused && serve_handshake(PageFrame::ok) != nullptr;
+    const bool answers = is_refused && introduce(PageFrame::ok) != nullptr;
     _exit(answers && !HasFailure() ? 0 : 1);
   }
   int status = 0;

@@ -228,7 +228,7 @@ TEST_F(PeerPagesTest, AnotherFormIsRefused) {
 }
 
 // Nothing is held for a client that left.
-TEST_F(PeerPagesTest, AnAskerThatLeavesAbortsItsPrompt) {
+TEST_F(PeerPagesTest, AClientThatLeavesAbortsItsPrompt) {
   Service prefill(offering(plain(), "prefill"));
   ASSERT_TRUE(prefill.works());
   {

@@ -221,7 +221,7 @@ void RadixCache::Tree::adopt(RadixNode& node, int num_pages, std::span<PageId> c
 }
 
 // The same for pages of window layers, of which the caller or the tree may lack some. A page that
-// only the caller has is the tree's from then on. wanted: the node was there before.
+// only the caller has is the tree's from then on.
 void RadixCache::Tree::adopt_windows(RadixNode& node, int num_pages, std::span<PageId> callers,
                                      WindowPosition position) {
   for (int i = 0; i < num_pages; ++i) {

@@ -1,6 +1,6 @@
 // The sizes of steps that the gate tells apart, and all that it has measured of each. A size that
 // has none of the kGate.max_buckets buckets takes that of the size which was used longest ago.
-// Owner: SpeculationGate. Thread: engine. Allocates only in construction.
+// Owner: SpeculationGate. Thread: engine. find() allocates nothing.
 #pragma once
 
 #include <array>

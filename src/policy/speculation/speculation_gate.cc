@@ -7,6 +7,7 @@
 #include "base/check.h"
 
 namespace hocket {
+
 SpeculationGate::SpeculationGate(Options options) : drafts_(std::move(options)) {}
 
 GateBucket& SpeculationGate::bucket_for(int num_answers, int64_t total_keys) {
