@@ -8,7 +8,7 @@
 #include "bench/overlap_shape.h"
 #include "core/server_settings.h"
 #include "engine/plan/memory_plan.h"
-#include "engine/plan/stage_forecast.h"
+#include "engine/plan/stage_estimate.h"
 #include "engine/rank_setup.h"
 
 namespace hocket {
@@ -70,7 +70,7 @@ Result<void> OverlapRig::load(const Options& options) {
   HOCKET_TRY(exchange_, runner_->attach({.transport = messages_, .watch = ledger_.get()}));
   if (link_gbit_ == 0) settings.parallel.nnodes = seat_.num_ranks;
   settings.parallel.ep_link_gbit = link_gbit_;
-  HOCKET_TRY(const auto forecast, forecast_stages(*runner_, settings.parallel));
+  HOCKET_TRY(const auto forecast, estimate_stages(*runner_, settings.parallel));
   layers_ = forecast->layers({});
   prior_ = forecast;
   for (int i = 0; i < runner_->info().num_pages; ++i) pages_.push_back(PageId{i});

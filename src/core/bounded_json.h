@@ -12,8 +12,8 @@ namespace hocket {
 
 // Returns a discarded tree if the text is not JSON, is nested deeper than kMaxJsonDepth or has a
 // number or word of more than kMaxJsonWord bytes. Depth is limited because copying, comparing and
-// printing a tree recurse; parsing and destroying it do not. The last of
-// equal keys in one object counts.
+// printing a tree recurse; parsing and destroying it do not. The last of equal keys in one object
+// counts.
 template <class Tree = nlohmann::ordered_json>
 Tree parse_bounded_json(std::string_view text) {
   const JsonShape shape = json_shape(text);

@@ -85,10 +85,10 @@ class CacheTier {
   // Notes the requests that began in a batch, with the pages that they found. Returns how many of
   // their tokens came from each tier: a token counts if its page was read for this request, and
   // for no tier if the tree had it before.
-  ByTier<int> note_begun(const Batch& batch) { return prefetch_.note_begun(batch); }
+  PerTier<int> note_begun(const Batch& batch) { return prefetch_.note_begun(batch); }
   // Returns how many of the request's tokens came from each tier, once it has begun and until it is
   // forgotten.
-  ByTier<int> fetched(RequestId id) const { return prefetch_.fetched(id); }
+  PerTier<int> fetched(RequestId id) const { return prefetch_.fetched(id); }
   void forget(RequestId id);
   // Tells the services that wait for prompts that this rank will not compute them now.
   void end_prefills();

@@ -148,8 +148,8 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
     HOCKET_TRY(mover->rebalance,
                rebalancer_of(parallel, runner->choice(), runner->placement().first()));
   }
-  if (!forecast_) {
-    HOCKET_TRY(forecast_, forecast_stages(*runner, parallel));
+  if (!estimate_) {
+    HOCKET_TRY(estimate_, estimate_stages(*runner, parallel));
   }
   if (ranks_.empty()) {
     HOCKET_TRY(tier_, choose_cache_tier(options.settings, *runner));
@@ -165,7 +165,7 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
   }
   HOCKET_TRY(SpeculationChoice speculation,
              choose_speculation(options.settings, runner->info().model));
-  const LayerCounts layers = forecast_->layers({});
+  const LayerCounts layers = estimate_->layers({});
   if (!recorders_)
     recorders_.emplace(
         StepRecorders::Ranks{.first = rank, .num_here = control_ ? 1 : num_ranks, .num = num_ranks},
@@ -187,7 +187,7 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
       .stall_timeout = options.stall_timeout,
       .max_delayed_passes =
           parallel.enable_prefill_delayer ? parallel.prefill_delayer_max_passes : 0,
-      .prior = forecast_,
+      .prior = estimate_,
       .layers = layers,
       .profiler = &recorders_->profiler(),
       .recent = &recorders_->recent(),

@@ -77,7 +77,7 @@ class LocalEngine final : public Engine {
   std::optional<RequestRouter> router_ HOCKET_PT_GUARDED_BY(router_mutex_);
   std::optional<ExpertStats> experts_;      // nullopt for a dense model
   std::optional<CacheTier::Options> tier_;  // nullopt: the prefix cache is in memory alone
-  std::shared_ptr<const StageForecast> forecast_;
+  std::shared_ptr<const StageEstimate> estimate_;
   std::optional<StepRecorders> recorders_;
   std::vector<std::unique_ptr<RankLoop>> ranks_;
   GrammarSetup grammars_;              // destroyed before the ranks, because it wakes them

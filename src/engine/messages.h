@@ -43,8 +43,8 @@ struct RequestSummary {
   Error error;               // set if finish is error or abort
   int prompt_tokens = 0;
   int cached_tokens = 0;
-  ByTier<int> fetched_tokens{};  // those of cached_tokens whose pages came back from there
-  int recomputed_tokens = 0;     // the prompt's, although their pages were found (Request)
+  PerTier<int> fetched_tokens{};  // those of cached_tokens whose pages came back from there
+  int recomputed_tokens = 0;      // the prompt's, although their pages were found (Request)
   int generated_tokens = 0;
   int num_retractions = 0;
   DraftCounts drafts;

@@ -279,8 +279,8 @@ void PagePrefetch::note_cached(RequestId id) {
   if (const auto request = requests_.find(id); request != requests_.end()) release(request->second);
 }
 
-ByTier<int> PagePrefetch::note_begun(const Batch& batch) {
-  ByTier<int> sum{};
+PerTier<int> PagePrefetch::note_begun(const Batch& batch) {
+  PerTier<int> sum{};
   for (const Slice& slice : batch.slices) {
     const auto at = requests_.find(slice.request->id);
     if (at == requests_.end() || at->second.has_begun) continue;
@@ -298,9 +298,9 @@ ByTier<int> PagePrefetch::note_begun(const Batch& batch) {
   return sum;
 }
 
-ByTier<int> PagePrefetch::fetched(RequestId id) const {
+PerTier<int> PagePrefetch::fetched(RequestId id) const {
   const auto request = requests_.find(id);
-  return request != requests_.end() ? request->second.found : ByTier<int>{};
+  return request != requests_.end() ? request->second.found : PerTier<int>{};
 }
 
 void PagePrefetch::forget(RequestId id) {

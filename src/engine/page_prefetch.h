@@ -48,8 +48,8 @@ class PagePrefetch {
   bool restore(const SessionTokens& session, const Scheduler& scheduler,
                std::function<void()> done);
   void take_read_pages(Scheduler& scheduler);
-  ByTier<int> note_begun(const Batch& batch);
-  ByTier<int> fetched(RequestId id) const;
+  PerTier<int> note_begun(const Batch& batch);
+  PerTier<int> fetched(RequestId id) const;
   void forget(RequestId id);
 
   // Notes a step; returns the seconds of a prompt's row, if the step had one.
@@ -74,7 +74,7 @@ class PagePrefetch {
     bool is_counted = false;              // as load: note_load()
     std::vector<Fetched> fetched;         // in order, neighbours of one tier as one
     bool has_begun = false;               // it was in a batch
-    ByTier<int> found{};                  // those of `fetched` that it began with
+    PerTier<int> found{};                 // those of `fetched` that it began with
   };
 
   // A request that waits for room in the pool, before all others that would be sent.

@@ -58,7 +58,7 @@ class RankReport {
   void add_agreement_wait(Duration waited) { agreement_waited_ += waited; }
   void add_exchange_wait(Duration waited) { exchange_waited_ += waited; }
   // Adds tokens of requests that began, which came back from stores or peers.
-  void count_fetched(const ByTier<int>& tokens) {
+  void count_fetched(const PerTier<int>& tokens) {
     for (size_t i = 0; i < tokens.size(); ++i)
       fetched_tokens_[i] += static_cast<uint64_t>(tokens[i]);
   }
@@ -80,7 +80,7 @@ class RankReport {
   StepLog step_log_;
   RequestBoard board_;
   Duration exchange_waited_{}, agreement_waited_{};
-  ByTier<uint64_t> fetched_tokens_{};
+  PerTier<uint64_t> fetched_tokens_{};
   // Requests and prompt tokens: taken in since the last publish_load(), and published by it.
   int new_requests_ = 0, published_requests_ = 0;
   int64_t new_tokens_ = 0, published_tokens_ = 0;

@@ -207,20 +207,20 @@ Result<std::vector<std::unique_ptr<Runner>>> load_ranks(const RankLoading& loadi
   return runners;
 }
 
-Result<std::shared_ptr<const StageForecast>> forecast_stages(const Runner& runner,
+Result<std::shared_ptr<const StageEstimate>> estimate_stages(const Runner& runner,
                                                              const ParallelSettings& settings) {
   HOCKET_TRY(const ModelCost cost, ModelCost::measure(runner.choice()));
   const double cores = runner.info().num_workers;
   StageLink link{.gbit_per_s = settings.ep_link_gbit, .latency_us = settings.ep_link_latency_us};
   const bool has_processes = settings.nnodes > 0 || settings.ranks_per_node > 0;
   if (has_processes) link = kGuessedLink;
-  const StageForecastInput input{
+  const StageEstimateInput input{
       .speed = {.read_bytes_per_s = cores * kCoreSpeed.read_bytes_per_s,
                 .operations_per_s = cores * kCoreSpeed.operations_per_s,
                 .integer_operations_per_s = cores * kCoreSpeed.integer_operations_per_s},
       .num_ranks = runner.info().num_ranks,
       .link = link};
-  return std::make_shared<const StageForecast>(runner.choice(), cost, input);
+  return std::make_shared<const StageEstimate>(runner.choice(), cost, input);
 }
 
 EngineInfo join_infos(std::span<const std::unique_ptr<Runner>> runners) {

@@ -16,7 +16,7 @@
 #include "compute/weights/loader.h"
 #include "core/server_settings.h"
 #include "engine/plan/engine_info.h"
-#include "engine/plan/stage_forecast.h"
+#include "engine/plan/stage_estimate.h"
 #include "engine/runner/runner.h"
 
 namespace hocket {
@@ -57,7 +57,7 @@ Result<std::vector<std::unique_ptr<Runner>>> load_ranks(const RankLoading& loadi
 
 // Forecasts the times of this rank's operations on a guessed machine and network. Only their ratios
 // matter, until steps were measured. Errors: those of ModelCost::measure.
-Result<std::shared_ptr<const StageForecast>> forecast_stages(const Runner& runner,
+Result<std::shared_ptr<const StageEstimate>> estimate_stages(const Runner& runner,
                                                              const ParallelSettings& settings);
 
 // Adds up the sizes of all ranks.

@@ -44,9 +44,8 @@ std::vector<FoundPage> find_pages(const std::filesystem::path& folder, size_t ma
 // Those that another user could change are left alone, since a link in one leads anywhere.
 std::vector<std::filesystem::path> find_idle_folders(const std::filesystem::path& own);
 // Deletes what a form leaves when its last page is deleted: its saved sessions, the speed of its
-// prompts, and the folder, unless it has files of others. Stops
-// if a page is there all the same, and as soon as a process wants the folder. Precondition: `alone`
-// holds it.
+// prompts, and the folder, unless it has files of others. Stops if a page is there all the same,
+// and as soon as a process wants the folder. Precondition: `alone` holds it.
 void remove_form(const std::filesystem::path& folder, const FolderLock& alone);
 
 }  // namespace hocket

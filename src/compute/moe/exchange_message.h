@@ -27,9 +27,8 @@ namespace hocket {
 inline constexpr int kMaxRankExperts = 1024;
 
 // The layout in which rows travel; all ranks use the same in a pass.
-//   per_rank    A row travels once to every rank that holds one of its experts. From each rank
-//   comes
-//               back one sum for each node of combine groups there, mostly one.
+//   per_rank    A row travels once to every rank that holds one of its experts. Each rank returns
+//               one sum for each node of combine groups there, mostly one.
 //   per_expert  A row travels once for every expert, and every expert's row comes back. So all rows
 //               of an expert are in one part.
 enum class RowLayout : uint8_t { per_rank, per_expert };

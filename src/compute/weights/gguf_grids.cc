@@ -184,23 +184,6 @@ GridGroup read_tq2_0(const std::byte* from, int group) {
 
 }  // namespace
 
-bool has_grid(GgufTypeId type) {
-  switch (type) {
-    case Id::iq1_s:
-    case Id::iq1_m:
-    case Id::iq2_xxs:
-    case Id::iq2_xs:
-    case Id::iq2_s:
-    case Id::iq3_xxs:
-    case Id::iq3_s:
-    case Id::tq1_0:
-    case Id::tq2_0:
-      return true;
-    default:
-      return false;
-  }
-}
-
 GridGroup read_grid_group(GgufTypeId type, const std::byte* block, int group) {
   switch (type) {
     case Id::iq1_s:

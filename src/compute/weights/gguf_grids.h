@@ -21,11 +21,8 @@ struct GridGroup {
   float scale(int half) const { return block_scale * unit * static_cast<float>(scales[half]); }
 };
 
-// Returns true for the types whose groups are read here.
-bool has_grid(GgufTypeId type);
-
-// Reads numbers 32 * group to 32 * group + 31 of a block.   0 <= group < 8; types that has_grid().
-// Number times scale is exact in fp32.
+// Reads numbers 32 * group to 32 * group + 31 of a block.   0 <= group < 8; `type` is one of iq1_*,
+// iq2_*, iq3_* and tq*. Number times scale is exact in fp32.
 GridGroup read_grid_group(GgufTypeId type, const std::byte* block, int group);
 
 }  // namespace hocket

@@ -58,7 +58,7 @@ void foretell_speed(const ForecastInput& q, Forecast& f) {
   f.prefill_tokens_per_s = f.num_ranks * f.prefill_len / f.prefill_seconds(f.prefill_len, q.speed);
 }
 
-double serial_seconds(const StageForecast& stages, const Bucket& bucket) {
+double serial_seconds(const StageEstimate& stages, const Bucket& bucket) {
   const StageTimes times = stages.at(bucket);
   return 1e-6 * Predictor(std::span(&times, 1), {}, stages.layers(bucket)).step_us(serial_order());
 }
@@ -203,7 +203,7 @@ Result<Forecast> forecast(const ForecastInput& q, int kv_len) {
              .memory = std::move(sizes)};
   if (placement)
     f.stages.emplace(choice, f.cost,
-                     StageForecastInput{.speed = q.speed,
+                     StageEstimateInput{.speed = q.speed,
                                         .num_ranks = parallel.ep_size,
                                         .link = {.gbit_per_s = parallel.ep_link_gbit,
                                                  .latency_us = parallel.ep_link_latency_us}});

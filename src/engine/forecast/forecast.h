@@ -10,7 +10,7 @@
 
 #include "engine/plan/cost.h"
 #include "engine/plan/memory_plan.h"
-#include "engine/plan/stage_forecast.h"
+#include "engine/plan/stage_estimate.h"
 
 namespace hocket {
 
@@ -33,7 +33,7 @@ struct Forecast {
   ModelCost cost;
   int num_ranks = 1;
   // Times of a step's operations, one after the other; nullopt for one rank.
-  std::optional<StageForecast> stages;
+  std::optional<StageEstimate> stages;
   MemoryPlan memory;             // sizes are valid even if it does not fit
   std::optional<Error> refusal;  // error that serve would give; nullopt if it fits
   int64_t fitting_tokens = 0;    // tokens of KV cache for which there is memory

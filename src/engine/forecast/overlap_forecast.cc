@@ -5,7 +5,7 @@
 namespace hocket {
 namespace {
 
-OverlapPoint best_at(const StageForecast& stages, const Bucket& bucket, int row_tile) {
+OverlapPoint best_at(const StageEstimate& stages, const Bucket& bucket, int row_tile) {
   const SearchInput input{.model = stages,
                           .orders = OrderTable::builtin(),
                           .layers = stages.layers(bucket),
@@ -30,7 +30,7 @@ std::vector<OverlapPoint> forecast_overlap(const OverlapForecastInput& q) {
   std::vector<OverlapPoint> points;
   if (q.num_ranks < 2 || q.choice.model.moe.num_experts == 0) return points;
   for (const StageLink& link : q.links) {
-    const StageForecast stages(q.choice, q.cost,
+    const StageEstimate stages(q.choice, q.cost,
                                {.speed = q.speed, .num_ranks = q.num_ranks, .link = link});
     const auto add = [&](const Bucket& bucket) {
       points.push_back(best_at(stages, bucket, q.row_tile));

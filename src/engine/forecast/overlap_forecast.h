@@ -1,5 +1,5 @@
 // Forecasts the gain of overlap and its best plan, for sizes of steps and speeds of links: with
-// forecast times of operations (stage_forecast.h), by the search that the server makes with
+// forecast times of operations (stage_estimate.h), by the search that the server makes with
 // measured times. Pure. Thread: any.
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "compute/overlap/search.h"
-#include "engine/plan/stage_forecast.h"
+#include "engine/plan/stage_estimate.h"
 
 namespace hocket {
 

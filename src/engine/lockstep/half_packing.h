@@ -16,7 +16,7 @@ namespace hocket {
 struct HalfPacking {
   int share = kEvenShare;  // share of the first half, in units of 1 / kWholeShare
   int row_tile = 1;  // the first half has a multiple of it in rows, as nearly as answers allow
-  // The fixed cost of a row, in keys (engine/plan/stage_forecast.h, keys_per_row()).
+  // The fixed cost of a row, in keys (engine/plan/stage_estimate.h, keys_per_row()).
   double keys_per_row = 4096;
 };
 

@@ -78,7 +78,7 @@ void Lockstep::rebind(Transport& transport, AllToAll& exchange) {
   votes_.reserve(loads_.size());
   std::ranges::fill(sizes_, Size{});
   std::ranges::fill(reports_, StepReport{});
-  under_way_ = has_asked_ = false;
+  under_way_ = end_was_voted_ = false;
   stopping_peer_ = -1;
   error_.reset();
   bad_peer_ = -1;
@@ -101,7 +101,7 @@ bool Lockstep::finish_agreement(const StepProposal& now) {
   hang_limit_.end(agreed_.pass.phase, agreed_.rows, transport_->now());
   const bool is_early = under_way_;
   Result<void> agreed = exchange_votes(now);
-  const bool has_work = has_rows(now.work) || asks_to_end_;
+  const bool has_work = has_rows(now.work) || wants_end_;
   if (agreed && is_early && has_work && !agreed_.computes && !agreed_.ends)
     agreed = exchange_votes(now);
   if (!agreed) return fail_with(std::move(agreed).error()), false;
@@ -125,9 +125,9 @@ void Lockstep::start(const StepProposal& proposal) {
       .drafts = to_vote(proposal.num_drafts),
       .begins = work.begins,
       .continues = work.continues,
-      .ends = asks_to_end_,
+      .ends = wants_end_,
       .trials = static_cast<uint8_t>(proposal.plans[0].is_trial | proposal.plans[1].is_trial << 1),
-      .takes_requests = proposal.load.takes_requests && !asks_to_end_,
+      .takes_requests = proposal.load.takes_requests && !wants_end_,
       .module_passes = static_cast<uint8_t>(proposal.module_passes),
       .overlaps = proposal.overlaps,
       .vetoes_overlap = proposal.vetoes_overlap,
@@ -181,16 +181,16 @@ Result<void> Lockstep::exchange_votes(const StepProposal& now) {
         balances_, reports_,
         {.computes = agreed_.computes, .leaving = agreed_.all_end ? RankSet() : leaving});
   if (!agreed_.computes) forget_loads();
-  agreed_.ends = agreed_.all_end || may_go();
-  has_asked_ = mine_.ends != 0;
+  agreed_.ends = agreed_.all_end || may_leave_now();
+  end_was_voted_ = mine_.ends != 0;
   stopping_peer_.store(stopping_peer, std::memory_order_relaxed);
   return {};
 }
 
 // A rank that leaves alone has said so one agreement before, so requests that other ranks had begun
 // by then got their step.
-bool Lockstep::may_go() const {
-  if (!options_.others_can_serve || !has_asked_) return false;
+bool Lockstep::may_leave_now() const {
+  if (!options_.others_can_serve || !end_was_voted_) return false;
   if (!agreed_.computes) return true;
   if (options_.pauses_others) return false;
   const bool has_rows = mine_.answers > 0 || mine_.begins != 0 || mine_.continues != 0;

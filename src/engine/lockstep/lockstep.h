@@ -165,7 +165,7 @@ class Lockstep final : public SchedulerHooks {
   void fail_with(Error why);
 
   // Makes this rank ask to stop, from the next agreement on.
-  void ask_to_end() { asks_to_end_ = true; }
+  void ask_to_end() { wants_end_ = true; }
   // Returns true if steps should overlap from the next one on: the lead says so in its vote, and no
   // rank says that none should.
   bool steps_overlap() const { return agreed_.steps_overlap; }
@@ -260,7 +260,7 @@ class Lockstep final : public SchedulerHooks {
   Result<StepVote> vote_of(int rank);
   void record_vote(int rank, const StepVote& vote);
   void decide();
-  bool may_go() const;
+  bool may_leave_now() const;
   void adopt_plan(const StepVote& of_lead);
   void adopt_module_passes(int wanted, Phase phase_before);
   void forget_loads();
@@ -275,7 +275,7 @@ class Lockstep final : public SchedulerHooks {
   bool is_overlapped_ = false;
   uint64_t num_unknown_plans_ = 0;
   bool under_way_ = false;
-  bool asks_to_end_ = false, has_asked_ = false;  // from now on; in the last agreement
+  bool wants_end_ = false, end_was_voted_ = false;  // from now on; in the last agreement
   std::atomic<int> stopping_peer_{-1};
   std::optional<Error> error_;
   int bad_peer_ = -1;  // rank whose vote could not be read

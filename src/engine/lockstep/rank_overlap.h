@@ -28,7 +28,7 @@
 #include "engine/lockstep/half_packing.h"
 #include "engine/lockstep/lockstep.h"
 #include "engine/lockstep/overlap_settings.h"
-#include "engine/plan/stage_forecast.h"
+#include "engine/plan/stage_estimate.h"
 #include "engine/stats/overlap_stats.h"
 #include "engine/stats/profiler.h"
 #include "engine/stats/recent_steps.h"

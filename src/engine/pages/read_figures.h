@@ -10,8 +10,8 @@
 namespace hocket {
 
 struct ReadFigures {
-  ByTier<std::atomic<uint64_t>> num_pages{}, num_tokens{}, num_bytes{};
-  ByTier<std::atomic<int64_t>> read_ns{}, saved_ns{};
+  PerTier<std::atomic<uint64_t>> num_pages{}, num_tokens{}, num_bytes{};
+  PerTier<std::atomic<int64_t>> read_ns{}, saved_ns{};
   std::atomic<uint64_t> num_given_up{0};  // requests that went on before all was read
   ByUnreadReason<std::atomic<uint64_t>> num_not_read{};
   std::atomic<bool> held_too_long{false};  // a prompt was

@@ -23,7 +23,7 @@ struct PageTierStats {
 };
 
 struct CacheTierStats {
-  ByTier<PageTierStats> tiers;
+  PerTier<PageTierStats> tiers;
   // Sums over the tiers.
   uint64_t pages_written_total = 0;
   ByUnwrittenReason<uint64_t>
@@ -41,7 +41,7 @@ struct CacheTierStats {
   int64_t files = 0, bytes = 0;
   uint64_t evicted_total = 0, damaged_total = 0;
 
-  uint64_t all_left_out() const {
+  uint64_t num_left_out() const {
     return std::accumulate(left_out_total.begin(), left_out_total.end(), uint64_t{0});
   }
   uint64_t left_out(UnwrittenReason why) const { return left_out_total[static_cast<size_t>(why)]; }

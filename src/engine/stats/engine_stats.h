@@ -22,7 +22,7 @@ struct RankStats {
   SchedulerStats scheduler;
   StepCounts steps;
   // The part of scheduler.cached_tokens_total that came back from there for the request.
-  ByTier<uint64_t> fetched_tokens_total{};
+  PerTier<uint64_t> fetched_tokens_total{};
   uint64_t num_requests_finished = 0, num_requests_aborted = 0, num_requests_failed = 0;
   // Tokens/s over the last second of steps, of answers and of prompts; 0 when idle.
   double gen_throughput = 0, input_throughput = 0;

@@ -16,6 +16,6 @@ inline constexpr std::array<std::string_view, kNumPageTiers> kPageTierNames = {"
 
 // A number for each tier.
 template <class T>
-using ByTier = std::array<T, kNumPageTiers>;
+using PerTier = std::array<T, kNumPageTiers>;
 
 }  // namespace hocket

@@ -130,7 +130,7 @@ TEST_F(CacheTierTest, AFolderThatGoesAwayCostsNoAnswer) {
   fs::remove_all(folder_);
   std::ofstream(folder_) << "a file in its place";
   expect_same(ask(service, question(1)), want);
-  EXPECT_TRUE(service.read_until([&] { return tier_of(service).all_left_out() > 0; }));
+  EXPECT_TRUE(service.read_until([&] { return tier_of(service).num_left_out() > 0; }));
   EXPECT_EQ(tier_of(service).left_out(UnwrittenReason::write_failed), 1u)
       << "then it is left alone";
   EXPECT_TRUE(service.engine().flush_cache());

@@ -148,7 +148,7 @@ TEST_F(PeerPagesTest, PagesThatFindNoBufferComeLater) {
   expect_same(got, want);
   EXPECT_EQ(got.summary.cached_tokens, 1799);
   EXPECT_EQ(tier_of(decode).peer_pages_total, 1799u);
-  EXPECT_EQ(tier_of(prefill).all_left_out(), 0u);
+  EXPECT_EQ(tier_of(prefill).num_left_out(), 0u);
 }
 
 TEST_F(PeerPagesTest, APeerThatDiesInTheMiddleCostsNoAnswer) {

@@ -171,7 +171,7 @@ TEST_F(RedisTierTest, AFullRedisIsReadAndWrittenNoMore) {
   Service service(storing(plain()));
   ask(service, question(2));
   EXPECT_TRUE(service.read_until(
-      [&] { return service.engine().stats().tier.value().all_left_out() > 20; }));
+      [&] { return service.engine().stats().tier.value().num_left_out() > 20; }));
   const Answer got = ask(service, question(1));
   expect_same(got, want);
   EXPECT_EQ(got.summary.fetched_tokens[kRedisTier], 672);

@@ -91,7 +91,7 @@ TEST_F(TierBuffersTest, PagesThatFindNoBufferAreWrittenLater) {
     expect_same(ask(service, input), want);
     const auto tier = [&] { return service.engine().stats().tier.value(); };
     EXPECT_TRUE(service.read_until([&] { return tier().pages_written_total >= 1809; }));
-    EXPECT_EQ(tier().all_left_out(), 0u);
+    EXPECT_EQ(tier().num_left_out(), 0u);
   }
   Service again(s);
   const Answer got = ask(again, input);

@@ -62,16 +62,16 @@ TEST_F(TierFaultsTest, EachTokenCountsWhereItsRequestFoundIt) {
   const auto stats = [&] { return service.engine().stats(); };
   const Answer one = ask(service, first(500));
   EXPECT_EQ(one.summary.cached_tokens, 480);
-  EXPECT_EQ(one.summary.fetched_tokens, (ByTier<int>{480, 0, 0}));
+  EXPECT_EQ(one.summary.fetched_tokens, (PerTier<int>{480, 0, 0}));
   const Answer other = ask(service, first(1400));
   EXPECT_EQ(other.summary.cached_tokens, 992);
-  EXPECT_EQ(other.summary.fetched_tokens, (ByTier<int>{992 - 480, 0, 0}));
+  EXPECT_EQ(other.summary.fetched_tokens, (PerTier<int>{992 - 480, 0, 0}));
   const Answer again = ask(service, first(1400));
   EXPECT_GE(again.summary.cached_tokens, 1399 / 32 * 32);
-  EXPECT_EQ(again.summary.fetched_tokens, (ByTier<int>{}));
+  EXPECT_EQ(again.summary.fetched_tokens, (PerTier<int>{}));
   const auto cached = static_cast<uint64_t>(480 + 992 + again.summary.cached_tokens);
   EXPECT_EQ(stats().scheduler.cached_tokens_total, cached);
-  EXPECT_EQ(stats().fetched_tokens_total, (ByTier<uint64_t>{992, 0, 0}));
+  EXPECT_EQ(stats().fetched_tokens_total, (PerTier<uint64_t>{992, 0, 0}));
 }
 
 // A disk that has room for half of the pages, which only root can make. Those that found room are
@@ -96,7 +96,7 @@ TEST_F(TierFaultsTest, AFullDiskCostsNoAnswer) {
     if (seed == 2) {
       EXPECT_TRUE(service.read_until(
           [&] { return tier_of(service).left_out(UnwrittenReason::write_failed) == 1; }));
-      EXPECT_TRUE(service.read_until([&] { return tier_of(service).all_left_out() > 10; }));
+      EXPECT_TRUE(service.read_until([&] { return tier_of(service).num_left_out() > 10; }));
     }
     EXPECT_EQ(tier_of(service).damaged_total, 0u);
   }
@@ -126,7 +126,7 @@ TEST_F(TierFaultsTest, AReadOnlyFolderIsReadAndCostsNoStart) {
       expect_same(got, want[0]);
       EXPECT_EQ(got.summary.cached_tokens > 600, has_pages);
       expect_same(ask(service, question(2)), want[1]);
-      EXPECT_TRUE(service.read_until([&] { return tier_of(service).all_left_out() > 10; }));
+      EXPECT_TRUE(service.read_until([&] { return tier_of(service).num_left_out() > 10; }));
       EXPECT_EQ(tier_of(service).pages_written_total, 0u);
     }
     ASSERT_EQ(mount("none", folder_.c_str(), "tmpfs", MS_REMOUNT, ""), 0);

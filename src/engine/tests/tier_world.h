@@ -218,7 +218,7 @@ class TierWorld final : public SchedulerHooks {
   }
   void collect() {
     for (const auto& request : scheduler_.take_finished()) {
-      const ByTier<int> found = tier_->fetched(request->id);
+      const PerTier<int> found = tier_->fetched(request->id);
       ended_[value(request->id)] = {.finish = request->finish,
                                     .cached = request->cached_len,
                                     .fetched = found[static_cast<size_t>(PageTier::redis)]};

@@ -181,7 +181,7 @@ TEST_F(TierWorldTest, DelayedPagesTakeALimitedPartOfEachStep) {
     EXPECT_FALSE(world.step());
   }
   EXPECT_TRUE(world.wait_until([&] { return store_->size() == kPages; }));
-  EXPECT_EQ(world.tier().stats().all_left_out(), 0u);
+  EXPECT_EQ(world.tier().stats().num_left_out(), 0u);
 }
 
 // Nothing else needs the thread of an idle engine, so there one look takes more than a page.

@@ -149,9 +149,9 @@ Result<TraceRequest> read_request(const Json& j, int row) {
     if (length < 1 || length > kMaxTraceTokens)
       return fail(ErrorCode::bad_value, "input_length and output_length are 1 to {}",
                   kMaxTraceTokens);
-  if (!(request.due_ms >= 0 && request.due_ms <= kTraceDueMaxMs))
+  if (!(request.due_ms >= 0 && request.due_ms <= kMaxTraceDueMs))
     return fail(ErrorCode::bad_value, "timestamp is {} ms, must be 0 to {}", request.due_ms,
-                kTraceDueMaxMs);
+                kMaxTraceDueMs);
   HOCKET_TRY(const auto ids, read_list<uint64_t>(j, "hash_ids"));
   HOCKET_TRY(const auto lengths, read_list<int>(j, "hash_lengths"));
   if (!lengths.empty() && lengths.size() != ids.size())
@@ -297,7 +297,7 @@ Result<Trace> make_trace(const SyntheticTraffic& traffic) {
   double due_ms = 0;
   for (int i = 0; i < traffic.num_requests; ++i) {
     if (traffic.request_rate > 0) due_ms -= std::log(1 - draw()) / traffic.request_rate * 1e3;
-    if (due_ms > kTraceDueMaxMs)
+    if (due_ms > kMaxTraceDueMs)
       return fail(ErrorCode::bad_value, "--request-rate {} takes more than 31 years",
                   traffic.request_rate);
     TraceRequest request{.due_ms = due_ms};

@@ -29,7 +29,7 @@ inline constexpr size_t kMaxTraceRequests = 10'000'000;
 inline constexpr size_t kMaxTraceBlocks = 64 << 20;    // over all requests: 1 GiB
 inline constexpr size_t kMaxTraceOutputs = 256 << 20;  // tokens of all answers together
 inline constexpr int kMaxTraceTokens = 16 << 20;       // tokens of one prompt or one answer
-inline constexpr double kTraceDueMaxMs = 1e12;         // 31 years
+inline constexpr double kMaxTraceDueMs = 1e12;         // 31 years
 
 // Measured results of a run, for a comparison. Times are in ms.
 struct RunFigures {

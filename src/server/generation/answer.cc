@@ -121,7 +121,7 @@ Json usage_json(const Answer& answer) {
   for (const auto& ids : answer.prepared.prompts) prompt += ids.size();
   int64_t cached = 0, recomputed = 0, reasoning = 0;
   DraftCounts drafts;
-  ByTier<int64_t> fetched{};
+  PerTier<int64_t> fetched{};
   std::vector<bool> seen(answer.prepared.prompts.size());
   for (const ChoiceAnswer& choice : answer.choices) {
     completion += choice.ids.size();

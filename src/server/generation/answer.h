@@ -34,10 +34,10 @@ struct ChoiceAnswer {
   FinishReason finish = FinishReason::none;
   std::variant<std::monostate, TokenId, std::string> matched_stop;
   int cached_tokens = 0, recomputed_tokens = 0, num_retractions = 0;
-  DraftCounts drafts;            // set when it has ended
-  ByTier<int> fetched_tokens{};  // those of cached_tokens that came back from there
-  int rank = 0;                  // the rank that computed it
-  int reasoning_tokens = 0;      // number of ids that are reasoning
+  DraftCounts drafts;             // set when it has ended
+  PerTier<int> fetched_tokens{};  // those of cached_tokens that came back from there
+  int rank = 0;                   // the rank that computed it
+  int reasoning_tokens = 0;       // number of ids that are reasoning
   RequestTimes times;
   std::shared_ptr<const RoutedExperts> routed;  // null unless asked for
 };

@@ -77,7 +77,7 @@ Result<RankSet> RankChanges::decide_leaving(const ScaleRanks& wanted) {
                       "one process runs several ranks of this host, and they end together")
                     .with_fix("send SIGTERM to the process that started them")
                     .with_param(wanted.field()));
-  const MutexLock lock(deciding_);
+  const MutexLock lock(decide_mutex_);
   HOCKET_TRY(const RankSet leaving, ranks_to_leave(wanted));
   if (auto goes = may_leave(leaving); !goes)
     return fail(std::move(goes.error()).with_param(wanted.field()));

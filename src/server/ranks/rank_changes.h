@@ -49,7 +49,7 @@ class RankChanges {
   };
   ControlPlane& cluster_;
   const EligibleCoordinators coordinators_;
-  Mutex deciding_;  // held while decide_leaving() decides
+  Mutex decide_mutex_;  // held while decide_leaving() decides
   mutable Mutex mutex_;
   std::vector<LeavingProcess> leaving_ HOCKET_GUARDED_BY(mutex_);  // by rank
   std::vector<TimePoint> offered_at_ HOCKET_GUARDED_BY(mutex_);  // by rank: to a process that joins

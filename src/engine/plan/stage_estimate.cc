@@ -1,4 +1,4 @@
-#include "engine/plan/stage_forecast.h"
+#include "engine/plan/stage_estimate.h"
 
 #include <algorithm>
 #include <cmath>
@@ -47,11 +47,11 @@ double mean_sums(const Placement& placement, int num_groups, int top_k) {
 
 }  // namespace
 
-StageForecast::StageForecast(const ModelChoice& choice, const ModelCost& cost,
-                             const StageForecastInput& input)
+StageEstimate::StageEstimate(const ModelChoice& choice, const ModelCost& cost,
+                             const StageEstimateInput& input)
     : cost_(cost),
       model_(choice.model),
-      question_(input),
+      input_(input),
       prompt_form_(choice.prompt_form),
       num_moe_(static_cast<int>(std::ranges::count(model_.layer_is_moe, true))) {
   if (const int experts = model_.moe.num_experts; experts > 0) {
@@ -74,7 +74,7 @@ StageForecast::StageForecast(const ModelChoice& choice, const ModelCost& cost,
   lists_ = model_.moe.top_k * static_cast<double>(sizeof(int32_t) + sizeof(float));
 }
 
-PassShape StageForecast::pass_of(const Bucket& bucket) const {
+PassShape StageEstimate::pass_of(const Bucket& bucket) const {
   const double rows = bucket.rows;
   const auto pairs = static_cast<double>(bucket.kv_tokens);
   if (bucket.phase == Phase::decode)
@@ -94,11 +94,11 @@ PassShape StageForecast::pass_of(const Bucket& bucket) const {
           .form = prompt_form_};
 }
 
-double StageForecast::us(double bytes, const Operations& operations) const {
-  return 1e6 * ModelCost::seconds(bytes, operations, question_.speed);
+double StageEstimate::us(double bytes, const Operations& operations) const {
+  return 1e6 * ModelCost::seconds(bytes, operations, input_.speed);
 }
 
-double StageForecast::stage_us(Op op, double rows, int layers, double hit) const {
+double StageEstimate::stage_us(Op op, double rows, int layers, double hit) const {
   const StageSize& size = cost_.stage(op);
   if (layers == 0 || size.bytes == 0) return 0;
   return kLaunchUs +
@@ -107,7 +107,7 @@ double StageForecast::stage_us(Op op, double rows, int layers, double hit) const
                                         .integers = rows * size.of_row.integers / layers});
 }
 
-double StageForecast::probability_of_part(double size) const {
+double StageEstimate::probability_of_part(double size) const {
   const double experts = model_.moe.num_experts;
   double none = 1;
   for (int i = 0; i < model_.moe.top_k; ++i)
@@ -115,8 +115,8 @@ double StageForecast::probability_of_part(double size) const {
   return 1 - none;
 }
 
-StageBytes StageForecast::bytes(const Bucket& bucket) const {
-  const int ranks = question_.num_ranks;
+StageBytes StageEstimate::bytes(const Bucket& bucket) const {
+  const int ranks = input_.num_ranks;
   if (ranks < 2 || num_moe_ == 0) return {};
   const double away = static_cast<double>(ranks - 1) / ranks * bucket.rows;
   const double copies =
@@ -125,31 +125,31 @@ StageBytes StageForecast::bytes(const Bucket& bucket) const {
           .combine = away * results_a_row_ * result_row_};
 }
 
-StageBytes StageForecast::bytes_in_parts(const Bucket& bucket) const {
-  const int ranks = question_.num_ranks;
+StageBytes StageEstimate::bytes_in_parts(const Bucket& bucket) const {
+  const int ranks = input_.num_ranks;
   if (bucket.phase == Phase::prefill || ranks < 2 || num_moe_ == 0) return bytes(bucket);
   const double copies = static_cast<double>(ranks - 1) / ranks * bucket.rows * model_.moe.top_k;
   return {.dispatch = copies * sent_row_, .combine = copies * result_row_};
 }
 
 // core_s_per_gb is for a GB out and a GB in, so one direction takes half.
-double StageForecast::moving_us(double bytes) const {
-  return bytes * question_.link.core_s_per_gb * 1e-9 * 1e6 / 2;
+double StageEstimate::moving_us(double bytes) const {
+  return bytes * input_.link.core_s_per_gb * 1e-9 * 1e6 / 2;
 }
 
-TransferTime StageForecast::transfer(double bytes) const {
-  const StageLink& link = question_.link;
+TransferTime StageEstimate::transfer(double bytes) const {
+  const StageLink& link = input_.link;
   const double busy = link.gbit_per_s > 0 ? bytes * 8e-3 / link.gbit_per_s : copy_us(bytes);
   return {.busy_us = busy, .latency_us = link.latency_us};
 }
 
 // The two starts pack rows that leave; the waits put rows into their experts' places and add up
 // results.
-void StageForecast::add_exchange(const Bucket& bucket, StageTimes& times) const {
+void StageEstimate::add_exchange(const Bucket& bucket, StageTimes& times) const {
   const double rows = bucket.rows;
   const double expert_rows = rows * model_.moe.top_k;  // rows that arrive from all ranks
   const StageBytes sent = bytes(bucket);
-  const int others = question_.num_ranks - 1;
+  const int others = input_.num_ranks - 1;
   const StageBytes in_parts = bytes_in_parts(bucket);
   const double messages = kMessageUs * others;
   times.of(Op::dispatch_start) = messages + copy_us(sent.dispatch) + moving_us(sent.dispatch);
@@ -172,7 +172,7 @@ void StageForecast::add_exchange(const Bucket& bucket, StageTimes& times) const 
   times.wave_us = 2 * messages + 2 * kLaunchUs + std::max(more_us, 0.0);
 }
 
-StageTimes StageForecast::at(const Bucket& bucket) const {
+StageTimes StageEstimate::at(const Bucket& bucket) const {
   StageTimes times;
   if (bucket.rows <= 0) return times;
   const double rows = bucket.rows;
@@ -200,20 +200,20 @@ StageTimes StageForecast::at(const Bucket& bucket) const {
 }
 
 // The rows of all ranks hit the experts of one rank. The step waits for the rank with most experts.
-double StageForecast::experts_us(double rows) const {
+double StageEstimate::experts_us(double rows) const {
   const double chosen = static_cast<double>(model_.moe.top_k) / model_.moe.num_experts;
-  const double hit = 1 - std::pow(1 - chosen, rows * question_.num_ranks);
-  return stage_us(Op::experts, rows * question_.num_ranks * fullest_share_, num_moe_,
+  const double hit = 1 - std::pow(1 - chosen, rows * input_.num_ranks);
+  return stage_us(Op::experts, rows * input_.num_ranks * fullest_share_, num_moe_,
                   hit * fullest_share_);
 }
 
-double StageForecast::other_us(const Bucket& bucket) const {
+double StageEstimate::other_us(const Bucket& bucket) const {
   const PassShape pass = pass_of(bucket);
   if (pass.outputs == 0) return 0;
   return us(head_bytes_, cost_.head_operations(pass));
 }
 
-LayerCounts StageForecast::layers(const Bucket& bucket) const {
+LayerCounts StageEstimate::layers(const Bucket& bucket) const {
   return {.num_dense = model_.num_layers - num_moe_,
           .num_moe = num_moe_,
           .has_shared = model_.moe.shared_intermediate_size > 0,

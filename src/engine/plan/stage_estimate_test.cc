@@ -1,5 +1,5 @@
 // Tests times of operations against the cost of whole passes, and bytes against counts by hand.
-#include "engine/plan/stage_forecast.h"
+#include "engine/plan/stage_estimate.h"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ constexpr Op kComputing[] = {Op::attn_in, Op::attn_core, Op::mlp,
                              Op::gate,    Op::shared,    Op::experts};
 
 // Returns the time of all layers on one rank, without the copies of its starts and waits.
-double computed_us(const StageForecast& forecast, const Bucket& bucket) {
+double computed_us(const StageEstimate& forecast, const Bucket& bucket) {
   const StageTimes times = forecast.at(bucket);
   const LayerCounts layers = forecast.layers(bucket);
   double all = layers.other_us;
@@ -29,13 +29,13 @@ double computed_us(const StageForecast& forecast, const Bucket& bucket) {
   return all;
 }
 
-TEST(StageForecast, OperationsAddUpToThePass) {
+TEST(StageEstimate, OperationsAddUpToThePass) {
   for (const char* folder :
        {"configs/deepseek_v3", "configs/qwen3_235b_a22b", "configs/deepseek_v2_lite"})
     for (const char* kv : {"auto", "int8"}) {
       const ModelChoice choice = choice_of(folder, {.memory = {.kv_cache_dtype = kv}});
       const ModelCost cost = cost_of(choice);
-      const StageForecast forecast(choice, cost, {.speed = kSpeed});
+      const StageEstimate forecast(choice, cost, {.speed = kSpeed});
       SCOPED_TRACE(fmt::format("{}, {} keys", folder, kv));
       for (const int rows : {1, 8, 64, 512}) {
         const Bucket bucket{Phase::decode, rows, int64_t{rows} * 3000};
@@ -55,11 +55,11 @@ TEST(StageForecast, OperationsAddUpToThePass) {
 }
 
 // Ranks share the experts, which get the rows of all; they do not share attention.
-TEST(StageForecast, OfARankOnlyTheExpertsGetCheaper) {
+TEST(StageEstimate, OfARankOnlyTheExpertsGetCheaper) {
   const ModelChoice choice = choice_of("configs/deepseek_v3");
   const ModelCost cost = cost_of(choice);
-  const StageForecast alone(choice, cost, {.speed = kSpeed});
-  const StageForecast four(choice, cost, {.speed = kSpeed, .num_ranks = 4});
+  const StageEstimate alone(choice, cost, {.speed = kSpeed});
+  const StageEstimate four(choice, cost, {.speed = kSpeed, .num_ranks = 4});
   const Bucket bucket{Phase::decode, 16, 16'000};
   for (const Op op : {Op::attn_in, Op::attn_core, Op::mlp, Op::gate, Op::shared})
     EXPECT_EQ(alone.at(bucket).of(op), four.at(bucket).of(op)) << op_name(op);
@@ -73,7 +73,7 @@ TEST(StageForecast, OfARankOnlyTheExpertsGetCheaper) {
 
 // With E = 256 and k = 8 a row has 1.0, 2.7 and 4.6 remote copies on 2, 4 and 8 ranks, and an
 // answer's row in several parts 4, 6 and 7, one for each expert; hidden is 7168 in bf16.
-TEST(StageForecast, BytesAreThoseOfTheFormula) {
+TEST(StageEstimate, BytesAreThoseOfTheFormula) {
   constexpr double kRow = 7168 * 2, kLists = 8 * 8;
   ModelChoice choice = choice_of("configs/deepseek_v3");
   const ModelCost cost = cost_of(choice);
@@ -82,7 +82,7 @@ TEST(StageForecast, BytesAreThoseOfTheFormula) {
     double distinct, each;
   } cases[] = {{2, 1.0, 4}, {4, 2.7, 6}, {8, 4.6, 7}};
   for (const auto& one : cases) {
-    const StageForecast forecast(choice, cost, {.speed = kSpeed, .num_ranks = one.ranks});
+    const StageEstimate forecast(choice, cost, {.speed = kSpeed, .num_ranks = one.ranks});
     const Bucket prompt{Phase::prefill, 1000, 500'500}, answers{Phase::decode, 1000, 1'000'000};
     for (const Bucket& bucket : {prompt, answers}) {
       const StageBytes once = forecast.bytes(bucket);
@@ -97,21 +97,21 @@ TEST(StageForecast, BytesAreThoseOfTheFormula) {
   }
   choice.combine_groups = 256;
   choice.dispatch_dtype = DType::int8;
-  const StageForecast fine(choice, cost, {.speed = kSpeed, .num_ranks = 4});
+  const StageEstimate fine(choice, cost, {.speed = kSpeed, .num_ranks = 4});
   const StageBytes counted = fine.bytes({Phase::prefill, 1000, 500'500});
   // Groups are summed at their rank, so their number does not matter where each rank has one node.
   EXPECT_NEAR(counted.combine / (1000 * kRow), 2.7, 0.05);
   EXPECT_NEAR(counted.dispatch / (1000 * (7200 + kLists)), 2.7, 0.05);
   choice.combine_dtype = DType::int8;
-  const StageForecast finest(choice, cost, {.speed = kSpeed, .num_ranks = 4});
+  const StageEstimate finest(choice, cost, {.speed = kSpeed, .num_ranks = 4});
   EXPECT_NEAR(finest.bytes({Phase::prefill, 1000, 500'500}).combine / (1000 * 7200), 2.7, 0.05);
 }
 
 // On three ranks no fixed node has all experts of one, but two ranks of a row's slots mostly send
 // one sum each.
-TEST(StageForecast, SumsAreThoseOfTheRowsOwnNodes) {
+TEST(StageEstimate, SumsAreThoseOfTheRowsOwnNodes) {
   const ModelChoice choice = choice_of("configs/deepseek_v3");
-  const StageForecast three(choice, cost_of(choice), {.speed = kSpeed, .num_ranks = 3});
+  const StageEstimate three(choice, cost_of(choice), {.speed = kSpeed, .num_ranks = 3});
   const StageBytes bytes = three.bytes({Phase::prefill, 1000, 500'500});
   const double sums = bytes.combine / (1000 * 7168 * 2);
   const double copies = bytes.dispatch / (1000 * (7168 * 2 + 8 * 8));
@@ -119,17 +119,17 @@ TEST(StageForecast, SumsAreThoseOfTheRowsOwnNodes) {
   EXPECT_LT(sums, 1.5 * copies);
 }
 
-TEST(StageForecast, LinksCarryBytesAndCoresMoveThem) {
+TEST(StageEstimate, LinksCarryBytesAndCoresMoveThem) {
   const ModelChoice choice = choice_of("configs/deepseek_v3");
   const ModelCost cost = cost_of(choice);
-  StageForecastInput input{.speed = kSpeed, .num_ranks = 2, .link = {10, 50, 0}};
+  StageEstimateInput input{.speed = kSpeed, .num_ranks = 2, .link = {10, 50, 0}};
   const Bucket bucket{Phase::prefill, 1024, 1024 * 512};
-  const StageForecast free(choice, cost, input);
+  const StageEstimate free(choice, cost, input);
   const StageTimes times = free.at(bucket);
   EXPECT_NEAR(times.dispatch.busy_us, free.bytes(bucket).dispatch * 8 / 10e3, 1e-9);
   EXPECT_EQ(times.combine.latency_us, 50);
   input.link.core_s_per_gb = 1.2;
-  const StageTimes taxed = StageForecast(choice, cost, input).at(bucket);
+  const StageTimes taxed = StageEstimate(choice, cost, input).at(bucket);
   const auto tax = [&](Op start, Op wait) {
     return taxed.of(start) + taxed.of(wait) - times.of(start) - times.of(wait);
   };
@@ -138,16 +138,16 @@ TEST(StageForecast, LinksCarryBytesAndCoresMoveThem) {
   EXPECT_NEAR(tax(Op::combine_start, Op::combine_wait), free.bytes(bucket).combine * 1.2e-3, 1e-6);
 }
 
-TEST(StageForecast, NothingTravelsInDenseModels) {
+TEST(StageEstimate, NothingTravelsInDenseModels) {
   const ModelChoice choice = choice_of("golden/qwen3");
-  const StageForecast forecast(choice, cost_of(choice), {.speed = kSpeed, .num_ranks = 2});
+  const StageEstimate forecast(choice, cost_of(choice), {.speed = kSpeed, .num_ranks = 2});
   const StageTimes times = forecast.at({Phase::decode, 4, 400});
   EXPECT_GT(times.of(Op::mlp), 0);
   EXPECT_EQ(times.of(Op::gate) + times.of(Op::experts) + times.dispatch.busy_us, 0);
   EXPECT_EQ(forecast.layers({Phase::decode, 4, 400}).num_moe, 0);
 }
 
-TEST(StageForecast, ARowIsWorthSoManyKeys) {
+TEST(StageEstimate, ARowIsWorthSoManyKeys) {
   // 5 us per row, 2 us per hundred keys, 30 us fixed.
   struct Line final : StageModel {
     StageTimes at(const Bucket& bucket) const override {
@@ -163,7 +163,7 @@ TEST(StageForecast, ARowIsWorthSoManyKeys) {
   EXPECT_EQ(keys_per_row(Line(), {Phase::decode, 1, 100}), 1e6);
   const ModelChoice choice = choice_of("configs/qwen3_235b_a22b");
   const double keys = keys_per_row(
-      StageForecast(choice, cost_of(choice), {.speed = kSpeed, .num_ranks = 2, .link = {1, 20, 0}}),
+      StageEstimate(choice, cost_of(choice), {.speed = kSpeed, .num_ranks = 2, .link = {1, 20, 0}}),
       {Phase::decode, 64, 64 * 2000});
   EXPECT_GT(keys, 100);
   EXPECT_LT(keys, 1e6);

@@ -1,4 +1,4 @@
-// Forecasts the times of a layer's operations before any was measured: from the bytes that they
+// Estimates the times of a layer's operations before any was measured: from the bytes that they
 // read, the operations that they compute, and the bytes that travel. It assumes that experts are
 // chosen evenly and that all ranks have equal work. It is the planner's prior, and the source of
 // `hocket plan --overlap`.
@@ -24,7 +24,7 @@ struct StageLink {
 // The time of a core that gives its bytes to the kernel's TCP: 1.1 to 1.8 s between namespaces.
 inline constexpr double kTcpCoreSecondsPerGb = 1.2;
 
-struct StageForecastInput {
+struct StageEstimateInput {
   MachineSpeed speed;  // speed of one rank
   int num_ranks = 1;
   StageLink link;
@@ -38,9 +38,9 @@ struct StageBytes {
   double dispatch = 0, combine = 0;
 };
 
-class StageForecast final : public StageModel {
+class StageEstimate final : public StageModel {
  public:
-  StageForecast(const ModelChoice& choice, const ModelCost& cost, const StageForecastInput& input);
+  StageEstimate(const ModelChoice& choice, const ModelCost& cost, const StageEstimateInput& input);
 
   // Returns the times of a bucket. Prompts count as one chunk of one sequence. With one rank,
   // transfers take 0.
@@ -70,7 +70,7 @@ class StageForecast final : public StageModel {
 
   ModelCost cost_;
   ModelConfig model_;
-  StageForecastInput question_;
+  StageEstimateInput input_;
   MlaForm prompt_form_ = MlaForm::expanded;
   double head_bytes_ = 0;
   int num_moe_ = 0;
