@@ -64,7 +64,7 @@ std::vector<SlowPath> find_slow_paths(const EngineInfo& info, const ServerSettin
   std::vector<Finding> findings = judge(inspect_machine(), read_host_facts());
   findings.push_back(judge_level(info.isa, detect_isa()));
   for (const Finding& finding : findings)
-    if (finding.weight == Severity::slow)
+    if (finding.severity == Severity::slow)
       paths.push_back({finding.name, finding.value, finding.remedy});
 #ifndef __OPTIMIZE__
   paths.push_back(
