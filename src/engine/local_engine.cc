@@ -30,6 +30,28 @@ UcxOptions ucx_of(const ParallelSettings& parallel, const ControlPlane& control)
 
 constexpr Duration kFlushWait = std::chrono::seconds(5);  // a rank answers after its step
 
+// Returns how experts move to and from this rank; nullopt if they stay where they are. experts:
+// null for a dense model; counts from now on if counts decide where experts move.
+Result<std::optional<ExpertMover::Options>> mover_options(const ServerSettings& settings,
+                                                          const Runner& runner, int rank,
+                                                          ExpertStats* experts) {
+  const ParallelSettings& parallel = settings.parallel;
+  std::optional<ExpertMover::Options> mover;
+  if (experts == nullptr) return mover;
+  if (parallel.moves_experts())
+    mover = {.model = settings.model,
+             .rank = rank,
+             .max_retry_time = from_seconds(parallel.lost_rank_wait_s),
+             .max_expert_time = std::max(ExpertMover::Options().max_expert_time,
+                                         from_seconds(parallel.lost_rank_wait_s))};
+  if (parallel.enable_eplb) {
+    experts->count_always();
+    HOCKET_TRY(mover->rebalance,
+               rebalancer_of(parallel, runner.choice(), runner.placement().first()));
+  }
+  return mover;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::create(Options options) {
@@ -136,18 +158,9 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
       HOCKET_TRY_VOID(experts_->start(
           {.mode = mode == "stat" ? ExpertRecordMode::stat : ExpertRecordMode::per_pass}));
   }
-  std::optional<ExpertMover::Options> mover;
-  if (parallel.moves_experts() && experts_)
-    mover = {.model = options.settings.model,
-             .rank = rank,
-             .max_retry_time = from_seconds(parallel.lost_rank_wait_s),
-             .max_expert_time = std::max(ExpertMover::Options().max_expert_time,
-                                         from_seconds(parallel.lost_rank_wait_s))};
-  if (parallel.enable_eplb && experts_) {
-    experts_->count_always();
-    HOCKET_TRY(mover->rebalance,
-               rebalancer_of(parallel, runner->choice(), runner->placement().first()));
-  }
+  ExpertStats* const experts = experts_ ? &*experts_ : nullptr;
+  HOCKET_TRY(std::optional<ExpertMover::Options> mover,
+             mover_options(options.settings, *runner, rank, experts));
   if (!estimate_) {
     HOCKET_TRY(estimate_, estimate_stages(*runner, parallel));
   }
@@ -174,7 +187,7 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
       .runner = std::move(runner),
       .kv_events = std::move(events),
       .tier = std::move(tier),
-      .experts = experts_ ? &*experts_ : nullptr,
+      .experts = experts,
       .mover = std::move(mover),
       .rebalance_iterations = parallel.enable_eplb ? parallel.eplb_rebalance_num_iterations : 0,
       .scheduler = std::move(scheduler),

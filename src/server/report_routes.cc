@@ -55,7 +55,7 @@ std::string metrics_text(const ReportOptions& options) {
 
 void add_report_routes(std::vector<Route>& routes, const ReportOptions& options) {
   using Exchange = std::shared_ptr<HttpExchange>;
-  const auto json = [&](std::string_view path, auto answer) {
+  const auto json = [&](std::string_view path, const auto& answer) {
     routes.push_back({"GET", path, HandlerThread::http,
                       [answer](const HttpRequest& r, const Exchange& e, TimePoint) {
                         respond_json(*e, answer(r));

@@ -35,7 +35,7 @@ class RequestStarter {
     ResponseStore* responses = nullptr;
     StreamRecords* stream_records = nullptr;
   };
-  explicit RequestStarter(Options options) : options_(std::move(options)) {}
+  explicit RequestStarter(const Options& options) : options_(options) {}
 
   // Begins the request on this rank or the one that the router chooses; answers an error too.
   void begin(const Api& api, const HttpRequest& request, const Exchange& exchange,

@@ -25,7 +25,7 @@ class ResponsesEndpoints {
     const RequestStarter* starter = nullptr;
     const StreamEndpoints* streams = nullptr;
   };
-  explicit ResponsesEndpoints(Options options) : options_(std::move(options)) {}
+  explicit ResponsesEndpoints(const Options& options) : options_(options) {}
 
   void add_routes(std::vector<Route>& routes) const;
 

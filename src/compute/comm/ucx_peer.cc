@@ -37,7 +37,7 @@ UcxPeer::Flow& UcxPeer::flow(const Channel& channel) {
   HOCKET_CHECK(channel.lane >= 0 && channel.lane < kMaxLanes);
   const int kind = static_cast<int>(channel.kind);
   HOCKET_CHECK(kind < kNumMessageKinds);
-  return flows_[static_cast<size_t>(channel.lane * kNumMessageKinds + kind)];
+  return flows_[static_cast<size_t>(channel.lane) * kNumMessageKinds + static_cast<size_t>(kind)];
 }
 
 ucp_tag_t UcxPeer::tag_in(int lane, int kind) const {

@@ -155,7 +155,7 @@ void ExpertMover::run() {
       while (task_ == Task::none && !stops_) changed_.wait(lock);
       if (stops_) return;
       task = std::exchange(task_, Task::none);
-      input = std::move(plan_input_);
+      input = plan_input_;
     }
     do_task(task, input);
   }
