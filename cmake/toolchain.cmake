@@ -7,7 +7,7 @@ if(MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 
-# Failed checks name their file below this folder, so that a program, and the compiler's cache, are the same in every checkout.
+# Failed checks name their file below this folder, so that a program does not depend on where it was compiled.
 add_compile_options(-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=)
 
 # x86-64-v3 (AVX2, FMA) is the least machine hocket runs on; kernels/cpu raises single files above it.

@@ -76,7 +76,7 @@ class JoinAttempt {
   TimePoint until_{};
 };
 
-// Returns why the coordinator refuses this rank, in words for people.
+// Returns why the coordinator refuses this rank, with its name and its fix.
 Error reason_of(const RefusedMessage& refused, const CoordinatorAddress& coordinator);
 
 }  // namespace hocket
