@@ -37,7 +37,7 @@ GateBuckets::Found GateBuckets::find(int num_answers, int64_t total_keys, double
   if (is_new) {
     found = std::ranges::min_element(buckets_, {}, &GateBucket::last_used);
     *found = {.num_answers = border, .answer_keys = border_keys};
-    for (GateBucket::Way& way : found->ways) way.costs.begin(border, growth);
+    for (GateBucket::TimingState& way : found->ways) way.costs.begin(border, growth);
   }
   found->last_used = ++clock_;
   return {*found, is_new};
@@ -47,11 +47,11 @@ std::vector<GateState::Bucket> GateBuckets::copies(bool drafts_ahead, bool is_fi
   std::vector<GateState::Bucket> all;
   for (const GateBucket& bucket : buckets_) {
     if (bucket.num_answers == 0 || bucket.num_steps == 0) continue;
-    const GateBucket::Way &now = bucket.way(DraftTiming::now),
-                          &ahead = bucket.way(DraftTiming::ahead);
+    const GateBucket::TimingState &now = bucket.way(DraftTiming::now),
+                                  &ahead = bucket.way(DraftTiming::ahead);
     const bool by_ahead = drafts_ahead && (ahead.usual.num_drafts > 0 ||
                                            (now.usual.num_drafts == 0 && now.best.num_drafts == 0));
-    const GateBucket::Way& used = by_ahead ? ahead : now;
+    const GateBucket::TimingState& used = by_ahead ? ahead : now;
     GateState::Bucket copy{.num_answers = bucket.num_answers,
                            .answer_keys = bucket.answer_keys,
                            .num_steps = bucket.num_steps,

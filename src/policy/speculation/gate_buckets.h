@@ -20,7 +20,7 @@ enum class DraftTiming : uint8_t { now, ahead };
 // One size of steps.
 struct GateBucket {
   // Costs and choices of its steps with drafts that were made now, or ahead.
-  struct Way {
+  struct TimingState {
     DraftCosts costs;
     GateChoice usual, best;                         // as in GateState
     int num_remaining_trials = kGate.first_trials;  // steps of trials that need not be rare
@@ -28,15 +28,15 @@ struct GateBucket {
 
   int num_answers = 0;                          // the border; 0: the bucket is free
   int64_t answer_keys = 0;                      // the border of keys of one answer
-  std::array<Way, 2> ways;                      // by DraftTiming; both have the time without drafts
+  std::array<TimingState, 2> ways;              // by DraftTiming; both have the time without drafts
   RunningMedian<kGate.remembered> plain_steps;  // times of steps without drafts
   double tokens_mean = 1, time_ratio_mean = 1;  // means of its last choices, as in GateChoice
   double plain_us = 0;                          // time that its last step takes without drafts
   uint64_t num_steps = 0, num_draft_steps = 0, num_trial_steps = 0, last_used = 0;
   uint64_t last_plain = 0;  // num_steps at its last step without drafts
 
-  Way& way(DraftTiming timing) { return ways[static_cast<size_t>(timing)]; }
-  const Way& way(DraftTiming timing) const { return ways[static_cast<size_t>(timing)]; }
+  TimingState& way(DraftTiming timing) { return ways[static_cast<size_t>(timing)]; }
+  const TimingState& way(DraftTiming timing) const { return ways[static_cast<size_t>(timing)]; }
   int num_plain() const { return ways[0].costs.num_plain(); }
   // Returns the tokens of an answer that a step's time without drafts usually brings.
   double worth() const;

@@ -103,7 +103,7 @@ void SpeculationGate::choose_drafts_ahead(GateBucket& bucket, std::span<const Ga
 SpeculationGate::Estimate SpeculationGate::judge(const GateBucket& bucket, DraftTiming timing,
                                                  int num_answers,
                                                  const Candidate& candidate) const {
-  const GateBucket::Way& way = bucket.way(timing);
+  const GateBucket::TimingState& way = bucket.way(timing);
   Estimate out{.num_drafts = candidate.num_drafts, .cost = way.costs.of(candidate.num_drafts)};
   const double error = way.costs.error_between(candidate.num_drafts, way.usual.num_drafts);
   const double worth = bucket.worth(), ratio = out.cost.time_ratio;
@@ -156,7 +156,7 @@ SpeculationGate::Estimate SpeculationGate::choose(GateBucket& bucket, DraftTimin
                       judged.cost.num_measured};
   };
   const int tried = try_one(bucket, timing, usual, num_answers);
-  GateBucket::Way& way = bucket.way(timing);
+  GateBucket::TimingState& way = bucket.way(timing);
   way.usual = as_choice(usual), way.best = as_choice(best);
   if (is_trial_)
     usual.num_drafts = tried;
@@ -283,7 +283,7 @@ void SpeculationGate::note_step(const Step& step) {
   const double ratio = step.us / reference_us;
   DraftCosts& costs = bucket.way(timing_).costs;
   if (!is_cold && is_plain)
-    for (GateBucket::Way& way : bucket.ways) way.costs.note(0, ratio, totals_.num_steps);
+    for (GateBucket::TimingState& way : bucket.ways) way.costs.note(0, ratio, totals_.num_steps);
   if (!is_cold && step.num_drafts > 0) costs.note(step.num_drafts, ratio, totals_.num_steps);
   growth_ = costs.growth();
   bucket.plain_us = last_plain_us_ = reference_us * costs.plain();
