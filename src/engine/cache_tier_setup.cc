@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "cluster/token_proof.h"
+#include "compute/kv/page_folders.h"
 #include "core/queue_limits.h"
 #include "engine/lockstep/identity.h"
 #include "engine/pages/redis_store.h"
@@ -186,9 +187,12 @@ Result<std::shared_ptr<FileStore>> open_files(const MemorySettings& memory, cons
   const fs::path folder = fs::path(memory.kv_cache_dir) / name;
   using Files = std::shared_ptr<PageFiles>;
   HOCKET_TRY(const Files files,
-             FileStore::calls_for(folder, FileStore::kOpenLimit)->run<Files>([folder] {
-               return Result<Files>(PageFiles::open(folder));
-             }));
+             FileStore::calls_for(folder, FileStore::kOpenLimit)
+                 ->run<Files>([folder, has_other = !memory.kv_cache_store.empty()] {
+                   auto opened = Result<Files>(PageFiles::open(folder));
+                   if (opened && has_other) note_other_store(folder);
+                   return opened;
+                 }));
   const auto waits = std::make_shared<std::atomic<bool>>(true);
   const Result<bool> listed =
       FileStore::calls_for(folder, FileStore::kListWait)

@@ -12,6 +12,7 @@
 #include <unordered_set>
 
 #include "base/timed_calls.h"
+#include "compute/kv/page_folders.h"
 #include "engine/pages/page_store.h"
 #include "engine/pages/redis_address.h"
 #include "engine/pages/redis_link.h"
@@ -20,7 +21,7 @@ namespace hocket {
 
 class RedisStore final : public PageStore {
  public:
-  static constexpr auto kKept = std::chrono::hours(30 * 24);
+  static constexpr auto kKept = kOtherStoreKeeps;
   // Pages that travel at once, and their bytes, as far as one page allows.
   static constexpr size_t kMaxAhead = 64;
   static constexpr size_t kMaxAheadBytes = size_t{8} << 20;
