@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -33,7 +34,8 @@ class ForwardingRank : public Ranks {
   void SetUp() override {
     start_all(2);
     settings_.parallel.dp_routing = "shortest";
-    rank_0_ = std::make_unique<TestServer>(TestServer::Text::bundled, settings_, &plane(0));
+    rank_0_ = std::make_unique<TestServer>(TestServer::Text::bundled, settings_, &plane(0),
+                                           probe_interval_);
     rank_0_->engine.rank_loads.write({{.num_requests = 9, .num_tokens = 900}, {}});
     say(*rank_0_, "here");
     start_rank_1();
@@ -53,6 +55,11 @@ class ForwardingRank : public Ranks {
       if (request.path == kKeepPath || request.path == kChangesPath) {
         const std::string answer = note(std::move(request));
         exchange->respond(200, kJsonType, answer);
+        return;
+      }
+      if (request.path == "/livez") {
+        ++num_probes_;
+        exchange->respond(200, kJsonType, "{}");
         return;
       }
       std::lock_guard lock(mutex_);
@@ -112,6 +119,8 @@ class ForwardingRank : public Ranks {
   }
 
   ServerSettings settings_;  // those of rank 0
+  Duration probe_interval_ = RankProbes::kInterval;
+  std::atomic<int> num_probes_ = 0;  // those that rank 1 got
   const Json body_ = {{"input_ids", {5, 6, 7}}, {"sampling_params", {{"max_new_tokens", 4}}}};
   const Json stream_ = {{"input_ids", {5, 6, 7}}, {"stream", true}};
   std::unique_ptr<TestServer> rank_0_;
