@@ -106,7 +106,7 @@ class SpeculationPlayer {
   Result<void> begin();
   Result<void> end();
   Result<void> take_output();
-  double surplus_held(int percent) const;
+  double surplus_accepted(int percent) const;
   int64_t num_steps() const;
 
   const BenchSpeculationOptions& options_;

@@ -7,7 +7,7 @@
 #include "core/bounded_json.h"
 #include "core/request_bounds.h"
 #include "core/server_settings.h"
-#include "text/answers/template_traits.h"
+#include "text/answers/chat_template_caps.h"
 #include "text/grammar/ebnf.h"
 #include "text/grammar/spellings.h"
 #include "text/grammar/structural_tag.h"

@@ -114,14 +114,17 @@ void ModuleDrafter::settle_under_way(const Flight& flight, Speculation& seats) {
   for (size_t i = 0; i < flight.batch->slices.size(); ++i) {
     const Slice& slice = flight.batch->slices[i];
     const Request& request = *slice.request;
-    const int future = slice.is_sampled ? num_samples++ : -1;
-    const bool is_last = future >= 0 && request.generated() + 1 >= request.sampling.max_new_tokens;
+    const int pending_sample = slice.is_sampled ? num_samples++ : -1;
+    const bool is_last =
+        pending_sample >= 0 && request.generated() + 1 >= request.sampling.max_new_tokens;
     if (request.finish != FinishReason::none || is_last) continue;
     seats.take_seat(request);
     const auto sequence = std::ranges::lower_bound(flight.forward.sequences, flight.row_begins[i],
                                                    {}, &AttentionSequence::row_begin);
     settle_slice(flight, i,
-                 {.seat = seats.seat_of(request.id), .future = future, .pages = sequence->pages});
+                 {.seat = seats.seat_of(request.id),
+                  .pending_sample = pending_sample,
+                  .pages = sequence->pages});
   }
 }
 
@@ -132,7 +135,7 @@ void ModuleDrafter::settle_slice(const Flight& flight, size_t index, const Slice
   const Request& request = *slice.request;
   Followed& followed = followed_[static_cast<size_t>(end_of.seat)];
   followed.num_drafts = 0;
-  const int known = static_cast<int>(request.tokens.size()) - (end_of.future >= 0 ? 0 : 1);
+  const int known = static_cast<int>(request.tokens.size()) - (end_of.pending_sample >= 0 ? 0 : 1);
   const int begin = slice.begin, end = std::min(begin + slice.len, known);
   if (begin >= end) return;
   if (begin != followed.end) followed.missing = rows_.num_missing(request.pages, begin);
@@ -146,7 +149,7 @@ void ModuleDrafter::settle_slice(const Flight& flight, size_t index, const Slice
       std::cmp_less(index, std::ssize(flight.batch->slices) - flight.batch->num_answers());
   passes.rows.push_back({.request = &request,
                          .tokens = request.tokens,
-                         .future = end_of.future,
+                         .pending_sample = end_of.pending_sample,
                          .pages = end_of.pages,
                          .seat = end_of.seat,
                          .row_begin = flight.row_begins[index],
@@ -273,15 +276,15 @@ Result<void> ModuleDrafter::compute_settled(ModulePasses& passes, int module, in
 TokenId ModuleDrafter::token_at(const Rows& one, int index) const {
   const auto at = static_cast<size_t>(index), num_known = one.tokens.size();
   if (at < num_known) return one.tokens[at];
-  if (one.future < 0) return one.drafts[at - num_known];
-  const SampledToken& sampled = sampled_[static_cast<size_t>(one.future)];
+  if (one.pending_sample < 0) return one.drafts[at - num_known];
+  const SampledToken& sampled = sampled_[static_cast<size_t>(one.pending_sample)];
   return sampled.failed ? TokenId{0} : sampled.token;  // a request whose token failed has ended
 }
 
 // Adds a request's rows to a module's pass. Returns how many of them are computed anew.
 int ModuleDrafter::add_settled(Rows& one, int module, int num_again) {
   const Request& request = *one.request;
-  const int num_tokens = static_cast<int>(one.tokens.size()) + (one.future >= 0 ? 1 : 0);
+  const int num_tokens = static_cast<int>(one.tokens.size()) + (one.pending_sample >= 0 ? 1 : 0);
   const int begin = one.begin - std::min({module, one.num_kept, num_again});
   const int end = std::min(one.end, num_tokens + one.num_drafts - 1 - module);
   if (begin >= end) return 0;

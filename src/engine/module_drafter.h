@@ -59,7 +59,8 @@ struct ModulePasses {
   struct Rows {
     const Request* request = nullptr;
     std::span<const TokenId> tokens;  // those that are known
-    int future = -1;  // index of the sample of the step before that is the next one; -1: none
+    int pending_sample =
+        -1;  // index of the sample of the step before that is the next one; -1: none
     std::span<const PageId> pages;  // with spare ones
     int seat = 0;
     int row_begin = 0, begin = 0, end = 0;
@@ -139,7 +140,7 @@ class ModuleDrafter final : public Drafter {
   // A slice as settle() and settle_under_way() know it.
   struct SliceEnd {
     int seat = 0;
-    int future = -1;                // as in Rows
+    int pending_sample = -1;        // as in Rows
     std::span<const PageId> pages;  // those of its tokens
     int num_wanted = 0;             // drafts
   };

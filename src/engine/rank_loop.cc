@@ -153,14 +153,14 @@ void RankLoop::join() {
 
 bool RankLoop::submit(RequestInput& input) {
   const int64_t num_tokens = std::ssize(input.prompt);
-  report_.hand_over(num_tokens);
+  report_.count_submitted(num_tokens);
   Command command = std::move(input);
   if (commands_.push(command)) {
     if (network_) network_->wake();
     return true;
   }
   input = std::get<RequestInput>(std::move(command));
-  report_.take_back(num_tokens);
+  report_.forget_submitted(num_tokens);
   return false;
 }
 

@@ -104,7 +104,7 @@ class Player {
                                     .num_rows = run.count,
                                     .first_position = run.position,
                                     .block = 1,
-                                    .opens_at = run.position == 0 ? 0 : -1,
+                                    .load_state_at = run.position == 0 ? 0 : -1,
                                     .states = states_};
     delta_net(backend_, {.x = View<const float>(run.x, run.count, x_columns()),
                          .gates = View<const float>(run.gates, run.count, gate_columns()),
@@ -268,7 +268,7 @@ TEST_P(DeltaNet, AStateThatIsKeptGivesTheSameBits) {
   const DeltaSequence sequence = {.num_rows = static_cast<int>(count),
                                   .first_position = 64,
                                   .block = 0,
-                                  .opens_at = 64,
+                                  .load_state_at = 64,
                                   .states = kFrom};
   delta_net(
       backend,

@@ -148,7 +148,7 @@ struct DeltaSequence {
   int block = -1;  // its block slot
   // The border, among the rows, at which the block slot is filled from the state there (at position
   // 0: with zeros), since other tokens were in it; -1: it goes on. A request's first rows have one.
-  int opens_at = -1;
+  int load_state_at = -1;
   // By rising `end`: the state before the first row, if there is one, and those that the rows make.
   // The state at each border is computed from the one before it, in place if both have one slot.
   std::span<const StateSlot> states;

@@ -31,7 +31,7 @@ struct GatedDeltaWeights {
 };
 
 // The objects that one layer of a pass works on.
-struct DeltaSite {
+struct DeltaContext {
   Backend& backend;
   const ModelConfig& model;
   WorkBuffers& work;
@@ -40,8 +40,8 @@ struct DeltaSite {
 };
 
 // Reads the residual rows of `half`, and leaves their projections in work.qkv and work.delta_gates.
-void gated_delta_in(const DeltaSite& site, const GatedDeltaWeights& weights, Half& half);
+void gated_delta_in(const DeltaContext& context, const GatedDeltaWeights& weights, Half& half);
 // Adds the result to the residual rows of `half`, and updates the states of half.delta.
-void gated_delta_core(const DeltaSite& site, const GatedDeltaWeights& weights, Half& half);
+void gated_delta_core(const DeltaContext& context, const GatedDeltaWeights& weights, Half& half);
 
 }  // namespace hocket

@@ -39,7 +39,7 @@ struct PassSpec {
 };
 
 // The objects that an exchange works on, borrowed for the call.
-struct ExchangeSite {
+struct ExchangeContext {
   Backend& backend;
   WorkBuffers& work;
   int layer = 0;
@@ -54,16 +54,16 @@ class Dispatcher {
   // Called before the first operation of a pass. num_rows: the rows of all halves on this rank.
   virtual void begin_pass(const PassSpec& pass, int num_rows) = 0;
 
-  virtual void dispatch_start(const ExchangeSite& site, Half& half) = 0;
+  virtual void dispatch_start(const ExchangeContext& context, Half& half) = 0;
   // Returns the next wave of the part in hand, if there is one. Else waits for the first part that
   // is here among those not yet returned.
-  virtual void dispatch_wait(const ExchangeSite& site, Half& half) = 0;
+  virtual void dispatch_wait(const ExchangeContext& context, Half& half) = 0;
   // Returns true if another dispatch_wait of this half is due in this layer. The combine_start of
   // the wave that was computed comes before it.
   virtual bool more_waves(const Half& half) const = 0;
-  virtual void combine_start(const ExchangeSite& site, Half& half) = 0;
+  virtual void combine_start(const ExchangeContext& context, Half& half) = 0;
   // Waits for all waves of all parts.
-  virtual void combine_wait(const ExchangeSite& site, Half& half) = 0;
+  virtual void combine_wait(const ExchangeContext& context, Half& half) = 0;
 
   // Drives transfers without waiting; called between operations.
   virtual void progress() = 0;

@@ -42,7 +42,7 @@ struct MessageFormat {
   int max_rows = 0;  // the most rows of a dispatch
   int64_t row_bytes = 0;
   // [all experts] 1 if only the receiver has the expert, so that no other rank computes it.
-  std::span<const uint8_t> only_here = {};
+  std::span<const uint8_t> exclusive_experts = {};
 
   // Returns the bytes of a dispatch with this number of rows.
   int64_t dispatch_bytes(int64_t num_rows) const;

@@ -52,11 +52,12 @@ class ExpertParallelDispatcher final : public Dispatcher {
   static Result<std::unique_ptr<ExpertParallelDispatcher>> create(const Options& options,
                                                                   AllToAll& exchange);
 
-  // A layer's places, for place(). `only_here` [experts]: 1 if this rank alone has the expert.
+  // A layer's places, for place(). `exclusive_experts` [experts]: 1 if this rank alone has the
+  // expert.
   struct LayerPlaces {
     LayerPlaces(Placement placement, int rank);
     Placement placement;
-    std::vector<uint8_t> only_here;
+    std::vector<uint8_t> exclusive_experts;
   };
   // Exchanges the places of a layer for others, between two passes. All ranks do it between the
   // same two. Precondition: Options::any_placement, and Options::placement lists the layer.
@@ -65,11 +66,11 @@ class ExpertParallelDispatcher final : public Dispatcher {
 
   bool exchanges() const override { return true; }
   void begin_pass(const PassSpec& pass, int num_rows) override;
-  void dispatch_start(const ExchangeSite& site, Half& half) override;
-  void dispatch_wait(const ExchangeSite& site, Half& half) override;
+  void dispatch_start(const ExchangeContext& context, Half& half) override;
+  void dispatch_wait(const ExchangeContext& context, Half& half) override;
   bool more_waves(const Half& half) const override;
-  void combine_start(const ExchangeSite& site, Half& half) override;
-  void combine_wait(const ExchangeSite& site, Half& half) override;
+  void combine_start(const ExchangeContext& context, Half& half) override;
+  void combine_wait(const ExchangeContext& context, Half& half) override;
   void progress() override;
   void progress_inside() override;
   // The error remains; after a lost rank, make a new dispatcher over a new exchange.

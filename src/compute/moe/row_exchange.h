@@ -33,8 +33,9 @@ class RowExchange {
   // The numbers that hold for all passes.
   struct Config {
     Placements placements;
-    std::vector<int32_t> leaves;                  // combine_leaves(): that of each expert
-    std::vector<std::vector<uint8_t>> only_here;  // [layers of placements][experts] 1: only here
+    std::vector<int32_t> leaves;  // combine_leaves(): that of each expert
+    std::vector<std::vector<uint8_t>>
+        exclusive_experts;  // [layers of placements][experts] 1: only here
     int rank = 0, num_ranks = 1, top_k = 0;
     float output_scale = 1;
     WorkLimits limits;
@@ -50,7 +51,7 @@ class RowExchange {
   };
   // A part of a half, or a wave of it, borrowed for one operation.
   struct Part {
-    const ExchangeSite& site;
+    const ExchangeContext& context;
     const Half& half;
     int index = 0, wave = 0;
   };
@@ -143,7 +144,7 @@ class RowExchange {
                              Returned& returned) = 0;
 
   const Placement& placement_of(const Part& part) const {
-    return config_.placements.at(first_layer_ + part.site.layer);
+    return config_.placements.at(first_layer_ + part.context.layer);
   }
   // Chooses the place that computes each slot of some rows of a half, in ExchangeBuffers::places:
   // the only place of its expert, or the one of its replicas whose rank has least to compute of
@@ -151,7 +152,7 @@ class RowExchange {
   void choose_places(const Part& part, const Range& rows) const;
   // Returns the places of a row of the half.
   int32_t* places_of(const Part& part, int64_t row) const {
-    return part.site.work.exchange.places.row(part.half.rows.begin + row);
+    return part.context.work.exchange.places.row(part.half.rows.begin + row);
   }
   // Returns the place of `rank` among those to which rows leave: the next rank is 0, this one last.
   int leaving_order(int rank) const {
@@ -204,7 +205,7 @@ class RowExchange {
 template <class PlaceOf>
 void RowExchange::find_results(const Part& part, const Range& rows, const CombineInputs& in,
                                PlaceOf place_of) const {
-  const WorkBuffers& work = part.site.work;
+  const WorkBuffers& work = part.context.work;
   const std::byte** to = work.exchange.results;
   for (int64_t t = rows.begin; t < rows.end(); ++t)
     for (int s = 0; s < config_.top_k; ++s) {

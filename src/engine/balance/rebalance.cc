@@ -159,7 +159,7 @@ void Rebalance::agreed(std::span<const BalanceVote> votes, std::span<const StepR
     case Phase::gathering:
       return gather(votes);
     case Phase::planning:
-      return weigh(votes);
+      return decide(votes);
     case Phase::moving:
       return follow_moves(votes);
   }
@@ -192,7 +192,7 @@ void Rebalance::gather(std::span<const BalanceVote> votes) {
 }
 
 // Ranks of one release come to the same changes; if they do not, nothing changes.
-void Rebalance::weigh(std::span<const BalanceVote> votes) {
+void Rebalance::decide(std::span<const BalanceVote> votes) {
   const auto has_planned = [](const BalanceVote& vote) { return (vote.flags & planned) != 0; };
   if (!all_of(votes, has_planned)) return;
   const uint32_t changes = votes[static_cast<size_t>(options_.rank)].changes;

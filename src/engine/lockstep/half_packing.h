@@ -62,7 +62,7 @@ class HalfPacker {
   void round_to(int first_rows);
   void even_out(Counts counts);
   Change best_change(bool from_first, double excess, Counts counts) const;
-  void weigh_changes(bool from_first, double excess, int num_rows, Change& best) const;
+  void consider_changes(bool from_first, double excess, int num_rows, Change& best) const;
 
   std::span<const PackedAnswer> answers_;  // those that pack() was given
   std::vector<double> costs_;              // indexed by answer

@@ -104,7 +104,7 @@ bool PageReader::TaskProgress::read_one(ReadPage next, const PageKey& key) {
     source_->note_read(std::ssize(bytes), took);
   }
   source_->note_success();
-  reader_.hand_over(std::move(next));
+  reader_.deliver(std::move(next));
   return true;
 }
 
@@ -219,7 +219,7 @@ bool PageReader::is_slower_than_computing(const PageSource& source, const ReadTa
 }
 
 // The mailbox is full only while the engine's thread is busy with a long step.
-void PageReader::hand_over(ReadPage page) {
+void PageReader::deliver(ReadPage page) {
   while (!stopping_ && !read_.push(page)) std::this_thread::sleep_for(kReaderWait);
   wake_();
 }
@@ -229,7 +229,7 @@ void PageReader::run() {
     auto task = tasks_.wait_pop(kReaderWait);
     if (!task) continue;
     read(*task);
-    hand_over({.task = *std::move(task)});
+    deliver({.task = *std::move(task)});
   }
 }
 

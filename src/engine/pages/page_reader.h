@@ -91,7 +91,7 @@ class PageReader {
   class TaskProgress;
   void run();
   void read(const std::shared_ptr<ReadTask>& task);
-  void hand_over(ReadPage page);
+  void deliver(ReadPage page);
 
   const Options options_;
   const Clock* clock_ = nullptr;

@@ -118,7 +118,7 @@ class StepLog {
   uint64_t retracted_logged_ = 0;
   // Sums of all so far, as of the last line of a decode.
   struct Drafts {
-    uint64_t verified = 0, drafts = 0, held = 0;
+    uint64_t verified = 0, drafts = 0, accepted = 0;
   } drafts_logged_;
   StepCounts counts_;
 };

@@ -50,7 +50,7 @@ class CachedStates {
   uint64_t page_tokens_;
   std::vector<RadixNode*> nodes_;  // [slots] the node whose state is there; null: none
   NodeHeap order_;                 // by worth, those that nothing pins
-  uint64_t worth_of_evicted_ = 0, num_evicted_ = 0;
+  uint64_t value_of_evicted_ = 0, num_evicted_ = 0;
   int num_cached_ = 0;
 };
 

@@ -84,13 +84,13 @@ void EvictionOrder::add(RadixNode& node) {
       entry.time = ~node.created;
       break;
     case EvictionPolicy::lfu:
-      entry.rank = node.num_uses;
+      entry.key = node.num_uses;
       break;
     case EvictionPolicy::slru:
-      entry.rank = node.num_uses >= kProtectedUses ? 1 : 0;
+      entry.key = node.num_uses >= kProtectedUses ? 1 : 0;
       break;
     case EvictionPolicy::priority:
-      entry.rank = static_cast<uint64_t>(int64_t{node.priority} - INT32_MIN);  // from the lowest
+      entry.key = static_cast<uint64_t>(int64_t{node.priority} - INT32_MIN);  // from the lowest
       break;
   }
   heap_.add(entry);

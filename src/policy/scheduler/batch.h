@@ -38,23 +38,23 @@ struct Slice {
   int logprobs_from = -1;
   // If >= 0: the token of the only row is not known yet; it is the sample of this index in the
   // batch before this one.
-  int future = -1;
+  int pending_sample = -1;
   // Models with delta nets: its block slot, and where its states are
-  // (compute/kernels/delta_state.h). opens_at: the border at which the block slot is filled anew;
-  // -1: it goes on.
+  // (compute/kernels/delta_state.h). load_state_at: the border at which the block slot is filled
+  // anew; -1: it goes on.
   int block = -1;
-  int opens_at = -1;
+  int load_state_at = -1;
   std::array<StateSlot, kMaxStateSlots> states{};
   int num_states = 0;
   // Set by commit(): how many sampled tokens became the request's next ones, and how many forced
   // ones were appended after them.
-  int num_taken = 0, num_forced = 0;
+  int num_appended = 0, num_forced = 0;
 
   void add_state(StateSlot state) { states[static_cast<size_t>(num_states++)] = state; }
   // Returns how many tokens are sampled: those after the first failed draft are left out.
   int num_samples() const { return is_sampled ? 1 + num_drafts : 0; }
   // Returns how many drafts saved a step: a token was taken behind each of them.
-  int num_held() const { return std::max(0, num_taken - 1); }
+  int num_accepted() const { return std::max(0, num_appended - 1); }
   // Returns the token of a row. Precondition: it is known or a draft.
   TokenId token(int position) const {
     const int draft = position - (begin + len - num_drafts);

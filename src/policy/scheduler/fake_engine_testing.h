@@ -122,9 +122,9 @@ class FakeEngine {
     return static_cast<size_t>(value(page) * page_tokens_ + position % page_tokens_);
   }
   TokenId token(const Slice& slice, int position) const {
-    if (slice.future < 0 || position < static_cast<int>(slice.request->tokens.size()))
+    if (slice.pending_sample < 0 || position < static_cast<int>(slice.request->tokens.size()))
       return slice.token(position);
-    return last_.sampled.at(static_cast<size_t>(slice.future)).token;
+    return last_.sampled.at(static_cast<size_t>(slice.pending_sample)).token;
   }
   // Returns 1 if the row has the absorbed form of latents.
   static uint8_t is_absorbed(const Request& request, int position) {
@@ -230,7 +230,7 @@ inline void FakeEngine::forward(Step& step) {
     const Request& request = *slice.request;
     const int end = slice.begin + slice.len;
     check(slice, end, "after the step");
-    const int known = static_cast<int>(request.tokens.size()) + (slice.future >= 0 ? 1 : 0);
+    const int known = static_cast<int>(request.tokens.size()) + (slice.pending_sample >= 0 ? 1 : 0);
     if (slice.is_sampled != (end - slice.num_drafts == known))
       report(fmt::format("request {} samples in the wrong place", value(request.id)));
     if (slice.is_sampled) sample(slice, step.sampled);

@@ -53,9 +53,9 @@ class FakeStates {
     if (slice.block < 0) return "no block slot";
     History& block = blocks_[static_cast<size_t>(slice.block)];
     const auto before = tokens.first(static_cast<size_t>(slice.begin));
-    if (slice.opens_at >= 0) {
-      if (slice.opens_at != slice.begin || slice.begin % step_ != 0)
-        return fmt::format("it opens at {} instead of {}", slice.opens_at, slice.begin);
+    if (slice.load_state_at >= 0) {
+      if (slice.load_state_at != slice.begin || slice.begin % step_ != 0)
+        return fmt::format("it opens at {} instead of {}", slice.load_state_at, slice.begin);
       if (slice.begin > 0 && !std::ranges::equal(at(slice, slice.begin), before))
         return fmt::format("its first state is not that of its {} tokens", slice.begin);
     } else if (block.size() < before.size() ||

@@ -59,15 +59,15 @@ struct RequestTimes {
 // The drafts of one request: times that it had some in a step, drafts, and those of them that saved
 // a step; the same of those that came from RequestInput::prediction.
 struct DraftCounts {
-  int num_verified = 0, num_drafts = 0, num_held = 0;
-  int num_predicted = 0, num_predicted_held = 0;
+  int num_verified = 0, num_drafts = 0, num_accepted = 0;
+  int num_predicted = 0, num_predicted_accepted = 0;
 
   void add(const DraftCounts& more) {
     num_verified += more.num_verified;
     num_drafts += more.num_drafts;
-    num_held += more.num_held;
+    num_accepted += more.num_accepted;
     num_predicted += more.num_predicted;
-    num_predicted_held += more.num_predicted_held;
+    num_predicted_accepted += more.num_predicted_accepted;
   }
 };
 
@@ -103,10 +103,11 @@ struct Request {
   RequestGroup* group = nullptr;
 
   // Counts over batches that are not committed yet: those with rows of this request, and the tokens
-  // that they sample for it. future: index of its sample in the newest such batch (-1: none).
+  // that they sample for it. pending_sample: index of its sample in the newest such batch (-1:
+  // none).
   int num_batches = 0;
   int num_pending = 0;
-  int future = -1;
+  int pending_sample = -1;
 
   // KV: tokens [0, computed_len) have keys and values, or will when the batches in flight are done;
   // pages[i] holds tokens [i P, (i+1) P), where P is page_tokens.

@@ -31,7 +31,7 @@ struct RequestStates {
   // The newest of the request's states that the tree has. It is pinned until the rows up to the
   // next border at which one could be kept are committed; no row reads it afterwards.
   StateLease leased;
-  bool opens = false;  // the next rows begin a block: they fill the block slot from `last`
+  bool loads_state = false;  // the next rows begin a block: they fill the block slot from `last`
   // States of prompts that the tree gets when their rows are committed, by rising `end`.
   std::vector<PlannedState> planned;
   int cached_to = 0;    // end of the last state that the tree has or gets

@@ -88,18 +88,18 @@ class Scheduler {
   //   overlapped:  schedule(A) schedule(B) commit(A) schedule(C) commit(B) ...
   //
   // One batch may be uncommitted. Then rows may stand for tokens that it has yet to sample
-  // (Slice::future), and a request that turns out to have ended has a row too many, which commit()
-  // drops. A request can lose its pages (retraction, preemption) only when all its tokens are
-  // known: the batch is then empty, and the one in flight must be committed before schedule() is
-  // called again; so it is if a prompt lacks a slot for its state. Steps must be computed in this
-  // order, one after the other: pages are given away while a step that reads them is under way, and
-  // only later steps write them.
+  // (Slice::pending_sample), and a request that turns out to have ended has a row too many, which
+  // commit() drops. A request can lose its pages (retraction, preemption) only when all its tokens
+  // are known: the batch is then empty, and the one in flight must be committed before schedule()
+  // is called again; so it is if a prompt lacks a slot for its state. Steps must be computed in
+  // this order, one after the other: pages are given away while a step that reads them is under
+  // way, and only later steps write them.
   const Batch& schedule(TimePoint now);
   // Says how long the step took; call before its commit(). PrefillPolicy::latency learns from it.
   void note_duration(const Batch& batch, Duration took);
   // Appends sampled tokens, ends requests (abort, no usable token, length, end of grammar, stop
   // token) and hands pages to the tree. sampled: Slice::num_samples() for each slice, in slice
-  // order. Sets Slice::num_taken and Slice::num_forced.
+  // order. Sets Slice::num_appended and Slice::num_forced.
   void commit(const Batch& batch, std::span<const SampledToken> sampled, TimePoint now);
 
   // Undoes all steps in flight, which failed with `why` and were not committed, and puts every

@@ -31,7 +31,7 @@ struct SchedulerCounters {
   uint64_t forced_tokens_total = 0;
   // Slices with drafts; their drafts, and those of them that saved a step, by place.
   uint64_t num_verified_total = 0;
-  std::array<uint64_t, kMaxDrafts> drafted_total{}, held_total{};
+  std::array<uint64_t, kMaxDrafts> drafted_total{}, accepted_total{};
 
   // Adds the counts of another rank.
   void add(const SchedulerCounters& other) {

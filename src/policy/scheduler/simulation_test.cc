@@ -316,7 +316,7 @@ class Simulation final : SchedulerHooks {
     counts["retracted"] = stats.num_retracted_total;
     counts["forced"] = stats.forced_tokens_total;
     for (const uint64_t count : stats.drafted_total) counts["drafted"] += count;
-    for (const uint64_t count : stats.held_total) counts["held_drafts"] += count;
+    for (const uint64_t count : stats.accepted_total) counts["accepted_drafts"] += count;
     counts["restored"] = stats.restored_tokens_total;
     counts["evicted"] = stats.num_evicted_pages_total;
     counts["preempted"] = stats.num_preempted_total;

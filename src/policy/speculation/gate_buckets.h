@@ -38,8 +38,8 @@ struct GateBucket {
   TimingState& way(DraftTiming timing) { return ways[static_cast<size_t>(timing)]; }
   const TimingState& way(DraftTiming timing) const { return ways[static_cast<size_t>(timing)]; }
   int num_plain() const { return ways[0].costs.num_plain(); }
-  // Returns the tokens of an answer that a step's time without drafts usually brings.
-  double worth() const;
+  // Returns the tokens that an answer usually gets in the time of a step without drafts.
+  double tokens_per_plain_step() const;
 };
 
 class GateBuckets {

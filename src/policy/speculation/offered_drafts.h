@@ -60,7 +60,7 @@ class OfferedDrafts {
   // A number of drafts of all answers together, and the expectation of it.
   struct Candidate {
     int num_drafts = 0;
-    double held = 0, best_case = 0;  // drafts that will hold; that may hold at best
+    double accepted = 0, best_case = 0;  // drafts that will hold; that may hold at best
   };
   // Returns the numbers worth comparing, ascending: of the likeliest drafts that were listed.
   std::span<const Candidate> candidates() const { return candidates_; }
@@ -73,9 +73,9 @@ class OfferedDrafts {
   // Assigns the likeliest drafts and gives them to their answers. Returns how many are expected to
   // hold.
   double share_out(int num_drafts, std::span<GateAnswer> answers);
-  // Notes that the first `num_held` of this seat's drafts held in the last step, and that its
+  // Notes that the first `num_accepted` of this seat's drafts held in the last step, and that its
   // answer goes on.
-  void note_answer(int seat, int num_drafts, int num_held);
+  void note_answer(int seat, int num_drafts, int num_accepted);
 
  private:
   // Drafts that are made in any case; the tokens that follow show whether they hold.
@@ -95,7 +95,7 @@ class OfferedDrafts {
   static constexpr int kLevels = 128;
   struct Level {
     int num = 0;
-    double held = 0, best_case = 0;
+    double accepted = 0, best_case = 0;
   };
 
   // True if drafts exist before any is chosen, so that it also becomes known whether those that

@@ -195,16 +195,16 @@ class DraftServer {
     taken_ = {.follows = follows, .has_prompts = !is_pure};
     for (size_t i = 0; i < answers.size(); ++i) {
       const auto num = static_cast<int>(answers[i].drafts.size());
-      int num_held = 0;
-      while (num_held < num && value(answers[i].drafts[static_cast<size_t>(num_held)]) >= 0)
-        ++num_held;
+      int num_accepted = 0;
+      while (num_accepted < num && value(answers[i].drafts[static_cast<size_t>(num_accepted)]) >= 0)
+        ++num_accepted;
       const auto seat = static_cast<int>(i);
       const bool is_free = free_ != nullptr && free_->made(seat, answers[i].drafts);
       const double chance = is_free ? free_->chance(seat) : run_.chances[i];
       for (int j = 0; j <= num; ++j) taken_.tokens += std::pow(chance, j);
-      if (num > 0) gate_->note_answer(static_cast<int>(i), num, num_held);
-      lengths_[i] += static_cast<size_t>(1 + num_held);
-      step_.num_drafts += num, step_.num_tokens += 1 + num_held;
+      if (num > 0) gate_->note_answer(static_cast<int>(i), num, num_accepted);
+      lengths_[i] += static_cast<size_t>(1 + num_accepted);
+      step_.num_drafts += num, step_.num_tokens += 1 + num_accepted;
     }
     overlap_.note_offer(step_.num_drafts, gate_->chose_drafts_ahead());
     taken_.num_drafts = step_.num_drafts;

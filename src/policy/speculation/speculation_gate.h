@@ -74,8 +74,8 @@ class SpeculationGate {
   bool chose_drafts_ahead() const { return next_.num_drafts > 0 || next_.is_trial; }
 
   // As OfferedDrafts.
-  void note_answer(int seat, int num_drafts, int num_held) {
-    drafts_.note_answer(seat, num_drafts, num_held);
+  void note_answer(int seat, int num_drafts, int num_accepted) {
+    drafts_.note_answer(seat, num_drafts, num_accepted);
   }
   struct Step {
     int num_answers = 0, num_drafts = 0, num_tokens = 0;
@@ -137,7 +137,7 @@ class SpeculationGate {
   void note_prompts(const Step& step);
   void share_out(int num_drafts, std::span<GateAnswer> answers);
   double tokens_an_answer(const Step& step) const;
-  double held_of_all(double held, int num_drafts) const;
+  double accepted_of_all(double accepted, int num_drafts) const;
   void note_gain(const GateBucket& bucket, const Step& step, bool is_trial);
   void note_plain(GateBucket& bucket, const StepShape& shape, double us);
   GateBucket& bucket_for(int num_answers, int64_t total_keys);

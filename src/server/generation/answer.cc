@@ -151,8 +151,8 @@ Json usage_json(const Answer& answer) {
   if (request.reading.reasoning) usage["completion_tokens_details"]["reasoning_tokens"] = reasoning;
   if (request.prediction) {
     Json& details = usage["completion_tokens_details"];
-    details["accepted_prediction_tokens"] = drafts.num_predicted_held;
-    details["rejected_prediction_tokens"] = drafts.num_predicted - drafts.num_predicted_held;
+    details["accepted_prediction_tokens"] = drafts.num_predicted_accepted;
+    details["rejected_prediction_tokens"] = drafts.num_predicted - drafts.num_predicted_accepted;
   }
   return usage;
 }

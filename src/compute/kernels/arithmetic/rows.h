@@ -141,7 +141,7 @@ struct ActivationKernels {
   void (*swiglu)(const float* gate, const float* up, int64_t n, T* y);
   void (*glu)(const GluRow<T>& row);
   // y = round(x * weight); y may be x.
-  void (*weigh)(const T* x, float weight, int64_t n, T* y);
+  void (*multiply)(const T* x, float weight, int64_t n, T* y);
   // y = round(x).
   void (*round)(const float* x, int64_t n, T* y);
   void (*head)(const HeadRow<T>& row);

@@ -16,7 +16,7 @@ namespace hocket {
 // cos, sin [rows, rotary_dim / 2], perhaps of no columns; slots [rows]; q, the output, [rows,
 // num_heads * round_up(head_dim, 32)], heads padded with zeros, of the type of the pages unless
 // they hold int8.
-struct QkvCall {
+struct StoreKvCall {
   View<const float> qkv;
   int num_heads = 0;
   int query_step = 0;  // columns from one q head to the next; 0: head_dim
@@ -32,6 +32,6 @@ struct QkvCall {
   KvLayer kv;
 };
 // Errors: none; shapes are checked.   Thread: engine; workers split rows.
-void finish_qkv(Backend& backend, const QkvCall& call);
+void store_kv(Backend& backend, const StoreKvCall& call);
 
 }  // namespace hocket
