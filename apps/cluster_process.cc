@@ -73,7 +73,7 @@ Result<void> ClusterProcess::read_options(const ServerSettings& settings) {
   } else if (p.insecure_cluster) {
     open_to_strangers_ = SlowPath{
         "--insecure-cluster",
-        fmt::format("whoever reaches {} may join this service, read its requests and "
+        fmt::format("anyone who reaches {} may join this service, read its requests and "
                     "write its answers",
                     control_.store ? "the rank that coordinates" : to_text(plan_.init_addr)),
         "--cluster-token-file FILE on all ranks keeps strangers out"};

@@ -36,7 +36,7 @@ class ClusterProcess {
   const std::optional<SlowPath>& open_to_strangers() const { return open_to_strangers_; }
 
   // True if this rank shows its own loading. Rank 0 shows that of all ranks, and a rank that
-  // another rank started shows none. With a store nobody knows beforehand who shows all.
+  // another rank started shows none. With a store it is not known beforehand which rank shows all.
   bool shows_own_loading() const { return (plan_.rank != 0 || control_.store) && !plan_.spawned(); }
   // Logs on the rank that coordinates how far all ranks have loaded: at most every 2 s, and only if
   // it changed.

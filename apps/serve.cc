@@ -219,7 +219,7 @@ Result<int> serve_model(Arguments arguments) {
     HOCKET_TRY(cluster, ClusterProcess::create(plan, settings, arguments));
   }
   // From here on a signal does not end the process at once: serve_until_signal() handles it.
-  const auto loaded = [&] { signals.hand_over(limits_of_end(settings.http, cluster.get())); };
+  const auto loaded = [&] { signals.deliver_to_wait(limits_of_end(settings.http, cluster.get())); };
   HOCKET_TRY(const RunningServer running,
              start_server(settings, cluster.get(), loaded, flags_to_join(settings, plan)));
   log_start(running.model->engine->info(), settings, plan.rank);

@@ -1,5 +1,5 @@
-// The data that a model needs beside pages before it can go on at a border of pages: the state of
-// its delta nets, or the pages of window layers that the next token sees. Stores keep it as one
+// The data that a model needs beside pages before it can continue at a border of pages: the state
+// of its delta nets, or the pages of window layers that the next token sees. Stores keep it as one
 // record.
 //
 //   delta nets        | the state of every layer |

@@ -37,7 +37,8 @@ bool DelayedWrites::delay_pages(const Request& request, size_t num_pages, Stored
   return true;
 }
 
-// A prompt that comes again goes on behind one of its last states, so the first ones are left out.
+// A prompt that comes again continues behind one of its last states, so the first ones are left
+// out.
 bool DelayedWrites::delay_state(const Request& request, size_t num_pages, StoredRequest& stored) {
   if (!stored.delayed && num_requests_ >= kMaxRequests) return false;
   DelayedPages& delayed = add(request, num_pages, stored);

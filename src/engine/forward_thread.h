@@ -25,7 +25,7 @@ class ForwardThread {
   ForwardThread(const ForwardThread&) = delete;
   ForwardThread& operator=(const ForwardThread&) = delete;
 
-  // Hands over a prepared step, which belongs to the thread until wait() returns it. At most
+  // Launches a prepared step, which belongs to the thread until wait() returns it. At most
   // kMaxSteps may be under way.
   void launch(Flight& flight) { push(&flight); }
   // Waits until the oldest step under way is done. Precondition: there is one.

@@ -20,7 +20,7 @@ size_t kv_event_capacity(int num_pages) {
   return std::clamp<size_t>(2 * static_cast<size_t>(num_pages) + 64, 4096, 1 << 17);
 }
 
-// Ranks that meet at a loopback address must not be reachable from other hosts.
+// Ranks that connect at a loopback address must not be reachable from other hosts.
 UcxOptions ucx_of(const ParallelSettings& parallel, const ControlPlane& control) {
   UcxOptions ucx{.tls = parallel.ucx_tls, .devices = parallel.ucx_net_devices};
   const std::string host = control.local_host();
@@ -357,7 +357,7 @@ void LocalEngine::abort_all() {
 }
 
 bool LocalEngine::flush_cache() {
-  // Checks first, so that no rank flushes while another runs (unless a request comes just here).
+  // Checks first, so that no rank flushes while another runs (unless a request arrives just here).
   const auto has_requests = [](const RankLoad& load) { return load.num_requests > 0; };
   if (ranks_.size() > 1 && std::ranges::any_of(loads(), has_requests)) return false;
   std::vector<std::future<bool>> answers;

@@ -46,7 +46,7 @@ void ModuleDrafter::plan(const Batch& batch, const Speculation& seats) {
   const bool any = std::ranges::any_of(batch.slices, [&](const Slice& slice) {
     const Request& request = *slice.request;
     if (const int seat = seats.seat_of(request.id); seat >= 0) return follows(seat);
-    // A prompt whose answer goes on gets a seat at the commit.
+    // A prompt whose answer continues gets a seat at the commit.
     return request.state == Request::State::prefilling && request.remaining_new_tokens() > 0;
   });
   num_passes_ = any && ahead.follows ? std::clamp(ahead.depth, num_modules_, num_drafts_) : 0;
@@ -162,7 +162,7 @@ void ModuleDrafter::settle_slice(const Flight& flight, size_t index, const Slice
 ModulePasses& ModuleDrafter::begin(std::span<const PassSpec> passes) {
   ModulePasses& next = passes_[filled_];
   filled_ = 1 - filled_;
-  if (std::cmp_less(passes.size(), num_passes_)) next.rows.clear();  // no rank goes on
+  if (std::cmp_less(passes.size(), num_passes_)) next.rows.clear();  // no rank continues
   num_passes_ = 0;
   std::erase_if(next.rows,
                 [](const Rows& one) { return one.request->finish != FinishReason::none; });
@@ -259,7 +259,7 @@ void ModuleDrafter::add_row(const Rows& of, TokenId token, int position) {
 }
 
 // Plays a module over the rows that the step settled. Later modules recompute up to num_again rows
-// of earlier steps, because drafts stood there then.
+// of earlier steps, because drafts was there then.
 Result<void> ModuleDrafter::compute_settled(ModulePasses& passes, int module, int num_again) {
   begin_pass(ForwardMode::mixed);
   drafting_.clear();
@@ -281,7 +281,7 @@ TokenId ModuleDrafter::token_at(const Rows& one, int index) const {
   return sampled.failed ? TokenId{0} : sampled.token;  // a request whose token failed has ended
 }
 
-// Adds a request's rows to a module's pass. Returns how many of them are computed anew.
+// Adds a request's rows to a module's pass. Returns how many of them are computed again.
 int ModuleDrafter::add_settled(Rows& one, int module, int num_again) {
   const Request& request = *one.request;
   const int num_tokens = static_cast<int>(one.tokens.size()) + (one.pending_sample >= 0 ? 1 : 0);
@@ -319,7 +319,7 @@ void ModuleDrafter::find_pages() {
   for (size_t i = 0; i < drafting_.size(); ++i) find_pages(*drafting_[i], static_cast<int>(i));
 }
 
-// Drafts once more for each chain that goes on; the last pass gave it `step` drafts.
+// Drafts once more for each chain that continues; the last pass gave it `step` drafts.
 Result<void> ModuleDrafter::chain(int step, const PassSpec& pass) {
   std::erase_if(drafting_,
                 [&](const Rows* one) { return one->wanted <= step || one->num_drafts < step; });

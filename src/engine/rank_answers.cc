@@ -67,7 +67,7 @@ void RankAnswers::send_tokens(Flight& flight) {
 }
 
 // Sends the tokens that were sampled for a slice, from `first` on in flight.sampled. A summary with
-// an error comes from send_end().
+// send_end() reports an error.
 void RankAnswers::send_tokens(const Slice& slice, size_t first, Flight& flight) {
   Request& request = *slice.request;
   RequestOutput output{.id = request.id};

@@ -71,7 +71,7 @@ void RankReport::count_end(FinishReason finish) {
                                      : stats_.num_requests_finished);
 }
 
-// Requests that were handed over stay counted until a step has counted them.
+// Requests in the mailbox stay counted until a step has counted them.
 void RankReport::publish_load(const SchedulerStats& now) {
   num_waiting_ = now.num_waiting;
   const int requests = now.num_running + now.num_waiting + now.num_held;

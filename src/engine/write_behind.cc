@@ -68,7 +68,7 @@ void WriteBehind::write_state(const Request& request, StoredRequest& stored, siz
     copier_.leave_out({1, copied});
 }
 
-// A state that a second request goes on from is written with the pages before it.
+// A state that a second request continues from is written with the pages before it.
 void WriteBehind::write_found_state(const Request& request, StoredRequest& stored) {
   const StateLease& found = request.states.leased;
   if (options_.writes == StorageWrites::write_through || !found || found.len() == 0 ||
@@ -79,7 +79,7 @@ void WriteBehind::write_found_state(const Request& request, StoredRequest& store
   if (copied != CopyOutcome::yes) copier_.leave_out({1, copied});
 }
 
-// Writes the windows that stores lack: where the same prompt would go on, where its next turn
+// Writes the windows that stores lack: where the same prompt would continue, where its next turn
 // would, and at regular intervals before that, so that a prompt that branches off finds one near.
 // Ends of chunks get none.
 void WriteBehind::write_windows(const Request& request, StoredRequest& stored,

@@ -1,6 +1,6 @@
 // Writes what the tree gets to stores (engine/pages/page_writer.h): pages, and the states that a
-// model needs to go on behind them (engine/border_states.h). Pages that find no buffer are delayed
-// (engine/delayed_writes.h). Owner: the rank's CacheTier. Thread: engine.
+// model needs to continue behind them (engine/border_states.h). Pages that find no buffer are
+// delayed (engine/delayed_writes.h). Owner: the rank's CacheTier. Thread: engine.
 #pragma once
 
 #include <functional>

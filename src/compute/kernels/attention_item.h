@@ -1,6 +1,6 @@
-// Attention of one item (a task and some heads) over any source of keys: its rows meet their keys
-// block by block in the order of attention.h. attention_run.h shares the items among the workers.
-// Private to the operations; thread: any worker, with scratch of its own.
+// Attention of one item (a task and some heads) over any source of keys: its rows are multiplied
+// with their keys block by block in the order of attention.h. attention_run.h shares the items
+// among the workers. Private to the operations; thread: any worker, with scratch of its own.
 //
 // A Source holds the keys that some heads of a sequence share. A softmax block [block, block_end)
 // is first loaded, then read as tiles:
@@ -44,8 +44,8 @@ const BlockBody<T>* block_body(Isa isa, int rows) {
   }
 }
 
-// Query rows (tokens times heads) that meet a block at a time: enough to reuse its tiles, few
-// enough to stay in cache.
+// Query rows (tokens times heads) that are computed with a block at a time: enough to reuse its
+// tiles, few enough to stay in cache.
 inline constexpr int kQueryRows = 64;
 // Query rows of one task that has many, so that reading its keys, or making their tiles, takes
 // little of the time.
@@ -227,7 +227,7 @@ class ItemRun {
 
     int num_keys() const { return first_position + num_tokens; }
   };
-  // Query rows [begin, end) that meet a block together.
+  // Query rows [begin, end) that are computed with a block together.
   struct Rows {
     int begin, end;
   };

@@ -115,7 +115,8 @@ class DeltaHead {
       }
   }
 
-  // A key or query as it meets the state at the border, and the tokens [0, count) of the block.
+  // A key or query as it is multiplied with the state at the border, and the tokens [0, count) of
+  // the block.
   struct Reader {
     std::vector<float> x;  // [padded key]
     float factor = 1;      // multiplies the product with the state

@@ -152,7 +152,7 @@ std::vector<float> play(Isa isa, const Form& form, const Inputs& in, std::span<c
 }
 
 // Plays tokens one or a few at a time, each time with rows of `wrong` behind them, which the next
-// run computes anew; no border is among those.
+// run computes again; no border is among those.
 std::vector<float> play_with_failures(Isa isa, const Form& form, const Inputs& in,
                                       const Inputs& wrong, Slots& slots) {
   constexpr StateSlot kState[] = {{1 << 20, 2}};

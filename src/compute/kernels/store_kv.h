@@ -1,6 +1,7 @@
-// Turns the fp32 projections of a layer into the inputs of attention: per-head RMSNorm of q and k
-// (if the model has it) before the rotation or after it, rotation, one rounding. k and v are stored
-// into their pages; in int8 pages with one scale per token and head (kv_layout.h).
+// Turns the fp32 projections of a layer into the inputs of attention: norms each head of q and k
+// (if the model does), rotates it, rounds once; then stores k and v into their pages, in int8 pages
+// with one scale per token and head (kv_layout.h), and writes q for attention(). Some models norm
+// after the rotation.
 #pragma once
 
 #include <span>

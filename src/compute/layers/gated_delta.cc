@@ -21,7 +21,7 @@ void round_rows(Backend& backend, View<const float> from, MatrixView to) {
   });
 }
 
-// Projects the normed rows to the decays of channels and to b, which stand in work.delta_gates, and
+// Projects the normed rows to the decays of channels and to b, which are in work.delta_gates, and
 // to z behind the channels. The rows of key_dim numbers between the products are rounded.
 void project_channel_gates(const DeltaContext& context, const GatedDeltaWeights& weights,
                            const Half& half, MatrixView normed) {

@@ -30,13 +30,13 @@ struct GatedDeltaWeights {
   PackedWeight output;             // k = value_columns
 };
 
-// The objects that one layer of a pass works on.
+// The objects that the delta net of one layer works on, borrowed for the call.
 struct DeltaContext {
   Backend& backend;
   const ModelConfig& model;
   WorkBuffers& work;
   const DeltaLayer& states;
-  ForwardProbe* probe = nullptr;  // told when the net is computed; may be null
+  ForwardProbe* probe = nullptr;  // called when the net is computed; may be null
 };
 
 // Reads the residual rows of `half`, and leaves their projections in work.qkv and work.delta_gates.

@@ -28,7 +28,7 @@ struct GqaWeights {
   std::span<const float> result_norm;  // [hidden]; with ModelConfig::result_norms
 };
 
-// The objects that one layer of a pass works on.
+// The objects that the attention of one layer works on, borrowed for the call.
 struct AttentionContext {
   Backend& backend;
   const ModelConfig& model;

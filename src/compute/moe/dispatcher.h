@@ -27,11 +27,11 @@ struct PassSpec {
   uint64_t step = 0;
   // decode: no rank has rows of prompts, nor more than ExchangeLimits::max_decode_rows.
   Phase phase = Phase::prefill;
-  // Number of parts in which the rows of a half leave, and of waves in which each comes back:
-  // powers of two, together at most ExchangeLimits::max_parts; 1 where nothing travels. A part or
-  // wave has a portion of the half's rows, or in `decode` a portion of each rank's experts. Each
-  // part is computed when it is here, in any sequence, wave by wave, and each wave is sent back
-  // when it is done. Parts and waves change no bit.
+  // Number of parts in which the rows of a half leave, and of waves in which the results of each
+  // are sent back: powers of two, together at most ExchangeLimits::max_parts; 1 where nothing
+  // travels. A part or wave has a portion of the half's rows, or in `decode` a portion of each
+  // rank's experts. Each part is computed when it is here, in any sequence, wave by wave, and each
+  // wave is sent back when it is done. Parts and waves change no bit.
   int parts = 1, waves = 1;
   // Added to the numbers of layers in the stamps of exchanges; passes of modules for multi-token
   // prediction have numbers of their own.

@@ -3,7 +3,7 @@
 // also those without rows. In each pass rows travel in one of two modes: per_rank_exchange.h and
 // per_expert_exchange.h have their lists and sums, and draw the way of one row; row_exchange.h
 // chooses the rank of each row. This class carries the messages in the sequence of the operations,
-// waits for parts as they come, and keeps the first error.
+// waits for parts as they arrive, and keeps the first error.
 //
 // If rows travel in parts (PassSpec::parts), all this happens once for each part, on its own lane,
 // and the way back once for each of its waves.
@@ -11,7 +11,7 @@
 // The sums equal those of one rank with as many combine groups. A group lies on one rank, which
 // adds its slots in the sequence of the token's list, and then the nodes of the tree of groups of
 // which it computes all slots (combine_nodes.h). The token's owner adds these up the tree,
-// whichever came first. Source: docs/contracts/arithmetic.md, "combine groups";
+// whichever arrived first. Source: docs/contracts/arithmetic.md, "combine groups";
 // docs/contracts/expert_parallel.md; docs/contracts/overlap.md, "parts".
 #pragma once
 
@@ -85,7 +85,7 @@ class ExpertParallelDispatcher final : public Dispatcher {
     std::array<int, kMaxParts> pending{};  // lanes whose message was not waited for, ascending
     int num_pending = 0;
     int part = 0, wave = 0;          // the part that was taken last, and its wave in hand
-    std::vector<int32_t> rows_from;  // [ranks] rows that came from each, in all parts
+    std::vector<int32_t> rows_from;  // [ranks] rows received from each, in all parts
   };
 
   ExpertParallelDispatcher(RowExchange::Config config, AllToAll& exchange);

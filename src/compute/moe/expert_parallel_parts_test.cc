@@ -1,4 +1,4 @@
-// Tests that parts are computed as they come and sent back as they are done, and the memory for
+// Tests that parts are computed as they arrive and sent back as they are done, and the memory for
 // parts.
 #include <gtest/gtest.h>
 

@@ -61,7 +61,7 @@ RowExchange::Range PerExpertExchange::leaving(const Part& part, int rank) const 
 }
 
 // Lists the leaving rows of all parts at once: by part, rank and expert, one row for every slot.
-// Sets work.expert_position to the number of a slot's row in the message that it comes back in.
+// Sets work.expert_position to the number of a slot's row in the message in which it is sent back.
 // Rank 1 of 3, with two experts a rank and one part:
 //
 //   sent_from   | e4: t0 t2 | e5: t1 | e0: t0 | e1: t2 | e2: | e3: t1 |
@@ -113,7 +113,7 @@ void PerExpertExchange::list_arrived(const Part& part, std::span<const ArrivedRo
     }
 }
 
-// Copies the result rows, rank by rank, in the sequence in which their rows came.
+// Copies the result rows, rank by rank, in the sequence in which their rows arrived.
 void PerExpertExchange::write_results(const Part& part, const ExpertRows& rows, MatrixView out,
                                       Returned& returned) {
   const ExchangeBuffers& lists = part.context.work.exchange;

@@ -147,7 +147,7 @@ void PerRankExchange::list_arrived(const Part& part, std::span<const ArrivedRows
   move_back(segments);
 }
 
-// Writes one row for each node of each row that came; list_arrived() has counted them.
+// Writes one row for each node of each row that arrived; list_arrived() has counted them.
 void PerRankExchange::write_results(const Part& part, const ExpertRows& rows, MatrixView out,
                                     Returned&) {
   const ExchangeBuffers& lists = part.context.work.exchange;

@@ -47,7 +47,7 @@ class OrderChecker {
     const auto count = std::ranges::count_if(order_.slots, same);
     if (count == 1) return std::nullopt;
     const std::string name = op_of(half, op);
-    const std::string what = fmt::format("{} stands {} times, must stand once", name, count);
+    const std::string what = fmt::format("{} occurs {} times, must occur once", name, count);
     if (count > 1) {
       const auto first = std::ranges::find_if(order_.slots, same);
       const auto second = std::find_if(first + 1, order_.slots.end(), same);

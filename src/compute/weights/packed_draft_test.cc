@@ -104,7 +104,7 @@ TEST(PackedDraft, AWriterThatIsStoppedLeavesNothing) {
   EXPECT_EQ(names_in(folder.path()).size(), 1u);
 }
 
-// Drafts of other models, too, which no start writes anew.
+// Drafts of other models, too, which no start writes again.
 TEST(PackedDraft, RemovesWhatKilledProcessesLeft) {
   const TestFolder folder;
   const auto leave = [&](const std::string& name, int age_s) {

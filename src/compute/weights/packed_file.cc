@@ -31,7 +31,7 @@ constexpr int64_t kDataBegin = int64_t{2} << 20;
 constexpr int64_t kReadBytes = int64_t{16} << 20;  // bytes that one worker maps at once
 // Bytes of one write. File systems with large pages make them as large as a write.
 constexpr int64_t kWriteBytes = int64_t{8} << 20;
-// Bytes that may wait for the disk, so that nobody who stops the writer waits for gigabytes.
+// Bytes that may wait for the disk, so that stopping the writer never waits for gigabytes.
 constexpr int64_t kSyncBytes = int64_t{256} << 20;
 constexpr time_t kLeftoverSeconds = 3600;
 
@@ -115,7 +115,7 @@ Result<void> check_header(int fd, const PackedKey& key, const std::filesystem::p
 struct FreshFile {
   int fd;
   const std::filesystem::path& path;
-  const std::atomic<bool>* stopping;  // null: nobody stops the writer
+  const std::atomic<bool>* stopping;  // null: the writer is not stopped
 };
 
 Result<void> write_all(const FreshFile& to, const void* from, int64_t bytes, int64_t offset) {

@@ -160,7 +160,7 @@ std::shared_ptr<GrammarTicket> GrammarCompiler::next(Lane& lane) {
 void GrammarCompiler::serve(Lane& lane, const std::shared_ptr<GrammarTicket>& ticket) {
   Result<std::shared_ptr<AnswerGrammar>> answer;
   if (!*vocabulary_) {
-    // Clients are not told of the server's files; the log has the reason.
+    // Clients do not learn the names of the server's files; the log has the reason.
     answer = fail(error(ErrorCode::invalid_request,
                         "this server makes no structured output: its tokenizer gives no vocabulary "
                         "for grammars")

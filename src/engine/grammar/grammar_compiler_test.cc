@@ -119,7 +119,7 @@ TEST_F(Compiler, BoundsWhatWaits) {
     begun.count_down();
     go_on.wait();
   });
-  begun.wait();  // its thread is held up
+  begun.wait();  // its thread is delayed
   EXPECT_TRUE(first->answer().has_value());
   auto second = compiler.enqueue(shared_spec(GrammarKind::regex, "b"), [] {}, 1);
   const auto late = second->answer();
@@ -155,7 +155,7 @@ TEST_F(Compiler, ClientsTakeTurns) {
     begun.count_down();
     go_on.wait();
   });
-  begun.wait();  // its thread is held up
+  begun.wait();  // its thread is delayed
   std::string order;
   std::vector<std::shared_ptr<GrammarTicket>> tickets;
   for (const auto& [client, name] :

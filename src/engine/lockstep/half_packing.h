@@ -44,7 +44,7 @@ class HalfPacker {
   bool in_first(int answer) const { return first_[static_cast<size_t>(answer)] != 0; }
 
  private:
-  // A change: one answer leaves the half with more cost, and one may come back.
+  // A change: one answer leaves the half with more cost, and one may move to it.
   struct Change {
     int leaves = -1, comes = -1;
     double left_over = 0;  // excess of that half after the change

@@ -21,7 +21,7 @@ class PageKeys {
   // Adds the keys that `keys` lacks of the whole pages of `tokens`.
   void extend(const CacheNamespace& name_space, std::span<const TokenId> tokens,
               std::vector<PageKey>& keys) const;
-  // The key of a state is made from that of the page that it stands behind.
+  // The key of a state is made from that of the page that it is behind.
   static PageKey of_state(const PageKey& page);
 
  private:

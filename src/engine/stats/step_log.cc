@@ -19,7 +19,7 @@ LogPart overlap_text(const StepTransfers& t) {
   return out;
 }
 
-// Returns the share of all prompt tokens so far that came from the cache.
+// Returns the share of all prompt tokens so far that were in the cache.
 double cache_hit_rate(const SchedulerStats& stats) {
   return static_cast<double>(stats.cached_tokens_total) /
          static_cast<double>(std::max<uint64_t>(stats.prompt_tokens_total, 1));

@@ -54,7 +54,7 @@ TEST_P(LeavingClusterRanks, TheOthersTakeItsExpertsOverBeforeItGoes) {
   EXPECT_FALSE(service(0).engine().stats().lost.has_value());
 }
 
-// The ranks that are left meet anew: a request that comes then waits for that, and is not refused.
+// The ranks that are left meet again: a request that comes then waits for that, and is not refused.
 TEST_P(LeavingClusterRanks, ARequestThatComesWhileTheOthersMeetWaits) {
   ASSERT_TRUE(all_met());
   // Right after the start no rank may be missing.

@@ -22,7 +22,7 @@ ServerSettings nextn_settings(const std::filesystem::path& model, int num_drafts
   return settings;
 }
 
-// One prompt of a reference with its trace: how many drafts held in each step.
+// One prompt of a reference with its trace: how many drafts were accepted in each step.
 struct Trace {
   std::vector<int> prompt;
   std::vector<int> greedy, accepted;
@@ -162,7 +162,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, ModuleDrafts,
                                            "qwen3_5_moe_mtp", "mimo_v2_flash_mtp"),
                          [](const auto& param) { return std::string(param.param); });
 
-// Traffic with some long answers, which give the gate time to find that drafts hold.
+// Traffic with some long answers, which give the gate time to find that drafts are accepted.
 std::vector<RequestInput> traffic_with_long_answers() {
   std::vector<RequestInput> inputs = traffic(14);
   for (int i = 0; i < 4; ++i) {
@@ -235,7 +235,7 @@ std::vector<RequestInput> recorded_questions() {
   return inputs;
 }
 
-// Text that the module was trained for: most drafts hold, later ones less often, and no bit
+// Text that the module was trained for: most drafts are accepted, later ones less often, and no bit
 // changes.
 TEST(ModuleDraftsOfTheBundledModel, HoldInRealAnswers) {
   log::set_level(log::Level::error);
@@ -256,7 +256,7 @@ TEST(ModuleDraftsOfTheBundledModel, HoldInRealAnswers) {
       const auto verified = at == 0 ? stats.drafted_total[0] : stats.accepted_total[at - 1];
       const double accepted =
           static_cast<double>(stats.accepted_total[at]) / static_cast<double>(verified);
-      std::printf("%d drafts: at position %zu %.3f of %lu hold\n", num_drafts, at + 1, accepted,
+      std::printf("%d drafts: at position %zu %.3f of %lu accepted\n", num_drafts, at + 1, accepted,
                   static_cast<unsigned long>(verified));
       EXPECT_GT(accepted, kMinAccepted[at]);
     }

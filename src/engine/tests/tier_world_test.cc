@@ -207,7 +207,7 @@ TEST_F(TierWorldTest, AnIdleEngineCopiesDelayedPagesForLonger) {
   EXPECT_LT(num_looks, 4);
 }
 
-// A long request does not hold up a later one: each step copies a page here, for one after the
+// A long request does not delay a later one: each step copies a page here, for one after the
 // other.
 TEST_F(TierWorldTest, RequestsWithDelayedPagesHaveTurns) {
   const TierWorld::Options options = with_pages(true, 14);

@@ -80,8 +80,9 @@ void CachedStates::drop(RadixNode& node) {
   count(node, -1);
 }
 
-// The worth of a sequence's last state rises when the one above it goes. That is found out here,
-// when it would be evicted, so that nobody has to look for the states below one that goes.
+// The value of a sequence's last state rises when the one above it is evicted. That is noticed
+// here, when it would be evicted itself, so that no search for the states below an evicted one is
+// needed.
 bool CachedStates::evict_one() {
   while (!order_.empty()) {
     RadixNode& least = *order_.first().node;

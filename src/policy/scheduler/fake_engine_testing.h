@@ -62,8 +62,8 @@ class FakeEngine {
   // the step may have drafts. Without this, only steps with drafts are.
   void settle_steps(std::function<bool()> settles) { settles_ = std::move(settles); }
 
-  // Gives the tree the last pages, at most `max_pages`, of a sequence of whole pages, as they come
-  // back from a slower tier; a step in flight is committed first. Returns false if the tree does
+  // Gives the tree the last pages, at most `max_pages`, of a sequence of whole pages, as they are
+  // read from a slower tier; a step in flight is committed first. Returns false if the tree does
   // not want them.
   bool restore_pages(const CacheNamespace& name_space, std::span<const TokenId> tokens,
                      int max_pages) {
@@ -239,7 +239,7 @@ inline void FakeEngine::forward(Step& step) {
     report(fmt::format("{} rows, but the batch says {}", num_rows, batch.num_rows));
 }
 
-// Samples behind the last known token and behind each draft, up to the first that does not hold.
+// Samples behind the last known token and behind each draft, up to the first that is not accepted.
 inline void FakeEngine::sample(const Slice& slice, std::vector<SampledToken>& sampled) {
   const int first = slice.begin + slice.len - slice.num_drafts;
   std::vector<TokenId> history;

@@ -1,5 +1,5 @@
 // The states of a model with delta nets in FakeEngine: a slot holds the tokens that its state
-// stands for, so that a wrong slot, a border too many or a slot given away too early shows at once.
+// stands for, so that a wrong slot, a border too many or a slot freed too early shows at once.
 // Thread: any one.
 #pragma once
 
@@ -23,7 +23,7 @@ class FakeStates {
 
   bool enabled() const { return !states_.empty(); }
 
-  // Fills a slot whose state comes back from a slower tier.
+  // Fills a slot whose state is read from a slower tier.
   void fill(int slot, std::span<const TokenId> tokens) {
     states_.at(static_cast<size_t>(slot)).assign(tokens.begin(), tokens.end());
   }

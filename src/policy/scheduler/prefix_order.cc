@@ -66,7 +66,7 @@ void rank_branches(std::span<PrefixCandidate> candidates) {
   }
 }
 
-// Returns the policy's sort key; smaller goes first.
+// Returns the policy's sort key; smaller is first.
 double key_of(SchedulePolicy policy, const PrefixCandidate& candidate, uint64_t rows_total) {
   if (policy == SchedulePolicy::lpm) return -candidate.cached_len;
   if (policy == SchedulePolicy::dfs_weight) return candidate.branch_rank;

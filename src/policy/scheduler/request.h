@@ -39,8 +39,8 @@ struct RequestInput {
   int prefill_peer = -1;           // the service that should compute the prompt; -1: any
   TimePoint arrived{};
   int index_in_request = 0;  // number of texts of the same client's request that come before it
-  // The first tokens of the answer, fewer than max_new_tokens, if they are known: the request goes
-  // on behind them. The engine sends them again as outputs.
+  // The first tokens of the answer, fewer than max_new_tokens, if they are known: the request
+  // continues behind them. The engine sends them again as outputs.
   std::vector<TokenId> answer;
   // Text that the answer is expected to be like, a source of drafts; null: none.
   std::shared_ptr<const std::vector<TokenId>> prediction;
@@ -57,7 +57,7 @@ struct RequestTimes {
 };
 
 // The drafts of one request: times that it had some in a step, drafts, and those of them that saved
-// a step; the same of those that came from RequestInput::prediction.
+// a step; the same of those from RequestInput::prediction.
 struct DraftCounts {
   int num_verified = 0, num_drafts = 0, num_accepted = 0;
   int num_predicted = 0, num_predicted_accepted = 0;
@@ -81,7 +81,7 @@ struct Request {
   std::vector<TokenId> tokens;  // the prompt, then generated tokens
   int prompt_len = 0;
   SamplingParams sampling;
-  int priority = 0;  // larger goes first; 0 for all unless priorities are on
+  int priority = 0;  // larger is first; 0 for all unless priorities are on
   uint64_t client = 0, routing_key = 0;
   CacheNamespace cache_namespace;
   SessionKey session;
@@ -122,7 +122,7 @@ struct Request {
 
   // Prompt tokens found in the cache when first admitted (reported as cached_tokens).
   int cached_len = 0;
-  // Prompt tokens behind those whose pages were found, too, but without a state to go on from.
+  // Prompt tokens behind those whose pages were found, too, but without a state to continue from.
   int recomputed_len = 0;
   int num_retractions = 0;
   DraftCounts drafts;

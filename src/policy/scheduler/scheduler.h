@@ -29,7 +29,7 @@ namespace hocket {
 struct SchedulerStats : SchedulerCounters {
   int num_running = 0, num_waiting = 0;
   int num_sessions = 0;
-  int num_held = 0;  // not ready to stand in line (SchedulerHooks::ready); not in num_waiting
+  int num_held = 0;  // not ready to wait in line (SchedulerHooks::ready); not in num_waiting
   int64_t num_waiting_tokens = 0;  // prompt tokens, held requests included
   int num_pages = 0, num_free_pages = 0, num_cached_pages = 0, num_private_pages = 0;
   // Slots of states: all, free ones, and those in the tree.
@@ -53,13 +53,13 @@ struct SchedulerStats : SchedulerCounters {
 // commit, but foresees neither a request that a token ends there nor one that arrives.
 struct NextStepForecast {
   int num_decoding = 0;    // running requests that decode on
-  bool continues = false;  // a prompt in chunks goes on
+  bool continues = false;  // a prompt in chunks continues
   bool begins = false;     // a prompt may begin, as far as is known
 };
 
 // The state of one request, for the server's page.
 struct RequestSnapshot {
-  // held: not ready to stand in line. prefilling: part of its prompt is computed or under way.
+  // held: not ready to wait in line. prefilling: part of its prompt is computed or under way.
   enum class Where : uint8_t { held, waiting, prefilling, running };
   RequestId id{};
   Where where = Where::waiting;
@@ -78,7 +78,7 @@ class Scheduler {
   Result<void> add(RequestInput input);
   // Ends a request at once: a waiting one leaves the queue; a running one leaves the schedule and
   // gives its pages back when its steps in flight are committed. Returns false for an unknown or
-  // finished id. The aborted request comes out of take_finished().
+  // finished id. take_finished() returns the aborted request.
   bool abort(RequestId id, FinishReason reason, Error error);
 
   // Returns the next step's rows, with pages assigned; empty when there is nothing to do. Exactly
@@ -114,7 +114,7 @@ class Scheduler {
   size_t continuation(const Request& request, std::span<TokenId> out) const;
 
   // cached_len() returns how many of the tokens need not be computed, in whole pages of the tree.
-  // in_tree_len() also counts pages behind which the model cannot go on.
+  // in_tree_len() also counts pages behind which the model cannot continue.
   int cached_len(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
   int in_tree_len(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
   // Returns how many pages are free, or would be after an eviction.

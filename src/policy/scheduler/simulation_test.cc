@@ -170,8 +170,8 @@ class Simulation final : SchedulerHooks {
     input.sampling.max_new_tokens = pick(1, std::max(1, pool / (hungry_ ? 2 : 5)));
     const int most = std::min(hungry_ ? pool / 4 : 60, pool + 1 - input.sampling.max_new_tokens);
     const int length = pick(1, most);
-    // The prompt begins with one of three common texts or with an earlier request's text, then goes
-    // on with tokens of its own.
+    // The prompt begins with one of three common texts or with an earlier request's text, then
+    // continues with tokens of its own.
     const auto kind = pick(0, 4);
     int shared = pick(0, length);
     if (kind < 3) {

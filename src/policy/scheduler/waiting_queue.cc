@@ -35,7 +35,7 @@ Result<void> WaitingQueue::check_room(int num_tokens, const Request* leaving) co
   return {};
 }
 
-// The smallest priority stands last, its newest request at the very end.
+// The smallest priority is last, its newest request at the very end.
 const Request* WaitingQueue::worse_than(int priority) const {
   if (empty()) return nullptr;
   const Request& last = *entries_.back().request;

@@ -25,7 +25,7 @@ void Acceptance::note(int seat, int kind, int num_drafts, int num_accepted) {
   }
 }
 
-// Returns true if the last drafts held so much more often, or less, that it is no chance.
+// Returns true if the last drafts were accepted so much more often, or less, that it is no chance.
 bool Acceptance::has_changed(size_t row, size_t position) const {
   const Tally &known = group_[row][position], &recent = recent_[row][position];
   if (recent.tried < kGate.min_recent) return false;
@@ -35,8 +35,8 @@ bool Acceptance::has_changed(size_t row, size_t position) const {
   return std::abs(recent.accepted / recent.tried - share) > kGate.change_errors * deviation;
 }
 
-// Text of another kind has come. The positions behind, and the drafts of each request, were seen in
-// the text before.
+// Text of another kind has arrived. The positions behind, and the drafts of each request, were seen
+// in the text before.
 void Acceptance::forget_before(size_t row, size_t position) {
   group_[row][position] = recent_[row][position];
   for (size_t i = position + 1; i < kMaxDrafts; ++i) group_[row][i] = recent_[row][i] = {};

@@ -1,4 +1,4 @@
-// The sizes of steps that the gate tells apart, and all that it has measured of each. A size that
+// The sizes of steps that the gate distinguishes, and all that it has measured of each. A size that
 // has none of the kGate.max_buckets buckets takes that of the size which was used longest ago.
 // Owner: SpeculationGate. Thread: engine. find() allocates nothing.
 #pragma once

@@ -46,8 +46,8 @@ void SpeculationGate::offer_nothing() {
   if (!rests_ && !next_.ahead.follows) next_.ahead = {.follows = true, .depth = 1};
 }
 
-// Hands out what was chosen for this step and made ahead, or, if nothing was, free drafts; then
-// chooses for the next step.
+// Returns the drafts that were chosen for this step and made ahead, or, if nothing was, free
+// drafts; then chooses for the next step.
 void SpeculationGate::offer_with_prepared(GateBucket& bucket, std::span<GateAnswer> answers,
                                           int max_rows) {
   if (next_.is_trial && !may_try_) postpone_trial(bucket);
@@ -84,9 +84,9 @@ SpeculationGate::DraftsAhead SpeculationGate::ahead() const {
 }
 
 // Chooses for the step after the one that is being offered, as if it had the same answers, they
-// as much room, and the free drafter as much to offer. The drafter rests in steps that are to show
-// the time without it. In others it makes one draft at least: whether that is right is seen without
-// its row.
+// as much room, and the free drafter as much to offer. The drafter makes none in steps that are to
+// show the time without it. In others it makes one draft at least: whether that is right is seen
+// without its row.
 void SpeculationGate::choose_drafts_ahead(GateBucket& bucket, std::span<const GateAnswer> answers,
                                           int max_rows, double free_gain) {
   drafts_.list(DraftSet::next_step, answers, max_rows);
@@ -147,7 +147,8 @@ SpeculationGate::Estimate SpeculationGate::choose(GateBucket& bucket, DraftTimin
     if (!is_other_noted) note_choice({});
     return {};
   }
-  // While others have drafts no step shows the time without, but that of other sizes tells it.
+  // While others have drafts no step shows the time without, but it follows from those of other
+  // sizes.
   const bool is_plain_known = num_other_drafts_ > 0 && last_plain_us_ > 0;
   if (bucket.num_plain() < kGate.few_plain && !is_plain_known) return {};
   auto [usual, best] = judge_all(bucket, timing, num_answers, other_gain);
@@ -309,8 +310,8 @@ double SpeculationGate::tokens_an_answer(const Step& step) const {
   return 1 + static_cast<double>(step.num_tokens - step.num_answers) / num_sharing_;
 }
 
-// Adds the drafts of other ranks that will be accepted, as often as this rank's: if
-// each rank counted its own alone, all would find drafts too dear that pay for all together.
+// Adds the drafts of other ranks that will be accepted, as often as this rank's: if each rank
+// counted its own alone, all would refuse drafts that pay for all together.
 double SpeculationGate::accepted_of_all(double accepted, int num_drafts) const {
   return num_drafts > 0 ? accepted * (1 + static_cast<double>(num_other_drafts_) / num_drafts)
                         : accepted;
@@ -320,7 +321,7 @@ double SpeculationGate::accepted_of_all(double accepted, int num_drafts) const {
 // drafts, pay out of the credit. Drafts that were made ahead for the usual steps pay into it, so
 // that those who gain may go on a while where they do not. The credit counts the drafts that were
 // expected to be accepted, not those that were: a run of bad luck would end their making for long.
-// It counts the time that such steps are known to take, because drafts are not to blame for a slow
+// It counts the time that such steps are known to take, because drafts do not cause a slow
 // machine.
 void SpeculationGate::note_gain(const GateBucket& bucket, const Step& step, bool is_trial) {
   // The ranks share the time that the step took longer, and each has its own tokens.

@@ -179,7 +179,7 @@ TEST(Gate, AdaptsWhenDraftsBeginToHold) {
 }
 
 // The gate has used up the trials that need not be rare while drafts seldom held. Other drafters
-// than a free one show only in trials, or much later, that drafts hold now.
+// than a free one show only in trials, or much later, that drafts are accepted now.
 TEST(Gate, FindsALargeGainWithin200StepsOfAChange) {
   for (const int num_answers : {1, 4, 16, 64}) {
     SCOPED_TRACE(::testing::Message() << num_answers << " answers");

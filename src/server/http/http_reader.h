@@ -20,8 +20,8 @@ class HttpReader {
   HttpReader(std::shared_ptr<HttpSocket> socket, const HttpOptions& options);
   ~HttpReader();
 
-  // Waits for bytes of the next request. Returns false if none came within `limit`, or the client
-  // left.
+  // Waits for bytes of the next request. Returns false if none arrived within `limit`, or the
+  // client left.
   boost::asio::awaitable<bool> wait(Duration limit);
   // Reads a request without its body, within `limit`, and sets the framing of its answer.
   boost::asio::awaitable<std::optional<Refusal>> read_head(HttpRequest& request,
@@ -29,7 +29,7 @@ class HttpReader {
   // Reads the body. Each piece is counted in request.held_body before it is read.
   boost::asio::awaitable<std::optional<Refusal>> read_body(HttpRequest& request);
 
-  // Returns space for bytes of later requests that come while an answer is made; empty: read no
+  // Returns space for bytes of later requests that arrive while an answer is made; empty: read no
   // more.
   boost::asio::mutable_buffer room();
   void add(size_t num_bytes) { buffer_.commit(num_bytes); }

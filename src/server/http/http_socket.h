@@ -61,8 +61,8 @@ class HttpSocket : public std::enable_shared_from_this<HttpSocket> {
         token, buffers);
   }
 
-  // Call it when a read reached the end of the client's bytes; later reads then end at once. Asio
-  // would wait for the end again, but the kernel reports it only once.
+  // Notes that a read reached the end of the client's bytes, so that later reads end at once. The
+  // kernel reports the end only once, and Asio would wait for it again.
   void note_eof() { at_eof_ = true; }
   // Calls `handler` when the client has reset the connection, or after cancel().
   template <class Handler>

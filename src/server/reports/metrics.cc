@@ -208,7 +208,7 @@ void add_cluster(MetricSnapshot& out, const ClusterCounts& cluster) {
     });
   };
   out.counter("forwarded_requests_resumed_total",
-              "Forwarded requests that this rank went on with when the other was lost",
+              "Forwarded requests that this rank continued when the other was lost",
               cluster.num_resumed);
   each_other([&](size_t rank, std::string name) {
     out.counter("forwarded_requests_total", "Requests forwarded to another rank",

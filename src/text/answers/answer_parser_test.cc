@@ -68,7 +68,7 @@ TEST(AnswerParser, EndsAfterTheCallsThatAreAllowed) {
   EXPECT_EQ(parts_of(events).size(), 2u);
 }
 
-// Fuzzing found that such a call ended without arguments and lost the text that stood there.
+// Fuzzing found that such a call ended without arguments and lost the text that was there.
 TEST(AnswerParser, ArgumentsThatAreAStringOfNoObjectMakeNoCall) {
   for (const ToolFormat format : {ToolFormat::json, ToolFormat::llama3_json}) {
     const std::string text = R"({"name": "now", "arguments": "soon"})";

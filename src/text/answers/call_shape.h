@@ -25,7 +25,7 @@ enum class ArgumentStyle : uint8_t {
 struct CallShape {
   std::string_view first = {}, open = {}, middle = {}, close = {}, between = {}, last = {};
   ArgumentStyle arguments = ArgumentStyle::json;
-  bool numbered = false;  // true: a colon and a number stand between name and middle
+  bool numbered = false;  // true: a colon and a number are between name and middle
 };
 
 // Returns nullopt for ToolFormat::none.

@@ -1,4 +1,4 @@
-// Tests the caps of templates of several families.
+// Tests the capabilities of templates of several families.
 #include "text/answers/chat_template_caps.h"
 #include "base/source_dir_testing.h"
 

@@ -26,7 +26,7 @@ constexpr std::string_view kCallNumber = "0|[1-9][0-9]{0,3}";
 // Text that no reader of bare calls takes for the beginning of a call.
 constexpr std::string_view kNotBare = "[ \\n\\r\\t]*(?:[^\\[{ \\n\\r\\t](?s:.*))?";
 
-// Returns true if calls may stand without a mark at the beginning of an answer.
+// Returns true if calls may be written without a mark at the beginning of an answer.
 bool may_be_bare(ToolFormat format) {
   return format == ToolFormat::llama3_json || format == ToolFormat::pythonic ||
          format == ToolFormat::json;
@@ -250,7 +250,7 @@ Result<std::shared_ptr<const GrammarSpec>> grammar_of_answer(const AnswerSpec& s
                                                              const Tokenizer& tokenizer) {
   if (spec.format != ToolFormat::gpt_oss || spec.reasoning.channels)
     return AnswerRuleWriter(spec, tokenizer).write();
-  // The model writes channels even if nobody wants to see them apart.
+  // The model writes channels even if the client does not want them separated.
   AnswerSpec own = spec;
   HOCKET_TRY(own.reasoning, choose_reasoning_format("gpt-oss", ""));
   own.reasoning_start = ReasoningStart::possible;

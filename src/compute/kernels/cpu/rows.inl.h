@@ -19,7 +19,7 @@ namespace hocket::cpu {
 
 template <class V>
 struct Rows {
-  struct FullBlock {};  // the lane count 16, known at compile time
+  struct FullBlock {};  // the lane count of a full block: 16, known at compile time
 
   // Calls f(i, lanes) for the blocks of 16 of [0, n); lanes is FullBlock or, at the end, a count.
   template <class F>
@@ -387,7 +387,7 @@ struct Rows {
     const int n = row.moe->num_experts;
     const bool softmax = row.moe->score == MoeConfig::Score::softmax;
     const float sum = softmax ? exp_sum(row.logits, n, row_max(row.logits, n), p) : 1;
-    V nan_sum = V::all(sum);  // NaN after the first NaN score
+    V nan_sum = V::all(sum);  // becomes NaN at the first NaN score
     blocks(n, [&](int64_t i, auto lanes) {
       const V q =
           softmax ? load(p + i, lanes) / V::all(sum) : math::sigmoid(load(row.logits + i, lanes));

@@ -63,7 +63,7 @@ Json responses_usage(const Answer& answer) {
           {"total_tokens", input + output}};
 }
 
-// begun: the response as it was at its beginning. now: with all that has come since.
+// begun: the response as it was at its beginning. now: with all that has arrived since.
 enum class ResponseStage : uint8_t { begun, now };
 
 // `output` is the list of items, as JSON.
