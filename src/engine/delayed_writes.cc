@@ -159,16 +159,16 @@ bool DelayedWrites::copy_states(DelayedPages& delayed, StoredRequest& stored,
                                 const Scheduler& scheduler, CopyLimit& limit,
                                 std::optional<UnwrittenReason> gives_up) {
   for (; !delayed.states.empty(); delayed.states.pop_back()) {
-    BorderStates::Places places;
+    BorderStates::Indices indices;
     if (!gives_up)
-      places = copier_.states().find(
+      indices = copier_.states().find(
           scheduler, delayed.name_space,
           std::span(delayed.tokens).first(delayed.states.back() * page_tokens_));
-    if (places.empty()) {
+    if (indices.empty()) {
       copier_.writer().leave_out(1, gives_up.value_or(UnwrittenReason::late));
       continue;
     }
-    const CopyOutcome copied = copier_.copy_state(delayed.states.back(), places, stored, &limit);
+    const CopyOutcome copied = copier_.copy_state(delayed.states.back(), indices, stored, &limit);
     if (copied != CopyOutcome::yes && copied != CopyOutcome::no_store) return false;
     copier_.writer().leave_out(copied == CopyOutcome::no_store ? 1 : 0,
                                UnwrittenReason::store_away);

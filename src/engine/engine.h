@@ -43,7 +43,7 @@ struct RequestStatus {
 
 // Makes this process one rank of several, which are processes of their own, here or on other hosts.
 struct ClusterLaunch {
-  LaunchPlan plan;
+  Launch launch;
   ClusterOptions control;
   // create() calls it as soon as the control plane has started, before anything is loaded: rank 0
   // listens then, the other ranks have joined. If it fails, create() returns its error.

@@ -121,7 +121,7 @@ Result<void> LocalEngine::load_one_of_cluster(Options& options) {
   const ClusterLaunch& cluster = *options.cluster;
   // Fails before anything is loaded if UCX is missing.
   HOCKET_TRY_VOID(ucx_version());
-  HOCKET_TRY(Identity self, make_identity(options.settings, cluster.plan));
+  HOCKET_TRY(Identity self, make_identity(options.settings, cluster.launch));
   HOCKET_TRY(control_, ControlPlane::join(cluster.control, std::move(self)));
   if (cluster.joined) HOCKET_TRY_VOID(cluster.joined(*control_));
   HOCKET_TRY(const RankConfig seat, join_before_loading(*control_, options.settings));
@@ -168,7 +168,7 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
     HOCKET_TRY(tier_, choose_cache_tier(options.settings, *runner));
     if (tier_) {
       tier_->record_budget_bytes = options.record_budget_bytes;
-      const int place = options.cluster ? options.cluster->plan.local_rank : 0;
+      const int place = options.cluster ? options.cluster->launch.local_rank : 0;
       HOCKET_TRY(pages_, offer_pages(options.settings, place, *tier_, *runner, *this));
     }
   }

@@ -59,8 +59,8 @@ size_t WriteBehind::num_to_write(const Request& request) const {
 }
 
 void WriteBehind::write_state(const Request& request, StoredRequest& stored, size_t num_pages,
-                              std::span<const int> places) {
-  const CopyOutcome copied = copier_.copy_state(num_pages, places, stored);
+                              std::span<const int> indices) {
+  const CopyOutcome copied = copier_.copy_state(num_pages, indices, stored);
   if (copied == CopyOutcome::yes) return;
   if (DelayedPages* delayed = delayed_.delay_awaited(request, stored))
     delayed->states.push_back(num_pages);
@@ -90,9 +90,9 @@ void WriteBehind::write_windows(const Request& request, StoredRequest& stored,
     if (len < CacheTierOptions::kMinTokens ||
         writer_.stores_lacking(PageKeys::of_state(stored.keys[num_pages - 1])) == 0)
       return;
-    const auto places =
+    const auto indices =
         states_.find(scheduler, request.cache_namespace, std::span(request.tokens).first(len));
-    if (!places.empty()) write_state(request, stored, num_pages, places);
+    if (!indices.empty()) write_state(request, stored, num_pages, indices);
   };
   const size_t written = stored.num_pages_with_windows_written;
   if (end <= written) return;

@@ -39,7 +39,7 @@ class WriteBehind {
   void write_found_state(const Request& request, StoredRequest& stored);
   void write_windows(const Request& request, StoredRequest& stored, const Scheduler& scheduler);
   void write_state(const Request& request, StoredRequest& stored, size_t num_pages,
-                   std::span<const int> places);
+                   std::span<const int> indices);
 
   const CacheTierOptions& options_;
   const size_t page_tokens_;

@@ -254,8 +254,8 @@ Result<PackedFile> PackedFile::open(const std::filesystem::path& path, const Pac
   return packed;
 }
 
-Result<std::optional<PackedDraft>> PackedDraft::begin(const std::filesystem::path& path,
-                                                      const PackedKey& key) {
+Result<std::optional<UnfinishedPackedFile>> UnfinishedPackedFile::begin(
+    const std::filesystem::path& path, const PackedKey& key) {
   std::error_code problem;
   std::filesystem::create_directories(path.parent_path(), problem);
   if (problem) {
@@ -279,13 +279,13 @@ Result<std::optional<PackedDraft>> PackedDraft::begin(const std::filesystem::pat
     return cannot("lock", fresh);
   }
   if (!is_still(file.get(), fresh)) return std::nullopt;
-  PackedDraft draft(path, key, file.release());
-  HOCKET_TRY_VOID(make_room(draft.fd_, key, fresh));
-  return draft;
+  UnfinishedPackedFile unfinished(path, key, file.release());
+  HOCKET_TRY_VOID(make_room(unfinished.fd_, key, fresh));
+  return unfinished;
 }
 
-Result<void> PackedDraft::finish(std::span<const std::byte> packed,
-                                 const std::atomic<bool>* stopping) {
+Result<void> UnfinishedPackedFile::finish(std::span<const std::byte> packed,
+                                          const std::atomic<bool>* stopping) {
   HOCKET_CHECK(std::ssize(packed) == key_.bytes);
   const std::filesystem::path written = fresh();
   HOCKET_TRY_VOID(fill_file({.fd = fd_, .path = written, .stopping = stopping}, key_, packed));
@@ -294,10 +294,10 @@ Result<void> PackedDraft::finish(std::span<const std::byte> packed,
   return {};
 }
 
-PackedDraft::PackedDraft(PackedDraft&& other) noexcept
+UnfinishedPackedFile::UnfinishedPackedFile(UnfinishedPackedFile&& other) noexcept
     : path_(std::move(other.path_)), key_(other.key_), fd_(std::exchange(other.fd_, -1)) {}
 
-PackedDraft::~PackedDraft() {
+UnfinishedPackedFile::~UnfinishedPackedFile() {
   if (fd_ < 0) return;
   unlink(fresh().c_str());
   close(fd_);

@@ -56,7 +56,7 @@ class PackingQueue {
     bool finite = true;
   };
   // Some pieces of an entry.
-  struct Chunk {
+  struct PieceRange {
     std::shared_ptr<Entry> of;
     int begin = 0, end = 0;
     int64_t file_bytes = 0;
@@ -67,11 +67,11 @@ class PackingQueue {
     }
   };
   void pack_first();  // by one loop
-  void pack(std::span<const Chunk> chunks);
+  void pack(std::span<const PieceRange> pieces);
 
   Options options_;
   std::vector<RowScratch> scratch_;  // one for each worker
-  std::deque<Chunk> waiting_;
+  std::deque<PieceRange> waiting_;
   int64_t ahead_bytes_ = 0, waiting_bytes_ = 0;
   std::optional<Error> error_;
 };

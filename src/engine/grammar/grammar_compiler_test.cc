@@ -139,7 +139,7 @@ TEST_F(Compiler, BoundsWhatWaits) {
   // Its request was taken by a rank that was lost.
   const auto taken_over = compiler.enqueue(
       shared_spec(GrammarKind::regex, "g"), [&] { done.count_down(); }, 2,
-      GrammarCompiler::Room::unlimited);
+      GrammarCompiler::Admission::unlimited);
   go_on.count_down();
   done.wait();
   EXPECT_TRUE(third->answer().has_value());

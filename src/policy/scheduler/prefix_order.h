@@ -29,8 +29,8 @@ struct InBatchSharing {
 struct PrefixCandidate {
   Request* request = nullptr;
   int cached_len = 0;
-  bool last = false;    // true: is last in this pass
-  int branch_rank = 0;  // for dfs_weight: position in the tree's order
+  bool last = false;        // true: is last in this pass
+  int branch_position = 0;  // for dfs_weight: position in the tree's order
 
   int uncached_len() const { return static_cast<int>(request->tokens.size()) - cached_len; }
 };

@@ -41,8 +41,8 @@ struct RequestGroup {
 
 class RequestGroups {
  public:
-  enum class Rank : uint8_t { least_served, most_running };
-  explicit RequestGroups(Rank rank) : rank_(rank) {}
+  enum class Criterion : uint8_t { least_served, most_running };
+  explicit RequestGroups(Criterion criterion) : criterion_(criterion) {}
 
   // Adds a request and sets request.group. Call for a new request, and again whenever it is queued
   // again to the queue. If an allocation fails, throws, and the request does not wait.
@@ -78,7 +78,7 @@ class RequestGroups {
   int64_t lowest_served();
   void forget_idle();
 
-  Rank rank_;
+  Criterion criterion_;
   std::unordered_map<uint64_t, std::unique_ptr<RequestGroup>> groups_;
   std::vector<RequestGroup*> heap_;  // groups with requests to try; the one whose turn it is on top
   bool ordered_ = false;             // true: heap_ is in order, except perhaps for its top

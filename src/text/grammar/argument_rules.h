@@ -13,7 +13,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "text/answers/call_shape.h"
+#include "text/answers/call_syntax.h"
 #include "text/answers/schema_visits.h"
 #include "text/answers/tool.h"
 #include "text/grammar/lark_writer.h"
