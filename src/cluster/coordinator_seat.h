@@ -16,8 +16,8 @@
 // meanwhile. A rank does not take the seat while an older one is there that disagrees with it
 // (another model, other places of experts): it would refuse all others. A process that finds
 // another one at its rank's entry follows, but does not take the seat until that entry has ended.
-// If etcd does not answer, nothing changes: the state says why, and calls are repeated. Thread:
-// one. Calls of Etcd block; the clock is read around them.
+// If etcd does not answer, nothing changes: the state says why, and calls are repeated.
+// Thread: one. Calls of Etcd block; the clock is read around them.
 #pragma once
 
 #include <cstdint>

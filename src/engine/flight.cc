@@ -11,10 +11,10 @@ namespace {
 
 // A row whose token failed belongs to a request that has ended, so any token will do.
 void fill_in(Flight& flight, std::span<const SampledToken> before) {
-  for (const PendingRow& pending_sample : flight.pending_rows) {
-    HOCKET_CHECK(pending_sample.index < std::ssize(before));
-    const SampledToken& sampled = before[pending_sample.index];
-    flight.forward.ids[pending_sample.row] = sampled.failed ? TokenId{0} : sampled.token;
+  for (const PendingRow& pending : flight.pending_rows) {
+    HOCKET_CHECK(pending.index < std::ssize(before));
+    const SampledToken& sampled = before[pending.index];
+    flight.forward.ids[pending.row] = sampled.failed ? TokenId{0} : sampled.token;
   }
 }
 

@@ -59,8 +59,8 @@ struct ModulePasses {
   struct Rows {
     const Request* request = nullptr;
     std::span<const TokenId> tokens;  // those that are known
-    int pending_sample =
-        -1;  // index of the sample of the step before that is the next one; -1: none
+    // Index of the sample of the step before that is the next one; -1: none.
+    int pending_sample = -1;
     std::span<const PageId> pages;  // with spare ones
     int seat = 0;
     int row_begin = 0, begin = 0, end = 0;

@@ -109,7 +109,7 @@ void WriteBehind::write_windows(const Request& request, StoredRequest& stored,
 void WriteBehind::on_pages_cached(const Request& request, const Scheduler& scheduler) {
   if (!writer_.has_stores()) return;
   StoredRequest& stored = requests_[request.id];
-  keys_.extend(
+  keys_.append_to(
       request.cache_namespace,
       std::span(request.tokens).first(static_cast<size_t>(request.leased_pages) * page_tokens_),
       stored.keys);
@@ -130,7 +130,8 @@ void WriteBehind::on_state_cached(const Request& request, int len, int slot) {
   StoredRequest& stored = requests_[request.id];
   const size_t num_pages = num_tokens / page_tokens_;
   HOCKET_CHECK(num_pages > 0u);
-  keys_.extend(request.cache_namespace, std::span(request.tokens).first(num_tokens), stored.keys);
+  keys_.append_to(request.cache_namespace, std::span(request.tokens).first(num_tokens),
+                  stored.keys);
   write_state(request, stored, num_pages, std::array{slot});
 }
 
@@ -149,7 +150,7 @@ void WriteBehind::save(const SessionTokens& session, const Scheduler& scheduler,
                        std::function<void(int num_pages, bool whole)> done) {
   const RequestId id{next_save_--};
   StoredRequest& stored = requests_[id];
-  keys_.extend(session.name_space, session.tokens, stored.keys);
+  keys_.append_to(session.name_space, session.tokens, stored.keys);
   stored.has_ended = true;
   const auto held = static_cast<size_t>(scheduler.in_tree_len(session.name_space, session.tokens));
   DelayedPages pages{

@@ -8,9 +8,9 @@
 // message under way on a channel, and at most one more may arrive before it is expected: that one
 // is kept aside (all_to_all.h says why there are never more). Slots are always large enough. There
 // are two implementations: ucx (hosts, and processes of one host) and loopback (ranks of one
-// process, with a link model). Thread: one at a time, the one that computes. Nothing progresses
-// while it computes, except what the kernel, the other side or a network card moves by itself
-// (caps()).
+// process, with a link model).
+// Thread: one at a time, the one that computes. Nothing progresses while it computes, except what
+// the kernel, the other side or a network card moves by itself (caps()).
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,7 @@
 // Attention of one item (a task and some heads) over any source of keys: its rows are multiplied
 // with their keys block by block in the order of attention.h. attention_run.h shares the items
-// among the workers. Private to the operations; thread: any worker, with scratch of its own.
+// among the workers.
+// Private to the operations; thread: any worker, with scratch of its own.
 //
 // A Source holds the keys that some heads of a sequence share. A softmax block [block, block_end)
 // is first loaded, then read as tiles:

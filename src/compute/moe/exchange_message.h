@@ -29,9 +29,8 @@ inline constexpr int kMaxRankExperts = 1024;
 // The layout in which rows travel; all ranks use the same in a pass.
 //   per_rank    A row travels once to every rank that holds one of its experts. Each rank returns
 //               one sum for each node of combine groups there, mostly one.
-//   per_expert A row travels once for every expert, and every expert's row is sent back. So all
-//   rows
-//               of an expert are in one part.
+//   per_expert  A row travels once for every expert, and every expert's row is sent back. So all
+//               rows of an expert are in one part.
 enum class RowLayout : uint8_t { per_rank, per_expert };
 
 // The format that a message must have to be accepted.

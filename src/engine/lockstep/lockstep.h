@@ -148,15 +148,16 @@ class Lockstep final : public SchedulerHooks {
   uint64_t num_unknown_plans() const { return num_unknown_plans_; }
   // Returns the reports of all ranks on the step before the last agreement; some may be invalid.
   std::span<const StepReport> reports() const { return reports_; }
-  // Returns the rows of the next step, if it is of this phase, on the rank that has most. This
-  // rank's are taken from `mine`, the others' from their last votes. 0 if none are expected.
+  // Returns the expected rows of the next step, if it is of this phase, on the rank that has
+  // most: this rank's by `mine`, those of others by their last votes. 0 if there are none.
   int expected_rows(Phase phase, const StepProposal& mine) const;
   // Returns the answers of the other ranks that share the step that was agreed on, by their votes.
   int num_other_answers() const { return agreed_.num_other_answers; }
   // Returns the drafts that these answers had in the last step.
   int num_other_drafts() const { return agreed_.num_other_drafts; }
 
-  // Returns another rank that asks to stop, so that no request should begin; -1: none. Thread: any.
+  // Returns another rank that asks to stop; while there is one, no request should begin. -1: none.
+  // Thread: any.
   int stopping_peer() const { return stopping_peer_.load(std::memory_order_relaxed); }
   // Returns the load in the last vote of `rank`. Thread: any.
   RankLoad load_of(int rank) const;
@@ -172,24 +173,25 @@ class Lockstep final : public SchedulerHooks {
   // Returns true if steps should overlap from the next one on: the lead says so in its vote, and no
   // rank says that none should.
   bool steps_overlap() const { return agreed_.steps_overlap; }
-  // Says whether another thread computes the steps that were agreed on, and opens them in the
-  // heartbeat; while it does, it has the exchange (carrier()).
+  // Sets whether the forward thread computes the steps that were agreed on. Then that thread
+  // has the exchange during each pass (carrier()), and reports the begin of steps to the heartbeat.
   void set_overlapped(bool overlapped) { is_overlapped_ = overlapped; }
   // Returns what carries the votes of this rank and gives the exchange to each pass while that
   // runs.
   VoteCarrier& carrier() { return carrier_; }
-  // Returns the rows of the step that was agreed on, as its votes foresaw them, on the rank that
+  // Returns the rows of the step that was agreed on, as its votes expected them, on the rank that
   // has most.
   int rows() const { return agreed_.rows; }
-  // Returns how long the step that was agreed on may take before the rank counts as hung.
+  // Returns the time after which the rank counts as hung in the step that was agreed on.
   Duration hung_after() const { return hang_limit_.hung_after(agreed_.pass.phase, agreed_.rows); }
-  // Notes how long a step of this mode took, if another thread computes. rows: as rows() said.
+  // Notes how long a step of this phase took, if the forward thread computes. rows: those that
+  // rows() returned for it.
   void note_took(Phase phase, int rows, Duration took) { hang_limit_.note(phase, rows, took); }
 
   // True between begin_agreement() and finish_agreement().
   bool is_under_way() const { return under_way_; }
-  // True if finish_agreement() should run: an agreement is under way here or another rank began
-  // one, or an error prevents all.
+  // True if finish_agreement() should run: an agreement is under way here, another rank began
+  // one, or an error prevents all further ones.
   bool peer_waiting();
   // Waits for peer_waiting(), Transport::wake() or until `max_wait` is over.
   void wait(Duration max_wait);

@@ -10,8 +10,9 @@
 // sent, and those of the others are taken once they are all here. If the pass is over before they
 // are here, collect() takes the exchange back and waits itself. So no two threads use the exchange
 // at the same time, and an agreement that began is always finished, whether or not the pass
-// succeeds. Thread: engine, except where marked "forward". Allocates only in construction. Source:
-// docs/decisions/0021-the-pass-carries-the-votes.md.
+// succeeds.
+// Thread: engine, except where marked "forward". Allocates only in construction.
+// Source: docs/decisions/0021-the-pass-carries-the-votes.md.
 #pragma once
 
 #include <atomic>

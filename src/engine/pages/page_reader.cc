@@ -174,7 +174,7 @@ void PageReader::TaskProgress::read_all() {
   end_ = static_cast<size_t>(task_.first);
   state_ = static_cast<size_t>(task_.num_cached);
   PageKeys(reader_.options_.form, reader_.options_.page_tokens)
-      .extend(task_.name_space, std::span(task_.prompt).first(task_.num_whole), keys_);
+      .append_to(task_.name_space, std::span(task_.prompt).first(task_.num_whole), keys_);
   task_.begun_ns = reader_.clock_->now().time_since_epoch().count();
   bool slow = false;  // a source promises to take longer than computing
   for (PageSource* source : reader_.options_.sources) {

@@ -6,7 +6,8 @@
 // The prefix names the form of the pages, and the secret if there is one: then only a service that
 // has it can make a page that is accepted. A page that was not read for kKept is deleted; before
 // that Redis evicts by its own rule (maxmemory-policy). Without hiredis nothing of this may be
-// made. Thread: any; each call takes a connection of its own.
+// made.
+// Thread: any; each call takes a connection of its own.
 #pragma once
 
 #include <unordered_set>

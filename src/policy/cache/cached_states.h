@@ -6,7 +6,8 @@
 // above is evicted, the value of the last state of a sequence rises, since the next turn needs it;
 // that of a state with others below it does not, since few requests end there. States of protected
 // nodes (RadixCache::protect) are evicted after all others, the smallest `until` first. Private to
-// policy/cache. Thread: engine. After construction nothing allocates.
+// policy/cache.
+// Thread: engine. After construction nothing allocates.
 #pragma once
 
 #include <cstdint>

@@ -51,7 +51,7 @@ class NodeHeap {
   void remove(RadixNode& node);
 
  private:
-  void place(size_t slot, const Entry& entry);
+  void put(size_t slot, const Entry& entry);
   void sift(size_t slot);
 
   int RadixNode::* slot_;

@@ -55,7 +55,8 @@ class FakeStates {
     const auto before = tokens.first(static_cast<size_t>(slice.begin));
     if (slice.load_state_at >= 0) {
       if (slice.load_state_at != slice.begin || slice.begin % step_ != 0)
-        return fmt::format("it opens at {} instead of {}", slice.load_state_at, slice.begin);
+        return fmt::format("its state is loaded at {} instead of {}", slice.load_state_at,
+                           slice.begin);
       if (slice.begin > 0 && !std::ranges::equal(at(slice, slice.begin), before))
         return fmt::format("its first state is not that of its {} tokens", slice.begin);
     } else if (block.size() < before.size() ||

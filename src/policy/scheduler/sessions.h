@@ -7,7 +7,8 @@
 // left. Bounds: kMax sessions, and a share of the pages; beyond either the session is dropped first
 // that has been idle the longest. A session that is longer than its part of the share has its
 // beginning protected, so that one long session does not end all others. The first that is so long
-// is logged. Owner: the scheduler. Thread: engine.
+// is logged.
+// Owner: the scheduler. Thread: engine.
 #pragma once
 
 #include <cstdint>

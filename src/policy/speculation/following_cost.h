@@ -1,6 +1,7 @@
 // The time in which a drafter that makes drafts ahead follows prompts, spread over the steps of
 // answers: those with its drafts have to gain it. Both sums weigh recent steps more. Times are in
-// steps without drafts. Owner: SpeculationGate. Thread: engine.
+// steps without drafts.
+// Owner: SpeculationGate. Thread: engine.
 #pragma once
 
 #include "policy/speculation/gate_tuning.h"

@@ -5,7 +5,8 @@
 //   make(answers) -> list() -> candidates() -> share_out(a number of them) -> the answers' drafts
 //
 // Where there are two drafters, each answer has the drafts of which more are expected to be
-// accepted. Owner: a gate. Thread: engine. After construction only begin() allocates.
+// accepted.
+// Owner: a gate. Thread: engine. After construction only begin() allocates.
 #pragma once
 
 #include <array>

@@ -8,7 +8,8 @@
 // forwarded again. When a rank is lost, the requests that it had are returned to this rank at once,
 // even if the connection reports nothing (a black hole): this rank continues their answers where
 // the clients have them, with the same bits. Requests that it cannot continue end with lost_rank. A
-// lost coordinator loses no request that another rank has. Thread: any, unless stated otherwise.
+// lost coordinator loses no request that another rank has.
+// Thread: any, unless stated otherwise.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,6 @@
 // Sends the live streams of this rank to other ranks, the keepers, and stores the records that
-// other ranks send of theirs. A keeper is known by its boot id. Thread: any.
+// other ranks send of theirs. A keeper is known by its boot id.
+// Thread: any.
 #pragma once
 
 #include <optional>

@@ -1,7 +1,8 @@
 // Keeps the requests of streams with the tokens that they have so far, so that a client whose
 // connection or whose rank was lost can connect again: any rank that gets such a record makes the
 // rest of the stream, with the same bytes. StreamTable says which records stay, and StreamChanges
-// what other ranks have of them. Thread: any.
+// what other ranks have of them.
+// Thread: any.
 #pragma once
 
 #include <string>
