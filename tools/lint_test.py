@@ -139,7 +139,8 @@ struct Counts {
         self.write(
             "docs/words.md",
             "| **lane** | exchanges of a half |\n| **delta net**, net | a linear layer |\n| **row** | one token in a step |\n"
-            "| lane | `compute/comm` `engine` |\n| delta net | `compute` |\n",
+            "| lane | `compute/comm` `engine` | `policy` `server/ranks` |\n| delta net | `compute` | |\n\n"
+            "Not checked, because they have their everyday meaning too:\nrow.\n",
         )
         self.write(name, text)
         return check_words.check([name], self.root)
@@ -169,10 +170,23 @@ struct Counts {
         self.assertEqual(len(self.word_faults("src/engine/lockstep/a.h", text)), 1)
 
     def test_a_term_may_name_what_is_no_type_of_src(self):
-        sound = "struct Lane;\nvoid lane();\nstruct Planet {};\nstruct RowLanes;\nclass DeltaOfNets {};\nstruct Row {};\n"
+        sound = "struct Lane;\nvoid plane();\nstruct Planet {};\nstruct RowLanes;\nclass DeltaOfNets {};\nstruct Row {};\n"
         self.assertEqual(self.word_faults("src/server/a.h", sound), [])
         self.assertEqual(self.word_faults("src/server/a_test.cc", "struct Lane {};"), [])
         self.assertEqual(self.word_faults("bench/a.cc", "struct Lane {};"), [])
+
+    def test_a_term_names_files_and_functions_of_its_rooms_only(self):
+        fault = "{}: {} gives 'lane' another meaning than docs/words.md"
+        for name, stem in (("src/server/http_lane.cc", "http_lane"), ("src/text/lanes.h", "lanes")):
+            self.assertEqual(self.word_faults(name, ""), [fault.format(name, stem)])
+        for text in ("int lane();\n", "  virtual const Row& lane_of(int i) const = 0;\n", "static Result<void> close_lanes(int* a);\n"):
+            found = self.word_faults("src/text/a.h", text)
+            self.assertEqual(len(found), 1, text)
+            self.assertIn("gives 'lane' another meaning", found[0])
+            for name in ("src/text/a.cc", "src/text/a_testing.h", "src/text/tests/a.h", "src/policy/a.h", "src/server/ranks/a.h", "src/engine/a.h"):
+                self.assertEqual(self.word_faults(name, text), [], name)
+        for sound in ("  return lane(1);\n", "// int lane();\n", "  a = lane(1);\n", "int planes();\n"):
+            self.assertEqual(self.word_faults("src/text/a.h", sound), [], sound)
 
     def test_a_type_has_its_name_to_itself_in_a_namespace(self):
         self.write("src/a.h", "namespace hocket {\nclass Step final : public Base {\n};\nstruct Row;\nenum class Kind : int;\n}  // namespace hocket\n")
@@ -184,9 +198,15 @@ struct Counts {
             ["src/b.h: src/a.h defines the type hocket::Step too"],
         )
 
-    def test_a_term_of_types_has_a_meaning(self):
-        self.write("docs/words.md", "| lane | `compute` |\n")
-        self.assertEqual(check_words.check([], self.root), ["docs/words.md: 'lane' has no meaning there"])
+    def test_every_term_has_a_meaning_and_is_checked_or_listed(self):
+        def faults(text):
+            self.write("docs/words.md", text)
+            return [fault.removeprefix("docs/words.md: ") for fault in check_words.check([], self.root)]
+
+        self.assertEqual(faults("| lane | `compute` | |\n"), ["'lane' has no meaning there"])
+        self.assertEqual(faults("| **row** | a token |\n\nNot checked, as here:\nrow, page\n of text.\n"), ["'page of text' has no meaning there"])
+        self.assertEqual(faults("| **row** | a token |\n"), ["'row' needs a row in the table of names, or a place in the list behind it"])
+        self.assertEqual(faults("| **row** | a token |\n| row | `a` | |\n\nNot checked, as here:\nrow.\n"), ["'row' is both checked and not"])
 
     def test_an_error_names_a_flag_that_exists_without_its_dashes(self):
         self.write("docs/flags.md", "| `--page-size` | `32` | tokens |\n")
