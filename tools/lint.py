@@ -23,6 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import check_floors
+import check_members
 import check_words
 import docs_map
 
@@ -381,6 +382,7 @@ CHECKS = {  # by the name of the part: its line of help, and its work
     "floors": ("rooms include only what tools/floors.txt allows", lambda files, seen: check_floors.check(ROOT)),
     "text": ("widths, lengths, comments, cited files", lambda files, seen: check_text(files)),
     "words": ("names of types and files mean what docs/words.md says", lambda files, seen: check_words.check(files)),
+    "members": (f"classes have at most {check_members.MAX_MEMBERS} data members", lambda files, seen: check_members.check(files, ROOT)),
     "map": ("the map of rooms in docs/architecture.md", lambda files, seen: docs_map.check(ROOT)),
     "scripts": ("shell and Python scripts can be parsed", lambda files, seen: check_scripts(files)),
     "page": ("web/dist was built from the source beside it", lambda files, seen: check_page(files)),

@@ -10,6 +10,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
+import check_members
 import check_words
 import lint
 
@@ -300,6 +301,47 @@ struct Counts {
             except SystemExit as end:
                 status = end.code
         return status, output.getvalue(), ran, tidied.is_file()
+
+    def test_classes_have_few_data_members(self):
+        def faults(members):
+            self.write("src/a.h", f"class A {{\n public:\n  void f();\n\n private:\n{members}}};\n")
+            return check_members.check(["src/a.h"], self.root)
+
+        self.assertEqual(faults("".join(f"  int a{i}_ = 0;\n" for i in range(25))), [])
+        self.assertEqual(faults("".join(f"  int a{i}_ = 0;\n" for i in range(26))), ["src/a.h: class A has 26 data members; the limit is 25"])
+
+    def test_data_members_are_counted_where_they_are_declared(self):
+        text = """
+class B;
+enum class Kind : uint8_t { one_, two_ };
+class A final : public Base<int> {
+ public:
+  A(int a, int b) : a_(a), b_{b} { c_ = 1; }
+  explicit A(int a);
+  int a() const { return a_; }
+  struct Plain {
+    int of_a_struct_ = 0;
+  };
+  class Inner {
+    int inner_ = 0;
+  };
+
+ private:
+  void note(int when_) { sum_ += when_; }
+  const int a_, b_;  // first_, second_;
+  std::vector<int> c_{1, 2}, d_;
+  std::array<int, 3> e_{}, f_ = {a_, b_};
+  mutable Mutex mutex_;
+  int g_ HOCKET_GUARDED_BY(mutex_) = 0;
+  Row* h_[2] = {};
+  std::string i_ = "class C { int a_; };";
+  static constexpr int kMax = 3;
+};
+struct S {
+  int s_;
+};
+"""
+        self.assertEqual(check_members.members(text), [("A", ["a_", "b_", "c_", "d_", "e_", "f_", "mutex_", "g_", "h_", "i_"]), ("Inner", ["inner_"])])
 
     def test_only_the_parts_that_are_named_run(self):
         self.assertEqual(self.lint_with([], {})[2], list(lint.CHECKS))
