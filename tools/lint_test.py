@@ -302,6 +302,27 @@ struct Counts {
                 status = end.code
         return status, output.getvalue(), ran, tidied.is_file()
 
+    def test_commits_and_merges_have_a_body(self):
+        def git(*words):
+            made = subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a", *words], cwd=self.root, capture_output=True, text=True, check=True)
+            return made.stdout.strip()
+
+        git("init", "--initial-branch=main")
+        commit = ["commit", "--allow-empty", "-m"]
+        git(*commit, "before")
+        since = git("rev-parse", "HEAD")
+        self.assertEqual(lint.check_commits(since, self.root), [])
+        git(*commit, "with a reason", "-m", "Because it was wrong.")
+        self.assertEqual(lint.check_commits(since, self.root), [])
+        git(*commit, "without one")
+        git("checkout", "-b", "other", since)
+        git(*commit, "aside", "-m", "So that there is something to merge.")
+        git("merge", "--no-ff", "-m", "a merge", "main")
+        found = [fault.split(" ", 2)[2] for fault in lint.check_commits(since, self.root)]
+        self.assertEqual(found, ["a merge: its body says nothing; git commit --amend", "without one: its body says nothing; git commit --amend"])
+        for unknown in ("", "0123456789abcdef0123456789abcdef01234567"):
+            self.assertEqual(lint.check_commits(unknown, self.root), [])
+
     def test_classes_have_few_data_members(self):
         def faults(members):
             self.write("src/a.h", f"class A {{\n public:\n  void f();\n\n private:\n{members}}};\n")
