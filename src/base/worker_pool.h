@@ -31,7 +31,7 @@ class WorkerPool {
   WorkerPool& operator=(const WorkerPool&) = delete;
 
   // While it lives, worker 0 calls f between two tasks of a loop, with kMinCallbackPauseNs between
-  // calls, so that other work need not wait for the end of a long loop. The other workers go on.
+  // calls, so that other work need not wait for the end of a long loop. The other workers continue.
   // f must not run loops. One at a time.   Thread: the owner only.
   class LoopCallback {
    public:
