@@ -1,4 +1,4 @@
-// The limits at which a client is refused because others came before it, by the room that checks
+// The limits at which a client is refused because others are before it, by the room that checks
 // them. Each is answered with queue_full, which this header alone makes for clients:
 //
 //   return fail(queue_full(queue_limits::kLiveTexts, options_.max_live));

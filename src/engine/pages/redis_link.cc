@@ -160,7 +160,7 @@ Result<void> RedisLink::begin() {
   }
 }
 
-// Waits for bytes, and hands them to the reader. Returns how many there were.
+// Waits for bytes, and passes them to the reader. Returns how many there were.
 Result<size_t> RedisLink::read_some(TimePoint end, Duration limit) {
   const RealClock clock;
   while (true) {

@@ -44,7 +44,7 @@ struct HttpRequest {
   std::shared_ptr<RequestMeter> meter;    // counts the tokens; null: no limits
   std::shared_ptr<RequestMemory> memory;  // counts its bytes and its answer's; null: not counted
   std::shared_ptr<HeldBytes> held_body;   // the part of `memory` that its body takes
-  bool from_rank = false;  // true: it came through the port for ranks (set by the handler)
+  bool from_rank = false;  // true: it arrived through the port for ranks (set by the handler)
 
   // Returns the first header of that name, in any case; empty if there is none.
   std::string_view header(std::string_view name) const;
@@ -181,8 +181,7 @@ class HttpServer {
 
   int port() const;
   HttpCounts counts() const;
-  // Reads certificate and key again; connections that come later use them. On an error the old ones
-  // stay.
+  // Reads certificate and key again; later connections use them. On an error the old ones stay.
   Result<void> reload_tls();
 
   // After it each answer ends its connection, and idle connections are closed; new connections are

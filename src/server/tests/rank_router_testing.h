@@ -71,7 +71,7 @@ class ForwardingRank : public Ranks {
     link_ = std::make_unique<TestProxy>(static_cast<uint16_t>(rank_1_->port()));
     publish(link_->port());
   }
-  // Notes what rank 0 tells of its streams, and returns the answer.
+  // Notes what rank 0 reports of its streams, and returns the answer.
   std::string note(HttpRequest request) {
     std::lock_guard lock(mutex_);
     if (request.path == kChangesPath) {
