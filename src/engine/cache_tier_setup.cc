@@ -190,7 +190,7 @@ Result<std::shared_ptr<FileStore>> open_files(const MemorySettings& memory, cons
              FileStore::calls_for(folder, FileStore::kOpenLimit)
                  ->run<Files>([folder, has_other = !memory.kv_cache_store.empty()] {
                    auto opened = Result<Files>(PageFiles::open(folder));
-                   if (opened && has_other) note_other_store(folder);
+                   if (opened && has_other) note_shared(folder);
                    return opened;
                  }));
   const auto waits = std::make_shared<std::atomic<bool>>(true);

@@ -163,7 +163,7 @@ TEST_F(FolderUseTest, SessionsStayWhileAnotherStoreMayHaveTheirPages) {
   };
   const fs::path sessions = folder_ / kOther / "sessions";
   write(*open(kOther), 1, 30);
-  note_other_store(folder_ / kOther);
+  note_shared(folder_ / kOther);
   for (const char* owner : {"00", "01"}) {
     fs::create_directories(sessions / owner);
     fs::copy_file("/proc/self/comm", sessions / owner / "saved");

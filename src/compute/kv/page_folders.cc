@@ -149,11 +149,11 @@ std::vector<fs::path> find_idle_folders(const fs::path& own) {
   return idle;
 }
 
-void note_other_store(const fs::path& folder) {
+void note_shared(const fs::path& folder) {
   static_cast<void>(write_whole_file(folder / kOtherStoreFile, {}));
 }
 
-bool has_sessions_alone(const fs::path& folder, fs::file_time_type recent) {
+bool was_left_for_lists(const fs::path& folder, fs::file_time_type recent) {
   std::error_code gone;
   const auto noted = fs::last_write_time(folder / kOtherStoreFile, gone);
   return !gone && noted < recent;

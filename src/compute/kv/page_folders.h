@@ -49,10 +49,10 @@ std::vector<FoundPage> find_pages(const std::filesystem::path& folder, size_t ma
 // uses. Those that another user could change are left alone, since a link in one leads anywhere.
 std::vector<std::filesystem::path> find_idle_folders(const std::filesystem::path& own);
 // Writes the form's kOtherStoreFile, as far as its folder can be written.
-void note_other_store(const std::filesystem::path& folder);
+void note_shared(const std::filesystem::path& folder);
 // Returns true if a form without a page in its folder was left for its saved sessions, and no
 // process has begun to use it since `recent`.
-bool has_sessions_alone(const std::filesystem::path& folder,
+bool was_left_for_lists(const std::filesystem::path& folder,
                         std::filesystem::file_time_type recent);
 // Deletes what a form leaves when its last page is deleted: its saved sessions, the speed of its
 // prompts, and the folder, unless it has files of others. If another store may have the pages,
