@@ -36,7 +36,7 @@ struct Api {
   Result<GenerationRequest> (*parse)(const Json& body, const ServedModel& model,
                                      const RequestContext& context);
   const ApiFormat& (*format)();
-  const ErrorFormat* errors = &kServerErrors;
+  const ErrorFormat* errors;
   // Returns an answer's id with another rank in it; null: ids name no rank.
   std::string (*id_at)(std::string_view id, int rank) = nullptr;
 };

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/access/request_meter.h"
 #include "server/generation/api.h"
-#include "server/usage/request_meter.h"
 
 namespace hocket {
 namespace {

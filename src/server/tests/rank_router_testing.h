@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "cluster/test_ranks.h"
 #include "server/access/access_check.h"
+#include "server/apis/apis.h"
 #include "server/ranks/keeper_paths.h"
 #include "server/ranks/rank_router.h"
 #include "server/tests/test_server.h"
@@ -47,7 +48,7 @@ class ForwardingRank : public Ranks {
     rank_1_.reset();
   }
   void start_rank_1() {
-    HttpOptions options;
+    HttpOptions options{.error_format_of = error_format_of};
     options.admit = [](const HttpRequest& head) { return admit_rank(head, kKeyOfRank1); };
     auto server = HttpServer::create(options, [this](HttpRequest&& request, auto exchange) {
       if (request.path == kKeepPath || request.path == kChangesPath) {

@@ -2,6 +2,7 @@
 
 #include "server/apis/anthropic/messages_request.h"
 #include "server/apis/anthropic/messages_response.h"
+#include "server/apis/openai/openai_errors.h"
 #include "server/http/error_map.h"
 #include "server/http/sse.h"
 

@@ -1,5 +1,6 @@
 #include "server/apis/openai/openai_api.h"
 
+#include "server/apis/openai/openai_errors.h"
 #include "server/apis/openai/openai_request.h"
 #include "server/apis/openai/openai_response.h"
 
@@ -23,13 +24,15 @@ constinit const Api kChatApi = {.name = "chat",
                                 .fields = {"messages", "max_tokens", "min_tokens"},
                                 .num_copies = kConversationCopies,
                                 .parse = chat,
-                                .format = chat_format};
+                                .format = chat_format,
+                                .errors = &kOpenAiErrors};
 
 constinit const Api kCompletionsApi = {.name = "completions",
                                        .path = "/v1/completions",
                                        .id_prefix = "cmpl-",
                                        .fields = {"prompt", "max_tokens", "min_tokens"},
                                        .parse = completions,
-                                       .format = completions_format};
+                                       .format = completions_format,
+                                       .errors = &kOpenAiErrors};
 
 }  // namespace hocket

@@ -1,15 +1,15 @@
 #include "server/apis/responses/responses_api.h"
 
+#include "server/apis/openai/openai_errors.h"
 #include "server/apis/responses/responses_request.h"
 #include "server/apis/responses/responses_response.h"
-#include "server/http/error_map.h"
 #include "server/http/sse.h"
 
 namespace hocket {
 namespace {
 
 std::string responses_error_body(const Error& error) {
-  return kServerErrors.body(error);
+  return kOpenAiErrors.body(error);
 }
 
 std::string responses_error_events(const Error& error) {
