@@ -7,7 +7,6 @@
 #include "server/access/request_meter.h"
 #include "server/access/request_sender.h"
 #include "server/apis/apis.h"
-#include "server/apis/responses/responses_request.h"
 #include "server/disaggregation_fields.h"
 #include "server/http/error_map.h"
 #include "server/ranks/keeper_paths.h"
@@ -15,17 +14,9 @@
 #include "server/usage/request_memory.h"
 
 namespace hocket {
-namespace {
-
-// A conversation that continues from an earlier answer stays on this rank, which keeps that answer.
-bool stays_here(const GenerationRequest& request) {
-  return request.responses != nullptr && request.responses->continues;
-}
-
-}  // namespace
 
 RequestContext RequestStarter::context_of(const HttpRequest& request) const {
-  return {.store = options_.responses,
+  return {.store = options_.answers,
           .who = principal_name(request),
           .rank = options_.rank_router == nullptr ? -1 : options_.rank_router->rank()};
 }
@@ -86,7 +77,7 @@ void RequestStarter::begin(const Api& api, const HttpRequest& request, const Exc
   if (!prepared) return refuse(prepared.error());
   prepared->sends_progress = sends_progress;
   if (recorder) recorder->began(*prepared);
-  const bool stays = stays_here(prepared->request);
+  const bool stays = prepared->request.stays_on_rank;
   if (options_.rank_router != nullptr && !is_from_rank(request) && !stays)
     return options_.rank_router->begin(request, exchange, *std::move(prepared), recorder);
   prepared->stream_record = options_.stream_records->add(request, *prepared);
@@ -123,7 +114,7 @@ void RequestStarter::resume(const HttpRequest& asked, const Exchange& exchange,
   for (auto& ids : recorded.tokens) known.choices.push_back({.ids = ids});
   recorded.event_ids = prepared->event_ids;
   prepared->stream_record = options_.stream_records->add(std::move(recorded), StreamState::live);
-  if (options_.rank_router != nullptr && !stays_here(prepared->request))
+  if (options_.rank_router != nullptr && !prepared->request.stays_on_rank)
     options_.rank_router->keeper().keep(*prepared);
   if (recorder) recorder->began(*prepared);
   options_.reply->resume(exchange, *std::move(prepared), recorder, std::move(known),

@@ -5,10 +5,10 @@
 
 #include "core/request_bounds.h"
 #include "server/access/request_sender.h"
-#include "server/apis/responses/input_page.h"
 #include "server/generation/generation_request.h"
 #include "server/http/error_map.h"
 #include "server/http/json_body.h"
+#include "server/http/request_target.h"
 
 namespace hocket {
 namespace {

@@ -7,8 +7,6 @@
 #include "server/access/client_key.h"
 #include "server/access/request_sender.h"
 #include "server/apis/apis.h"
-#include "server/apis/responses/input_page.h"
-#include "server/apis/responses/responses_api.h"
 #include "server/http/error_map.h"
 #include "server/http/json_body.h"
 #include "server/http/request_target.h"
@@ -91,9 +89,14 @@ struct StreamEndpoints::ReturningClient {
 };
 
 bool asks_for_stream(const HttpRequest& head) {
-  return head.method == "GET" &&
-         (head.path.starts_with(kStreamsBelow) ||
-          (head.path.starts_with("/v1/responses/") && query_value(head.query, "stream") == "true"));
+  if (head.method != "GET") return false;
+  const std::string_view path = head.path;
+  const auto keeps = [path](const Api* api) {
+    return api->keeps_answers && path.starts_with(api->path) &&
+           path.substr(api->path.size()).starts_with('/');
+  };
+  return path.starts_with(kStreamsBelow) ||
+         (std::ranges::any_of(all_apis(), keeps) && query_value(head.query, "stream") == "true");
 }
 
 Result<StreamSnapshot> StreamEndpoints::take(StreamSnapshot found) const {
@@ -243,7 +246,7 @@ void StreamEndpoints::begin(const Api& api, const HttpRequest& request, const Ex
 
 void StreamEndpoints::add_routes(std::vector<Route>& routes) const {
   for (const Api* api : all_apis())
-    if (api != &kResponsesApi)
+    if (!api->keeps_answers)
       routes.push_back({"POST", api->path, HandlerThread::text,
                         [this, api](const HttpRequest& r, const Exchange& e, TimePoint arrived) {
                           begin(*api, r, e, arrived);

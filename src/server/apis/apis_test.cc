@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "server/apis/anthropic/messages_api.h"
+#include "server/apis/openai/openai_errors.h"
 #include "server/apis/responses/responses_api.h"
 #include "server/http/sse.h"
 
@@ -18,6 +19,15 @@ TEST(Apis, NamesPathsAndPrefixesDiffer) {
         EXPECT_NE(a->id_prefix, b->id_prefix);
         EXPECT_FALSE(a->path.starts_with(b->path)) << a->path;
       }
+}
+
+TEST(Apis, EachNamesItsBodiesWithExamples) {
+  for (const Api* api : all_apis()) {
+    ASSERT_FALSE(api->bodies().empty()) << api->name;
+    EXPECT_EQ(api->bodies().front().path, api->path);
+    EXPECT_EQ(api->bodies().front().answer, nullptr) << api->name;
+    for (const ApiBody& body : api->bodies()) EXPECT_FALSE(body.examples.empty()) << body.path;
+  }
 }
 
 TEST(Apis, EachHasItsErrors) {

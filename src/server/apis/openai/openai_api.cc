@@ -1,5 +1,6 @@
 #include "server/apis/openai/openai_api.h"
 
+#include "server/apis/openai/openai_bodies.h"
 #include "server/apis/openai/openai_errors.h"
 #include "server/apis/openai/openai_request.h"
 #include "server/apis/openai/openai_response.h"
@@ -25,6 +26,7 @@ constinit const Api kChatApi = {.name = "chat",
                                 .num_copies = kConversationCopies,
                                 .parse = chat,
                                 .format = chat_format,
+                                .bodies = chat_bodies,
                                 .errors = &kOpenAiErrors};
 
 constinit const Api kCompletionsApi = {.name = "completions",
@@ -33,6 +35,7 @@ constinit const Api kCompletionsApi = {.name = "completions",
                                        .fields = {"prompt", "max_tokens", "min_tokens"},
                                        .parse = completions,
                                        .format = completions_format,
+                                       .bodies = completions_bodies,
                                        .errors = &kOpenAiErrors};
 
 }  // namespace hocket

@@ -1,6 +1,7 @@
 #include "server/apis/sglang/generate_api.h"
 
 #include "server/apis/openai/openai_errors.h"
+#include "server/apis/sglang/generate_bodies.h"
 #include "server/apis/sglang/generate_request.h"
 #include "server/apis/sglang/generate_response.h"
 
@@ -20,6 +21,7 @@ constinit const Api kGenerateApi = {.name = "generate",
                                     .needs_tokenizer = false,
                                     .parse = parse,
                                     .format = generate_format,
+                                    .bodies = generate_bodies,
                                     .errors = &kOpenAiErrors};
 
 }  // namespace hocket
