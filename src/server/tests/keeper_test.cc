@@ -1,5 +1,6 @@
 // Streams of a rank that another rank keeps, and streams of others that go on here.
 #include "server/access/request_sender.h"
+#include "server/generation/prepared_request.h"
 #include "server/tests/rank_router_testing.h"
 
 namespace hocket {
