@@ -170,7 +170,7 @@ Result<int> run_demo(const Arguments& arguments) {
   fmt::print("Serving until Ctrl-C.\n");
   std::fflush(stdout);
   const double patience = settings.http.shutdown_timeout_s;
-  signals.hand_over({.end = from_seconds(patience) + kEndMargin});
+  signals.deliver_to_wait({.end = from_seconds(patience) + kEndMargin});
   return serve_until_signal(*running.server, signals, patience);
 }
 

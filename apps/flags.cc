@@ -172,14 +172,15 @@ std::vector<Flag> process_flags(ParallelSettings& p) {
        "is a token",
        "", true},
       {"insecure-cluster", &p.insecure_cluster,
-       "no token across hosts: whoever reaches the port may join", ""},
+       "no token across hosts: anyone who reaches the port may join", ""},
       {"rank-wait", &p.rank_wait_s,
        "seconds that a rank waits for a rank 0, or a coordinator, that is not there, before exit "
        "5; "
        "with --tolerate-ranks enough ranks that are ready begin without the others after that time",
        ""},
       {"lost-rank-wait", &p.lost_rank_wait_s,
-       "seconds that running requests wait when a rank is lost, and go on when it is back; 0: they "
+       "seconds that running requests wait when a rank is lost, and continue when it is back; 0: "
+       "they "
        "end",
        ""},
       {"tolerate-ranks", &p.tolerate_ranks,

@@ -447,7 +447,11 @@ def main():
         job(tally)
         return tally
 
-    with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
+    # Each job has a core of its own, which the processes of its thread inherit: workers of two programs that spin on the same cores
+    # would wait for each other.
+    cores = sorted(os.sched_getaffinity(0))
+    free = iter(cores)
+    with ThreadPoolExecutor(max_workers=len(cores), initializer=lambda: os.sched_setaffinity(0, {next(free)})) as pool:
         for tally in pool.map(run, beside):
             total.add(tally)
     for job in alone:

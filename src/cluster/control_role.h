@@ -129,8 +129,8 @@ class ControlRole {
   // Runs at next_deadline(), and after all events and commands that waited were handled.
   virtual void on_tick(TimePoint now) = 0;
   virtual TimePoint next_deadline() const = 0;
-  // Tells the other ranks why this one leaves, without waiting for a socket, and ends open calls
-  // with that error.
+  // Sends the other ranks the reason why this one leaves, without waiting for a socket, and ends
+  // open calls with that error.
   virtual void leave(const Error& why) = 0;
 };
 

@@ -19,7 +19,7 @@ class CoordinatorSeatThread {
   // Calls `changed` on its thread after each change of state().
   CoordinatorSeatThread(const EtcdAddress& address, CoordinatorSeat::Options options,
                         std::function<void()> changed);
-  // Gives back the seat with one call to etcd, after any call that is under way. Each of the two
+  // Releases the seat with one call to etcd, after any call that is under way. Each of the two
   // takes at most the limit of a call.
   ~CoordinatorSeatThread();
 

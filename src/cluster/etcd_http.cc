@@ -146,7 +146,7 @@ Result<EtcdConnection::Answer> EtcdConnection::post(std::string_view path, std::
 
 Result<void> EtcdConnection::begin(std::string_view path, std::string_view json, TimePoint until) {
   HOCKET_TRY_VOID(send(path, json, until));
-  parser_->body_limit(boost::none);  // lines() takes what has come, and limits each line
+  parser_->body_limit(boost::none);  // lines() takes what has arrived, and limits each line
   line_.clear();
   while (!parser_->is_header_done()) {
     HOCKET_TRY(const bool came, read(until));

@@ -1,5 +1,5 @@
 // One HTTP/1.1 connection to a server of etcd: requests whose answers are small, or one request
-// whose answer goes on (a watch). Every call has a deadline.
+// whose answer continues (a watch). Every call has a deadline.
 // Limits: heads of 8 KiB, answers of 1 MiB; a watch's unfinished line of 1 MiB.
 // Thread: one. Only etcd_http.cc includes Beast.
 #pragma once
@@ -36,7 +36,7 @@ class EtcdConnection {
   // Sends a request whose answer does not end, and waits for its head. Errors: io; unauthorized and
   // not_found as the answer says.
   Result<void> begin(std::string_view path, std::string_view json, TimePoint until);
-  // Returns the whole lines that have come since then. Never waits. Errors: io.
+  // Returns the whole lines that have arrived since then. Never waits. Errors: io.
   Result<std::vector<std::string>> lines();
 
   int fd() const { return socket_.get(); }
@@ -46,7 +46,7 @@ class EtcdConnection {
   struct Parser;
   EtcdConnection(Fd socket, const HostPort& server);
   Result<void> send(std::string_view path, std::string_view json, TimePoint until);
-  // Reads once into the parser; false if nothing came before `until`.
+  // Reads once into the parser; false if nothing arrived before `until`.
   Result<bool> read(TimePoint until);
   Result<void> parse();
 

@@ -1,4 +1,4 @@
-// The limits at which a client is refused because others came before it, by the room that has the
+// The limits at which a client is refused because others are before it, by the room that has the
 // queue. This header alone decides whether a queue is full, and makes the error queue_full:
 //
 //   HOCKET_TRY_VOID(check_limit(queue_limits::kLiveTexts, {.used = 9, .more = 2, .max = 10}, 10));

@@ -113,7 +113,7 @@ struct HttpSettings {
   // Limits of the memory that requests hold, in MiB (server/usage/request_memory.h).
   int request_memory_mib = 256, key_memory_mib = 512, total_request_memory_mib = 1024;
   int response_store_mib = 64;  // for kept answers of /v1/responses; 0: none is kept
-  // For the requests of streams that clients, or other ranks, may go on with; 0: none is kept.
+  // For the requests of streams that clients, or other ranks, may continue; 0: none is kept.
   int stream_store_mib = 64;
   std::string log_level = "info";
 };
@@ -159,7 +159,7 @@ struct ParallelSettings {
   // Format of rows that are sent to experts: auto and bfloat16 (the activations' own type), or int8
   // with a scale for each row. int8 changes results, but in the same way for any number of ranks.
   std::string dispatch_dtype = "auto";
-  std::string combine_dtype = "auto";            // the same of the sums that come back from them
+  std::string combine_dtype = "auto";            // the same of the sums that they return
   std::string init_expert_location = "trivial";  // or a file that places experts
   std::string ep_num_redundant_experts = "0";    // replicas in each layer, on all ranks; or auto
   std::string eplb_algorithm = "auto";  // places experts by recorded counts: global, hierarchical

@@ -91,7 +91,7 @@ Result<void> check_peers(const ServerSettings& settings) {
   return {};
 }
 
-// Names the flag that brings pages to the prefix cache; null: none does.
+// Names the flag by which the prefix cache reads pages; null: none does.
 const char* flag_of_pages(const ServerSettings& settings) {
   if (!settings.memory.kv_cache_dir.empty()) return "kv-cache-dir";
   if (!settings.memory.kv_cache_store.empty()) return "kv-cache-store";
@@ -162,7 +162,7 @@ Result<void> list_folder(PageFiles& files, double given_gb) {
   const PageFiles::Figures now = files.figures();
   const std::string others =
       now.other_bytes > 0
-          ? fmt::format(", beside {:.2f} GB of models or forms that nobody uses now",
+          ? fmt::format(", beside {:.2f} GB of models or forms that no process uses now",
                         static_cast<double>(now.other_bytes) * 1e-9)
           : "";
   log::info("prefixes in files: {} files, {:.2f} GB of at most {:.2f} GB, in {}{}", now.files,
@@ -203,7 +203,7 @@ Result<std::shared_ptr<FileStore>> open_files(const MemorySettings& memory, cons
     return std::unexpected(listed.error());
   if (!listed)
     log::info(
-        "prefixes in files: listing {} takes longer than {:.0f} s, so it goes on while the "
+        "prefixes in files: listing {} takes longer than {:.0f} s, so it continues while the "
         "server runs; until it is done, --kv-cache-dir-gb does not limit the folder",
         folder.string(), to_seconds(FileStore::kListWait));
   return std::make_shared<FileStore>(files, FileStore::calls_for(folder));

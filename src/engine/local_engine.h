@@ -67,7 +67,7 @@ class LocalEngine final : public Engine {
     for (const auto& rank : ranks_) rank->push_control(command());
   }
 
-  // The members stand in the order in which they are made: ranks use networks, and these belong to
+  // The members are in the order in which they are made: ranks use networks, and these belong to
   // the hub or the control plane.
   std::optional<LoopbackHub> hub_;         // if several ranks are here
   SharedError loss_;                       // if several ranks are here

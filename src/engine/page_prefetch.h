@@ -58,7 +58,7 @@ class PagePrefetch {
   void note_cached(RequestId id);
 
  private:
-  // Tokens of a request whose pages came back, from `begin` on.
+  // Tokens of a request whose pages were read, from `begin` on.
   struct Fetched {
     PageTier tier = PageTier::file;
     int begin = 0, end = 0;

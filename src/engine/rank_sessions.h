@@ -20,7 +20,7 @@ struct RankSession {
 struct SessionCommand {
   SessionAction action = SessionAction::save;
   SessionKey session;
-  SessionTokens tokens;  // restore: those to bring back
+  SessionTokens tokens;  // restore: those to read back
   // nullopt: the session is not known here (save, end), or too much is read already (restore).
   std::promise<std::optional<RankSession>> answer;
 };

@@ -84,7 +84,7 @@ Result<void> check_parallel(const ServerSettings& settings) {
   }
   if (settings.scheduler.kv_events)
     return fail(refused("kv-events",
-                        fmt::format("--kv-events tells of one prefix cache, --ep-size {} has as "
+                        fmt::format("--kv-events describes one prefix cache, --ep-size {} has as "
                                     "many",
                                     p.ep_size),
                         "one of the two"));
@@ -96,7 +96,7 @@ Result<void> check_one_process(const ParallelSettings& parallel) {
   if (const double wait = parallel.lost_rank_wait_s; wait != ParallelSettings().lost_rank_wait_s)
     return fail(error(ErrorCode::bad_value,
                       "--lost-rank-wait {:g} lets requests wait until a lost rank is back, but no "
-                      "rank has a process of its own, so none comes back",
+                      "rank has a process of its own, so none can rejoin",
                       wait)
                     .with_param("lost-rank-wait")
                     .with_fix("leave it out, or give the ranks processes (--ranks-per-node, "

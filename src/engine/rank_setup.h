@@ -41,8 +41,8 @@ std::string network_name(const ParallelSettings& settings);
 std::vector<Machine> share_machine(const Machine& machine, int num_ranks);
 
 // Returns the place of this process among ranks of other processes, and its part of the machine.
-// With --ep-num-redundant-experts auto it tells the others for how many replicas it has memory, and
-// waits for the number on which all agree, however long that takes: nothing can be loaded before.
+// With --ep-num-redundant-experts auto it reports for how many replicas it has memory, and waits
+// for the number on which all agree, however long that takes: nothing can be loaded before.
 // Errors: those of machine_for(), auto_replicas() and ControlPlane::failure().
 Result<RankConfig> join_before_loading(ControlPlane& control, const ServerSettings& settings);
 

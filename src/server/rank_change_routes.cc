@@ -33,7 +33,7 @@ Result<RankSet> decide_leaving(const RankChangeOptions& options, const ScaleRank
 }
 
 // One rank decides, so that two clients cannot make too many leave; a rank that does not coordinate
-// passes the request on. All ranks are told then, so that each of them knows at once which ones
+// passes the request on. All ranks are informed then, so that each of them knows at once which ones
 // stay. A rank that is among them ends as by SIGTERM, this one after its answer.
 void scale_ranks(const RankChangeOptions& options, const HttpRequest& request,
                  const Exchange& exchange) {

@@ -68,7 +68,7 @@ Result<void> check_position(size_t num_numbers, size_t num_choices) {
   if (num_choices > 1 && num_numbers == 1)
     return fail(
         error(ErrorCode::invalid_request,
-              "the stream has {} choices, so one number does not say where to go on in each",
+              "the stream has {} choices, so one number does not say where to continue in each",
               num_choices)
             .with_fix("ask for it with X-Hocket-Event-Ids: true, and send the id of "
                       "the last event as Last-Event-ID")
@@ -78,7 +78,7 @@ Result<void> check_position(size_t num_numbers, size_t num_choices) {
 
 }  // namespace
 
-// A client that is coming back, while other ranks are asked for its stream.
+// A client that connects again, while other ranks are asked for its stream.
 struct StreamEndpoints::ReturningClient {
   HttpRequest request;  // without its body
   Exchange exchange;
@@ -152,7 +152,7 @@ void StreamEndpoints::resume(const HttpRequest& request, const Exchange& exchang
       {.patience = kTakePatience, .max_bytes = kMaxRecord, .includes_lost = true});
 }
 
-// Goes on with the record that has the most tokens.
+// Continues the record that has the most tokens.
 void StreamEndpoints::choose(ReturningClient& client, const std::vector<PeerAnswer>& there) const {
   try {
     HeldBytes held(client.request.memory);

@@ -223,7 +223,7 @@ TEST_F(FolderUseTest, AProcessThatStartsAsksAgain) {
   started.get();
 }
 
-// Asking goes on for as long as a process hangs, so the file may not grow with it.
+// Asking continues for as long as a process hangs, so the file may not grow with it.
 TEST_F(FolderUseTest, AskingForAFolderTakesABoundedFile) {
   fs::create_directories(folder_);
   const auto alone = FolderLock::alone(folder_);

@@ -245,7 +245,7 @@ bool PageFiles::take_oldest(std::vector<File>& oldest) {
   return true;
 }
 
-// Deletes outside of the lock, since a slow disk must not hold up has().
+// Deletes outside of the lock, since a slow disk must not delay has().
 void PageFiles::make_room() {
   use_.try_again();
   std::vector<File> oldest;

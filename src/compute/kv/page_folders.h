@@ -18,7 +18,7 @@ namespace hocket {
 inline constexpr const char* kSessionsFolder = "sessions";
 inline constexpr const char* kSpeedFile = "prompt-speed";
 
-// Makes the folder and those above it. Nobody else may read or change what clients wrote. Returns
+// Makes the folder and those above it. No other user may read or change what clients wrote. Returns
 // the error's number, or 0.
 int make_private_folder(const std::filesystem::path& folder);
 // Makes `below`, and `folder` around it if it was deleted while the server runs. Returns the
@@ -40,8 +40,8 @@ struct FoundPage {
 // the system.
 std::vector<FoundPage> find_pages(const std::filesystem::path& folder, size_t max_files,
                                   std::error_code& problem);
-// Finds the folders beside that of a form which have pages of other forms, and which nobody uses.
-// Those that another user could change are left alone, since a link in one leads anywhere.
+// Finds the folders beside that of a form which have pages of other forms, and which no process
+// uses. Those that another user could change are left alone, since a link in one leads anywhere.
 std::vector<std::filesystem::path> find_idle_folders(const std::filesystem::path& own);
 // Deletes what a form leaves when its last page is deleted: its saved sessions, the speed of its
 // prompts, and the folder, unless it has files of others. Stops if a page is there all the same,

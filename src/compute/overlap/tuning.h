@@ -29,7 +29,7 @@ struct PlannerTuning {
   int ratios_of_plans = 16;  // plans of a bucket that were measured and are remembered
   int ageing = 512;          // steps after which half of each count of ratios is forgotten
   int points = 16;           // steps whose mean message makes a point of a line of transfer times
-  int latency_steps = 64;    // steps after which the least latency of a link is measured anew
+  int latency_steps = 64;    // steps after which the least latency of a link is measured again
 
   // Learning times.
   int few_keys = 1024;  // keys a row; steps with fewer share one bucket
@@ -54,7 +54,7 @@ struct PlannerTuning {
   // Searching.
   double search_share = 0.003;    // share of the time that steps take
   double first_credit_us = 5000;  // time for searches before the first step
-  double max_credit_us = 500;     // time saved for later, so that no step is held up
+  double max_credit_us = 500;     // time saved for later, so that no step is delayed
   int max_between = 64;           // steps between two searches of a bucket
 
   // Changing the plan of a bucket.

@@ -79,11 +79,11 @@ GrammarCompiler::~GrammarCompiler() {
 
 std::shared_ptr<GrammarTicket> GrammarCompiler::enqueue(std::shared_ptr<const GrammarSpec> spec,
                                                         std::function<void()> done, uint64_t client,
-                                                        Room room) {
+                                                        Admission admission) {
   auto ticket = std::make_shared<GrammarTicket>();
   ticket->spec_ = std::move(spec);
   ticket->client_ = client;
-  ticket->is_unlimited_ = room == Room::unlimited;
+  ticket->is_unlimited_ = admission == Admission::unlimited;
   ticket->done_ = std::move(done);
   ticket->asked_ = now();
   ticket->patience_ = options_.patience;
@@ -166,7 +166,7 @@ std::shared_ptr<GrammarTicket> GrammarCompiler::next(Lane& lane) {
 void GrammarCompiler::serve(Lane& lane, const std::shared_ptr<GrammarTicket>& ticket) {
   Result<std::shared_ptr<AnswerGrammar>> answer;
   if (!*vocabulary_) {
-    // Clients are not told of the server's files; the log has the reason.
+    // Clients do not learn the names of the server's files; the log has the reason.
     answer = fail(error(ErrorCode::invalid_request,
                         "this server makes no structured output: its tokenizer gives no vocabulary "
                         "for grammars")

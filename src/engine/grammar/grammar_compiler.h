@@ -83,10 +83,10 @@ class GrammarCompiler {
   // has dropped it. It is not called for a ticket that is settled at once, as its lane is full.
   // Clients take turns, however many grammars one of them waits for.
   // unlimited: the limits of lanes do not count, since another rank had taken the request.
-  enum class Room : uint8_t { limited, unlimited };
+  enum class Admission : uint8_t { limited, unlimited };
   std::shared_ptr<GrammarTicket> enqueue(std::shared_ptr<const GrammarSpec> spec,
                                          std::function<void()> done, uint64_t client = 0,
-                                         Room room = Room::limited);
+                                         Admission admission = Admission::limited);
   GrammarStats stats() const { return counts_->read(); }
 
  private:

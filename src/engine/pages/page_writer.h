@@ -1,7 +1,7 @@
 // Writes pages and states behind the steps, to files and to a Redis.
 //
 //   engine thread        copy() fills a buffer, for the stores that lack the page
-//   threads kv_write     write it, one thread a store: one that is slow holds up no other
+//   threads kv_write     write it, one thread a store: one that is slow delays no other
 //
 // Faults of stores are announced once and cost no more than the pages, which are counted as left
 // out. Owner: the rank's CacheTier. Thread: the engine's, beside the threads inside, except where
@@ -67,9 +67,9 @@ class PageWriter {
   // Counts pages and states that are not written, and says so from time to time.
   void leave_out(size_t count, UnwrittenReason why);
   using Saved = std::function<void(bool all_written)>;
-  // Behind the writes of what was copied so far: calls `saved`, or if that is empty, tells the
-  // service that waits for the request that no further page comes. A thread kv_write may do so.
-  // If too many wait already, it is done at once, with all_written = false.
+  // Behind the writes of what was copied so far: calls `saved`, or if that is empty, sends the
+  // service that waits for the request the message that no further page follows. A thread kv_write
+  // may do so. If too many wait already, it is done at once, with all_written = false.
   void end(RequestId request, Saved saved);
   // The time of a prompt's row as measured, which is saved beside the files' pages.
   void note_row_seconds(double row_seconds) { row_seconds_ = row_seconds; }

@@ -36,7 +36,7 @@ std::optional<std::string> decode_percents(std::string_view text) {
   return out;
 }
 
-// Takes what stands before the last @ away.
+// Takes what is before the last @ away.
 std::string_view take_login(std::string_view& rest) {
   const size_t at = rest.rfind('@');
   if (at == std::string_view::npos) return {};
@@ -88,7 +88,7 @@ Result<RedisAddress> parse_redis_address(std::string_view text) {
     const auto parsed = std::from_chars(number.data(), end, address.database);
     if (!number.empty() && (parsed.ptr != end || parsed.ec != std::errc() || address.database < 0 ||
                             address.database >= kMaxDatabases))
-      return bad_address(text, "what stands behind the / is no number of a database");
+      return bad_address(text, "the text behind the / is no number of a database");
     rest = rest.substr(0, slash);
   }
   const bool has_port = rest.rfind(':') != std::string_view::npos &&

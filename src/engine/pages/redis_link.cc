@@ -145,7 +145,7 @@ Result<void> RedisLink::send(std::span<const std::string_view> words) {
   return {};
 }
 
-// Waits for bytes, and hands them to the reader. Returns how many there were.
+// Waits for bytes, and passes them to the reader. Returns how many there were.
 Result<size_t> RedisLink::read_some(TimePoint end, Duration limit) {
   in_.resize(kReadBytes);
   const RealClock clock;

@@ -51,7 +51,8 @@ class RedisLink {
   }
   // Returns the next reply, of at most `max_bytes`. Errors as for send().
   Result<RedisReply> receive(size_t max_bytes = kShortReply);
-  // Returns how many replies are to come. With none the connection can serve another reader.
+  // Returns how many replies are still to be read. With none the connection can serve another
+  // reader.
   size_t num_awaited() const { return num_awaited_; }
   bool is_whole() const { return !failed_ && num_awaited_ == 0; }
   const std::string& name() const { return name_; }

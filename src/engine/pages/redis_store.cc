@@ -97,7 +97,7 @@ class RedisPromptPages final : public PromptPages {
   }
 
  private:
-  // Replies that nobody will take end the connection.
+  // Replies that will not be read end the connection.
   Result<void> settle() {
     if (link_->is_whole()) return {};
     HOCKET_TRY(link_, store_.watch(store_.take_link()));

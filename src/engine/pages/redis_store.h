@@ -3,9 +3,10 @@
 //   PREFIX:3f9a..c2    the key of the page in hex; its value is the page behind its header
 //                      (compute/kv/page_header.h)
 //
-// The prefix names the form of the pages, and the secret if there is one: then nobody without it
-// can make a page that is taken. A page that nobody has read for kKept leaves; before that Redis
-// evicts by its own rule (maxmemory-policy). Without hiredis nothing of this may be made.
+// The prefix names the form of the pages, and the secret if there is one: then only a service that
+// has it can make a page that is accepted. A page that was not read for kKept is deleted; before
+// that Redis evicts by its own rule (maxmemory-policy). Without hiredis nothing of this may be
+// made.
 // Thread: any; each call takes a connection of its own.
 #pragma once
 
@@ -62,7 +63,7 @@ class RedisStore final : public PageStore {
   Result<void> log_in(RedisLink& link);
   Result<Link> take_link();
   void give_back(Link link);
-  // Notes that the store failed, unless nobody waits for it any more.
+  // Notes that the store failed, unless no request waits for it any more.
   template <class T>
   Result<T> watch(Result<T> result);
   Result<std::vector<bool>> exist_at(RedisLink& link, std::span<const PageKey> keys);

@@ -8,7 +8,7 @@
 //   Decode batch, #running-req: 3, #token: 96, token usage: 0.01, cuda graph: False,
 //   gen throughput (token/s): 812.40, #queue-req: 0
 //
-// Each is one line. Fields that SGLang does not print today stand behind its own, so that parsers
+// Each is one line. Fields that SGLang does not print today are behind its own, so that parsers
 // of those still work: the hit rate of all prompt tokens so far and, with several ranks, `,
 // overlap: 61 %`: the share of its messages' time on the wire in which the rank computed. A step
 // with rows of prompts prints the first, every decode_interval-th step with decode rows the second,
@@ -139,7 +139,7 @@ class StepLog {
   uint64_t retracted_logged_ = 0;
   // Sums of all so far, as of the last line of a decode.
   struct Drafts {
-    uint64_t verified = 0, drafts = 0, held = 0;
+    uint64_t verified = 0, drafts = 0, accepted = 0;
   } drafts_logged_;
   StepCounts counts_;
 };

@@ -54,7 +54,7 @@ TEST_P(LeavingClusterRanks, TheOthersTakeItsExpertsOverBeforeItGoes) {
   EXPECT_FALSE(service(0).engine().stats().lost.has_value());
 }
 
-// The ranks that are left meet anew: a request that comes then waits for that, and is not refused.
+// The ranks that are left meet again: a request that comes then waits for that, and is not refused.
 TEST_P(LeavingClusterRanks, ARequestThatComesWhileTheOthersMeetWaits) {
   ASSERT_TRUE(all_met());
   // Right after the start no rank may be missing.
@@ -117,7 +117,7 @@ TEST_P(DraftingClusterRanks, DraftsGoOnWithoutALostRankAndAfterItsReturn) {
   const std::vector<Answer> want = alone(one, std::move(inputs));
   const auto held = [&] {
     const EngineStats stats = service(0).engine().stats();
-    const auto& by_place = stats.ranks[0].scheduler.held_total;
+    const auto& by_place = stats.ranks[0].scheduler.accepted_total;
     return std::accumulate(by_place.begin(), by_place.end(), uint64_t{});
   };
   const auto service_of = [&](int i) -> Service& { return service(i % 2 == 0 ? 0 : 2); };

@@ -207,7 +207,7 @@ TEST_F(TierWorldTest, AnIdleEngineCopiesDelayedPagesForLonger) {
   EXPECT_LT(num_looks, 4);
 }
 
-// A long request does not hold up a later one: each step copies a page here, for one after the
+// A long request does not delay a later one: each step copies a page here, for one after the
 // other.
 TEST_F(TierWorldTest, RequestsWithDelayedPagesHaveTurns) {
   const TierWorld::Options options = with_pages(true, 14);
@@ -217,7 +217,7 @@ TEST_F(TierWorldTest, RequestsWithDelayedPagesHaveTurns) {
   std::vector<PageKey> keys[2];
   for (const int i : {0, 1}) {
     const auto prompt = tier_prompt(i, (i == 0 ? kPages : 4) * 128);
-    PageKeys(options.tier.form, 128).extend({}, prompt, keys[i]);
+    PageKeys(options.tier.form, 128).append_to({}, prompt, keys[i]);
     ASSERT_TRUE(world.add(static_cast<uint64_t>(i), prompt));
     ASSERT_TRUE(world.run_all());
   }
@@ -248,7 +248,7 @@ class TwoStoresTest : public testing::FolderTest {
     options_.tier.files = files_;
     options_.tier.writes = writes;
     world_ = std::make_unique<TierWorld>(options_, store_, clock_);
-    PageKeys(options_.tier.form, 32).extend({}, prompt_, keys_);
+    PageKeys(options_.tier.form, 32).append_to({}, prompt_, keys_);
   }
   int64_t in_files() const { return std::ranges::count(files_->exist(keys_).value(), true); }
   uint64_t left_out(UnwrittenReason why) const {

@@ -17,8 +17,8 @@ struct SchedulerEvents {
   // Requests retracted because memory was short, and their tokens.
   uint64_t num_retracted_total = 0;
   uint64_t retracted_input_total = 0, retracted_output_total = 0;
-  // Requests that made way for a larger priority: running ones went back to the queue (preempted),
-  // waiting ones were removed from a full queue (displaced).
+  // Requests that made way for a larger priority: running ones were sent back to the queue
+  // (preempted), waiting ones were removed from a full queue (displaced).
   uint64_t num_preempted_total = 0, num_displaced_total = 0;
   uint64_t num_timed_out_total = 0;  // ended by a timeout
   // Times that a prompt waited a pass because its beginning was being computed.
@@ -58,13 +58,13 @@ struct SchedulerCounters : SchedulerEvents {
   // Prompt tokens that were computed although their pages were found, since no state was kept there
   // (models with delta nets).
   uint64_t recomputed_tokens_total = 0;
-  // Tokens whose pages came back from a slower tier (Scheduler::restore).
+  // Tokens whose pages were read from a slower tier (Scheduler::restore).
   uint64_t restored_tokens_total = 0;
   // The part of generated_tokens_total that took no step of its own.
   uint64_t forced_tokens_total = 0;
   // Slices with drafts; their drafts, and those of them that saved a step, by place.
   uint64_t num_verified_total = 0;
-  std::array<uint64_t, kMaxDrafts> drafted_total{}, held_total{};
+  std::array<uint64_t, kMaxDrafts> drafted_total{}, accepted_total{};
 
   // Adds the counts of another rank.
   void add(const SchedulerCounters& other) {

@@ -19,9 +19,9 @@ bool before(const Request& a, const Request& b) {
 
 WaitingQueue::WaitingQueue(const Options& options) : options_(options), random_(options.seed) {
   if (options.policy == SchedulePolicy::fair)
-    groups_ = std::make_unique<RequestGroups>(RequestGroups::Rank::least_served);
+    groups_ = std::make_unique<RequestGroups>(RequestGroups::Criterion::least_served);
   if (options.policy == SchedulePolicy::routing_key)
-    groups_ = std::make_unique<RequestGroups>(RequestGroups::Rank::most_running);
+    groups_ = std::make_unique<RequestGroups>(RequestGroups::Criterion::most_running);
   by_prefix_.reserve(kMaxPrefixLookups);
 }
 
@@ -36,7 +36,7 @@ Result<void> WaitingQueue::check_room(int num_tokens, const Request* leaving) co
                      num_tokens, options_.max_tokens);
 }
 
-// The smallest priority stands last, its newest request at the very end.
+// The smallest priority is last, its newest request at the very end.
 const Request* WaitingQueue::worse_than(int priority) const {
   if (empty()) return nullptr;
   const Request& last = *entries_.back().request;

@@ -15,7 +15,7 @@ namespace hocket {
 struct RequestSender {
   PrincipalPtr principal;                 // never null
   std::shared_ptr<RequestMeter> meter{};  // counts the tokens; null: no limits
-  bool is_rank = false;                   // true: it came through the port for ranks
+  bool is_rank = false;                   // true: it arrived through the port for ranks
 };
 
 // Names the sender in the admission of its request, counts the request's memory for a principal

@@ -40,7 +40,7 @@ struct ApiBody {
   Result<Json> (*answer)(const Json& body, const ServedModel& model, HeldBytes& held) = nullptr;
 };
 
-// Runs a parser only for the fields that it reads: it goes on after an error.
+// Runs a parser only for the fields that it reads: it continues after an error.
 template <auto parse>
 void read_body(const Json& body, const ServedModel& model) {
   std::ignore = parse(body, model);

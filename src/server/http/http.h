@@ -179,8 +179,7 @@ class HttpServer {
 
   int port() const;
   HttpCounts counts() const;
-  // Reads certificate and key again; connections that come later use them. On an error the old ones
-  // stay.
+  // Reads certificate and key again; later connections use them. On an error the old ones stay.
   Result<void> reload_tls();
 
   // After it each answer ends its connection, and idle connections are closed; new connections are

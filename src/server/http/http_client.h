@@ -1,9 +1,9 @@
-// Sends HTTP/1.1 requests to other servers, and passes each answer on piece by piece as it comes.
+// Sends HTTP/1.1 requests to other servers, and passes each answer on piece by piece as it arrives.
 //
 //   start() -> kept connection, or a new one -> HttpSink: head, body.., end
 //
 // Connections are kept for the next call. If a kept connection turns out to be closed, the call is
-// made once more over a new one, as long as no byte of an answer has come.
+// made once more over a new one, as long as no byte of an answer has arrived.
 // Owns the thread "client", which runs all calls and sinks.   Source: RFC 9112.
 #pragma once
 

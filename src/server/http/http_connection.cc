@@ -17,7 +17,7 @@
 #include "server/http/error_map.h"
 #include "server/http/http_exchange.h"
 #include "server/http/http_reader.h"
-#include "server/http/http_wire.h"
+#include "server/http/http_socket.h"
 #include "server/http/into_code.h"
 #include "server/http/request_target.h"
 
@@ -57,8 +57,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
         loop_(loop),
         count_(std::move(count)),
         spare_(&line == &loop.spare),
-        wire_(std::make_shared<HttpWire>(std::move(socket), core_->tls_now())),
-        reader_(wire_, core_->options),
+        socket_(std::make_shared<HttpSocket>(std::move(socket), core_->tls_now())),
+        reader_(socket_, core_->options),
         wake_(loop.context) {
     loop_.connections.insert(this);
     join_line(line);
@@ -88,7 +88,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void cut() {
     leave_line();
     gone_ = true;
-    wire_->close();
+    socket_->close();
     wake_.cancel();
   }
 
@@ -107,7 +107,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
     line_ = nullptr;
   }
   void begin_wait() {
-    if (!spare_ && wire_->is_open()) join_line(loop_.waiting);
+    if (!spare_ && socket_->is_open()) join_line(loop_.waiting);
   }
   void end_wait() {
     if (!spare_) leave_line();
@@ -137,7 +137,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::list<HttpConnection*>* line_ = nullptr;
   TimePoint waits_since_{};
   uint64_t num_read_before_ = 0;  // body bytes that had been read at waits_since_
-  const std::shared_ptr<HttpWire> wire_;
+  const std::shared_ptr<HttpSocket> socket_;
   HttpReader reader_;
   asio::steady_timer wake_;  // cancelled when the exchange or the watch changes
   std::string batch_;        // bytes that are being sent
@@ -153,7 +153,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 void HttpConnection::watch() {
   if (watching_ || gone_) return;
   if (half_closed_) {
-    wire_->async_wait_reset([self = shared_from_this()](Code code) {
+    socket_->async_wait_reset([self = shared_from_this()](Code code) {
       self->watching_ = false;
       if (!code) self->gone_ = true;
       self->wake_.cancel();
@@ -163,7 +163,7 @@ void HttpConnection::watch() {
   }
   const asio::mutable_buffer room = reader_.room();
   if (room.size() == 0) return;
-  wire_->async_read_some(room, [self = shared_from_this()](Code code, size_t num_bytes) {
+  socket_->async_read_some(room, [self = shared_from_this()](Code code, size_t num_bytes) {
     self->watching_ = false;
     self->reader_.add(num_bytes);
     if (code == asio::error::eof)
@@ -178,13 +178,13 @@ void HttpConnection::watch() {
 
 void HttpConnection::half_closed() {
   half_closed_ = true;
-  wire_->saw_end();
+  socket_->note_eof();
   if (exchange_ != nullptr && !exchange_->ask()) gone_ = true;
 }
 
 asio::awaitable<void> HttpConnection::end_watch() {
   Code ignored;
-  if (watching_) wire_->cancel();
+  if (watching_) socket_->cancel();
   while (watching_) {
     wake_.expires_at(asio::steady_timer::time_point::max());
     co_await wake_.async_wait(into(ignored));
@@ -203,7 +203,7 @@ asio::awaitable<bool> HttpConnection::send(std::string_view bytes, HttpExchange:
     const std::string_view piece = bytes.substr(0, kWritePiece);
     const Duration limit = std::min<Duration>(options.write_timeout, end - RealClock().now());
     if (limit <= Duration{}) co_return false;
-    const bool sent = co_await wire_->write(piece, limit);
+    const bool sent = co_await socket_->write(piece, limit);
     if (!sent) co_return false;
     if (exchange != nullptr) exchange->sent(piece.size());
     bytes.remove_prefix(piece.size());
@@ -346,10 +346,10 @@ asio::awaitable<bool> HttpConnection::send_all(HttpExchange::State& exchange) {
 asio::awaitable<void> HttpConnection::serve() {
   // Has a name, since g++ 12 destroys unnamed arguments of a coroutine twice.
   const HttpFraming framing;
-  const auto handshake = co_await wire_->handshake(patience(core_->options.header_timeout));
-  if (handshake == HttpWire::Handshake::failed) co_return;
-  if (handshake == HttpWire::Handshake::plain) {
-    wire_->drop_tls();
+  const auto handshake = co_await socket_->handshake(patience(core_->options.header_timeout));
+  if (handshake == HttpSocket::Handshake::failed) co_return;
+  if (handshake == HttpSocket::Handshake::plain) {
+    socket_->drop_tls();
     Refusal plain = refusal(error(ErrorCode::invalid_request, "this port speaks HTTPS")
                                 .with_fix("https:// in place of http://"));
     co_await refuse(std::move(plain), framing, core_->options.error_format_of(""));
@@ -358,7 +358,7 @@ asio::awaitable<void> HttpConnection::serve() {
     }
   }
   begin_wait();
-  if (wire_->is_open()) co_await wire_->linger(kLinger);
+  if (socket_->is_open()) co_await socket_->linger(kLinger);
 }
 
 asio::awaitable<void> HttpConnection::run(std::shared_ptr<HttpConnection> self) {

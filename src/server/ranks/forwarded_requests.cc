@@ -8,7 +8,7 @@
 namespace hocket {
 namespace {
 
-constexpr Duration kStillMoves = std::chrono::seconds(1);   // longer than ranks meet
+constexpr Duration kStillMoves = std::chrono::seconds(1);   // longer than it takes ranks to connect
 constexpr Duration kSettles = std::chrono::seconds(10);     // without a coordinator
 constexpr Duration kAnswersOut = std::chrono::seconds(60);  // for a rank that is out
 
@@ -50,7 +50,7 @@ void ForwardedRequests::lose(const ClusterView& view, int own, const Error& why,
 }
 
 // Returns true if the process that has the request is lost. This rank computes nothing before it
-// hears a coordinator and ranks serve again, so until then a request stays where it is, unless its
+// has a coordinator and ranks serve again, so until then a request stays where it is, unless its
 // connection ends or is silent for long. If this rank is out itself, perhaps because it does not
 // reach one of the others, it takes requests back whose answers do not move; those that it sent
 // while it was out it cannot compute, so they get more time.

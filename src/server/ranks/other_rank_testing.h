@@ -60,7 +60,7 @@ class OtherRank : public Ranks {
     }
     rank_1_.reset();
   }
-  // Notes what rank 0 tells of its streams, and returns the answer.
+  // Notes what rank 0 reports of its streams, and returns the answer.
   std::string note(HttpRequest request) {
     std::lock_guard lock(mutex_);
     if (request.path == kChangesPath) {

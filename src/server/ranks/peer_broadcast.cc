@@ -9,7 +9,7 @@
 namespace hocket {
 namespace {
 
-// A rank that was lost may come back with what it knows, as long as records of streams are kept.
+// A rank that was lost may join again with what it knows, as long as records of streams are kept.
 constexpr Duration kRemembers = std::chrono::seconds(60);
 
 // The answers of all ranks that were asked; `done` is called when the last has answered.

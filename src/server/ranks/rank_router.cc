@@ -243,7 +243,7 @@ void RankRouter::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
   forwards_.erase(ticket);
 }
 
-// Goes on with an answer whose rank is lost. If the client has nothing of it yet, its id may still
+// Continues an answer whose rank is lost. If the client has nothing of it yet, its id may still
 // change.
 void RankRouter::take_back(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
                            std::shared_ptr<RequestRecorder> recorder, AnswerProgress sent) {
@@ -252,7 +252,7 @@ void RankRouter::take_back(const std::shared_ptr<HttpExchange>& exchange, Prepar
   options_.reply->resume(exchange, std::move(prepared), std::move(recorder), std::move(sent));
 }
 
-// Reads the cluster's view if it has changed. Requests that lost ranks had come back.
+// Reads the cluster's view if it has changed. Takes back the requests that lost ranks had.
 void RankRouter::refresh() {
   const auto before = std::exchange(view_, peers_.view());
   if (view_ == before) return;

@@ -1,14 +1,14 @@
 // Makes ranks in several processes one service: the HTTP port of any rank takes any request.
 //
 //   client -> this rank: parsed, tokens, fits -> rank? -> this one: engine -> client
-//                                                   \--> another: the request as it came, to that
+//                                                   \--> another: the request unchanged, to that
 //                                                       rank's port for ranks; its answer -> client
 //
 // A request is forwarded whole, with all its prompts; a request from a port for ranks is never
-// forwarded again. When a rank is lost, the requests that it had come back at once, even if the
-// connection reports nothing (a black hole): this rank goes on with their answers where the clients
-// have them, with the same bits. Requests that it cannot go on with end with lost_rank. A lost
-// coordinator loses no request that another rank has.
+// forwarded again. When a rank is lost, the requests that it had are returned to this rank at once,
+// even if the connection reports nothing (a black hole): this rank continues their answers where
+// the clients have them, with the same bits. Requests that it cannot continue end with lost_rank. A
+// lost coordinator loses no request that another rank has.
 // Thread: any, unless stated otherwise.
 #pragma once
 
@@ -63,7 +63,7 @@ class RankRouter {
   PeerBroadcast& broadcast() { return broadcast_; }
   StreamKeeper& keeper() { return keeper_; }
   RankChanges& changes() { return changes_; }
-  // Forgets which rank has which prefix, because all prefix caches were emptied.
+  // Deletes the record of which rank has which prefix, because all prefix caches were emptied.
   void forget_prefixes();
 
   // True if ranks serve though others may be missing: a request goes to one of them, or waits here

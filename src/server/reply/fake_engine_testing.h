@@ -152,7 +152,7 @@ class FakeServerEngine final : public Engine {
   std::optional<Error> refusal;
   std::optional<Error> late_error;  // replaces the third token
   std::atomic<int> pace_us = 20;
-  std::atomic<int> tokens_a_step = 1;      // more as if drafts held
+  std::atomic<int> tokens_a_step = 1;      // more as if drafts were accepted
   std::atomic<int> recomputed_tokens = 0;  // in each summary
   Synchronized<DraftCounts> drafts;        // in each summary
   std::vector<RequestInput> seen;

@@ -171,7 +171,7 @@ void add_cluster(MetricSnapshot& out, const ClusterCounts& cluster) {
     });
   };
   out.counter("forwarded_requests_resumed_total",
-              "Forwarded requests that this rank went on with when the other was lost",
+              "Forwarded requests that this rank continued when the other was lost",
               cluster.num_resumed);
   each_other([&](size_t rank, std::string name) {
     out.counter("forwarded_requests_total", "Requests forwarded to another rank",
@@ -230,10 +230,10 @@ struct Metrics::State {
   const prometheus::Labels front = front_labels(info);
   prometheus::Registry registry;
   Histogram &first_token, &inter_token, &e2e;
-  struct Stages {
+  struct RequestTimes {
     Histogram &queue, &prefill, &decode;
   };
-  std::vector<Stages> ranks;
+  std::vector<RequestTimes> ranks;
   prometheus::Family<prometheus::Counter>&http_requests, &finished;
 
   State(const EngineInfo& i, int first)
@@ -259,7 +259,7 @@ struct Metrics::State {
                      .Register(registry)) {
     for (const char* reason : kReasons) finished.Add({{"reason", reason}});
     while (std::ssize(ranks) < num_local())
-      ranks.push_back(stages_of(first_rank + static_cast<int>(ranks.size())));
+      ranks.push_back(times_of(first_rank + static_cast<int>(ranks.size())));
   }
 
   // Returns the number of ranks in this process.
@@ -274,7 +274,7 @@ struct Metrics::State {
         .Register(registry);
   }
   // Each call uses the same families: the registry merges equal names.
-  Stages stages_of(int rank) {
+  RequestTimes times_of(int rank) {
     const auto of = [&](const char* stage) -> Histogram& {
       prometheus::Labels labels = rank_labels(info, rank);
       labels.emplace("stage", stage);
@@ -344,12 +344,12 @@ void Metrics::observe_finished(const RequestSummary& summary) {
   const auto passed = [](TimePoint at) { return at != TimePoint{}; };
   if (passed(t.finished)) state_->e2e.Observe(to_seconds(t.finished - t.arrived));
   if (!passed(t.first_scheduled)) return;
-  const State::Stages& stages =
+  const State::RequestTimes& times =
       state_->ranks.at(static_cast<size_t>(summary.rank - state_->first_rank));
-  stages.queue.Observe(to_seconds(t.first_scheduled - t.arrived));
+  times.queue.Observe(to_seconds(t.first_scheduled - t.arrived));
   if (!passed(t.prefill_done)) return;
-  stages.prefill.Observe(to_seconds(t.prefill_done - t.first_scheduled));
-  if (passed(t.finished)) stages.decode.Observe(to_seconds(t.finished - t.prefill_done));
+  times.prefill.Observe(to_seconds(t.prefill_done - t.first_scheduled));
+  if (passed(t.finished)) times.decode.Observe(to_seconds(t.finished - t.prefill_done));
 }
 
 void Metrics::count_http(int status) {

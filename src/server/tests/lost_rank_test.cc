@@ -10,7 +10,7 @@ namespace {
 using std::chrono::seconds;
 using LostRankTest = ForwardingRank;
 
-// Rank 0 goes on with both answers. It has no progress of the stream, so all of it follows what was
+// Rank 0 continues both answers. It has no progress of the stream, so all of it follows what was
 // passed on before.
 TEST_F(LostRankTest, ThisRankGoesOnWhenARankEndsInMidAnswer) {
   TestClient streaming = ask(stream_);

@@ -40,7 +40,7 @@ struct RequestMemoryLimits {
 
 class MemoryBudget;
 
-// The bytes that one request holds. The destructor gives back those that are still held.
+// The bytes that one request holds. The destructor releases those that are still held.
 class RequestMemory {
  public:
   ~RequestMemory();

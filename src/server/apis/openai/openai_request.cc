@@ -9,7 +9,7 @@
 #include "server/generation/sampling_fields.h"
 #include "server/generation/structure_fields.h"
 #include "server/generation/tool_fields.h"
-#include "text/answers/template_traits.h"
+#include "text/answers/chat_template_caps.h"
 
 namespace hocket {
 namespace {

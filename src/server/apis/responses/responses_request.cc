@@ -168,7 +168,7 @@ Result<Json> settings_of(const Json& body, ResponsesRequest& responses) {
   fields.read("background", responses.background);
   if (responses.background && !responses.store)
     fields.fail_field("background",
-                      "background needs \"store\": true: nobody waits for the answer");
+                      "background needs \"store\": true: no connection waits for the answer");
   if (responses.background && chat.value("stream", Json()) == true)
     fields.fail_field("background", "background and stream exclude each other here",
                       "ask for the answer with GET, or leave background out");
