@@ -122,11 +122,12 @@ Result<void> check_queue(const RequestInput& input, int num_queued, int max_queu
                     .with_fix(fmt::format("send at most {} in a request, or start the server with "
                                           "a larger --max-queued-requests",
                                           share)));
-  if (input.index_in_request > 0 && num_queued >= share)
-    return fail(queue_full(queue_limits::kLaterTexts, num_queued, share));
-  if (num_queued >= max_queued && !priorities)
-    return fail(queue_full(queue_limits::kRequests, num_queued, max_queued));
-  return {};
+  if (input.index_in_request > 0)
+    HOCKET_TRY_VOID(check_limit(queue_limits::kLaterTexts, {.used = num_queued, .max = share},
+                                num_queued, share));
+  if (priorities) return {};
+  return check_limit(queue_limits::kRequests, {.used = num_queued, .max = max_queued}, num_queued,
+                     max_queued);
 }
 
 }  // namespace hocket

@@ -1,4 +1,4 @@
-// Sends HTTP/1.1 requests to other ranks, and passes each answer on piece by piece as it arrives.
+// Sends HTTP/1.1 requests to other servers, and passes each answer on piece by piece as it arrives.
 //
 //   start() -> kept connection, or a new one -> HttpSink: head, body.., end
 //
