@@ -106,8 +106,20 @@ Result<void> ClusterProcess::read_tls(const ParallelSettings& parallel) {
 
 // Reads where ranks find each other, and says at the start what is lost with rank 0.
 Result<void> ClusterProcess::read_store(const ParallelSettings& parallel) {
+  const CertificateFiles certificates{.ca = parallel.cluster_store_cacert,
+                                      .certificate = parallel.cluster_store_cert,
+                                      .key = parallel.cluster_store_key};
   if (!parallel.cluster_store.empty()) {
     HOCKET_TRY(control_.store, read_etcd_address(parallel.cluster_store));
+    if (control_.store->has_tls) {
+      HOCKET_TRY(control_.store_tls, TlsContext::for_servers(certificates, "cluster-store"));
+    }
+  }
+  if (!certificates.empty() && control_.store_tls == nullptr)
+    return fail(bad("cluster-store-cacert",
+                    "certificates of --cluster-store change nothing if it is not inside TLS")
+                    .with_fix("--cluster-store etcds://HOST:2379"));
+  if (control_.store) {
     if (parallel.cluster_listen.empty()) return {};
     auto listen = parse_host_port(parallel.cluster_listen);
     if (!listen) return fail(std::move(listen).error().with_param("cluster-listen"));

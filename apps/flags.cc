@@ -155,8 +155,16 @@ std::vector<Flag> process_flags(ParallelSettings& p) {
        "number of this host among them, from 0 on; -1: as a launcher says", ""},
       {"dist-init-addr", &p.dist_init_addr, "HOST:PORT of rank 0, the same on all hosts", "", true},
       {"cluster-store", &p.cluster_store,
-       "etcd://HOST:2379[,HOST:2379...][/NAME]: no rank is special then, and any may be lost", "",
-       true},
+       "etcd://HOST:2379[,HOST:2379...][/NAME], or etcds:// with TLS: no rank is special then, and "
+       "any may be lost",
+       "", true},
+      {"cluster-store-cacert", &p.cluster_store_cacert,
+       "file (PEM) with the CA of the certificates of an etcds:// store; that of the system if "
+       "absent",
+       ""},
+      {"cluster-store-cert", &p.cluster_store_cert,
+       "file (PEM) with the certificate by which such a store knows this rank; none if absent", ""},
+      {"cluster-store-key", &p.cluster_store_key, "file (PEM) with the key of that", ""},
       {"cluster-listen", &p.cluster_listen,
        "HOST:PORT where this rank listens while it coordinates, with --cluster-store; chosen if "
        "absent",

@@ -17,7 +17,7 @@ namespace hocket {
 class CoordinatorSeatThread {
  public:
   // Calls `changed` on its thread after each change of state().
-  CoordinatorSeatThread(const EtcdAddress& address, CoordinatorSeat::Options options,
+  CoordinatorSeatThread(EtcdClient::Options etcd, CoordinatorSeat::Options options,
                         std::function<void()> changed);
   // Releases the seat with one call to etcd, after any call that is under way. Each of the two
   // takes at most the limit of a call.

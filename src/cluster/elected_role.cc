@@ -27,8 +27,8 @@ ElectedRole::ElectedRole(const ClusterOptions& options, Identity self, Poller& p
   HOCKET_CHECK(static_cast<bool>(news_));
   poller_.add(news_, kSeatToken, EPOLLIN);
   seat_ = std::make_unique<CoordinatorSeatThread>(
-      *options_.store, CoordinatorSeat::Options{.name = options_.store->name, .self = self_},
-      [this] {
+      EtcdClient::Options{.servers = options_.store->servers, .tls = options_.store_tls},
+      CoordinatorSeat::Options{.name = options_.store->name, .self = self_}, [this] {
         const uint64_t one = 1;
         (void)!write(news_.get(), &one, sizeof one);
       });

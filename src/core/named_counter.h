@@ -19,11 +19,19 @@ struct NamedCounter {
   const char *label = nullptr, *label_value = nullptr;
 };
 
+// True if the table has one row for each member of Counts. To be asserted beside the table.
+template <class Counts, size_t num_rows>
+consteval bool has_row_of_each_member(const std::array<NamedCounter<Counts>, num_rows>& table) {
+  for (size_t i = 0; i < num_rows; ++i)
+    for (size_t k = 0; k < i; ++k)
+      if (table[i].value == table[k].value) return false;
+  return sizeof(Counts) == num_rows * sizeof(uint64_t);
+}
+
 // Adds the counts of another rank.
 template <class Counts, size_t num_rows>
 void add_counters(const std::array<NamedCounter<Counts>, num_rows>& table, const Counts& more,
                   Counts& sum) {
-  static_assert(sizeof(Counts) == num_rows * sizeof(uint64_t), "each member needs one row");
   for (const NamedCounter<Counts>& row : table) sum.*row.value += more.*row.value;
 }
 

@@ -67,6 +67,11 @@ inline constexpr WithNumbers kLaterTexts{
 // engine, for all ranks together, and policy/scheduler, for one
 inline constexpr WithNumbers kRequests{"{} requests are waiting already, the limit is {}",
                                        "ask again later, or raise --max-queued-requests"};
+// engine/queue_places.h
+inline constexpr WithNumbers kShareOfClient{
+    "{} texts of this client wait already, which is its share of the queue: {} places are left for "
+    "others",
+    "ask again later, or raise --max-queued-requests"};
 inline constexpr Plain kMailbox{"the engine's mailbox is full", "ask again later"};
 // engine/grammar
 inline constexpr WithNumbers kGrammars{

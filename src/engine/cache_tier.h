@@ -74,11 +74,11 @@ class CacheTier {
             std::function<void(int num_pages, bool whole)> done) {
     writes_.save(session, scheduler, std::move(done));
   }
-  // Reads the pages of a session that the tree lacks, then calls `done` in take_read_pages().
-  // Returns false if too many requests wait for pages.
-  bool restore(const SessionTokens& session, const Scheduler& scheduler,
+  // Reads the pages of a session that the tree lacks, until that time at most, then calls `done` in
+  // take_read_pages(). Returns false if too many requests wait for pages.
+  bool restore(const SessionTokens& session, const Scheduler& scheduler, TimePoint until,
                std::function<void()> done) {
-    return prefetch_.restore(session, scheduler, std::move(done));
+    return prefetch_.restore(session, scheduler, until, std::move(done));
   }
   // Notes how long a step took.
   void note_step(const Batch& batch, Duration took);

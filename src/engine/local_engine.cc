@@ -68,8 +68,8 @@ Result<std::unique_ptr<Engine>> Engine::create(Options options) {
 }
 
 Result<void> LocalEngine::load(Options& options) {
-  max_queued_requests_ = options.settings.memory.max_queued_requests;
-  priorities_ = options.settings.scheduler.enable_priority_scheduling;
+  places_.emplace(options.settings.memory.max_queued_requests,
+                  options.settings.scheduler.enable_priority_scheduling);
   // First, so that the vocabulary is made while the weights are loaded.
   HOCKET_TRY(grammars_, set_up_grammars(options));
   HOCKET_TRY_VOID(options.cluster                         ? load_one_of_cluster(options)
@@ -331,8 +331,7 @@ Result<void> LocalEngine::submit(RequestInput input) {
   HOCKET_TRY_VOID(check_input(input, info()));
   int queued = 0;
   for (const auto& rank : ranks_) queued += rank->num_queued();
-  if (!input.taken_over)
-    HOCKET_TRY_VOID(check_queue(input, queued, max_queued_requests_, priorities_));
+  if (!input.taken_over) HOCKET_TRY_VOID(places_->enter(input, queued));
   HOCKET_TRY(const int chosen, choose_rank(input.cache_namespace, input.prompt));
   if (ranks_[static_cast<size_t>(chosen)]->submit(input)) return {};
   // The mailbox has room for all that is taken over, until the engine has stopped and closed it.

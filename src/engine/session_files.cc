@@ -150,7 +150,10 @@ std::optional<SessionTokens> SessionFiles::read(const SessionFileName& name) con
                         .tokens = std::vector<TokenId>((text->size() - kAround) / sizeof(TokenId))};
   std::memcpy(session.tokens.data(), text->data() + sizeof head,
               session.tokens.size() * sizeof(TokenId));
-  if (text_of(name, session) == *text) return session;
+  if (text_of(name, session) == *text) {
+    utimensat(AT_FDCWD, path_of(name).c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
+    return session;
+  }
   log::warning("a saved session is left out, because {} is damaged or from elsewhere",
                path_of(name).string());
   return std::nullopt;

@@ -16,6 +16,7 @@
 #include "engine/engine.h"
 #include "server/generation/generation_request.h"
 #include "server/join_flags.h"
+#include "server/ranks/rank_probes.h"
 
 namespace hocket {
 
@@ -37,6 +38,7 @@ class Server {
     std::function<void()> leave;
     int num_http_threads = 1;
     int num_text_threads = 2;
+    Duration rank_probe_interval = RankProbes::kInterval;
   };
   // Starts the engine and listens. When it returns, the server is ready. Errors: those of
   // HttpServer::create and of choose_model_formats.

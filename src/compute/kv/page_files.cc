@@ -126,8 +126,12 @@ Result<void> PageFiles::list() {
     std::error_code ignored;  // a folder that cannot be listed counts nothing
     const auto pages = find_pages(path, 2 * kMaxFiles, ignored);
     const auto recent = fs::file_time_type::clock::now() - kRecent;
-    if (std::ranges::all_of(pages, [&](const FoundPage& page) { return page.used < recent; }))
+    if (pages.empty() && was_left_for_lists(path, recent)) {
+      if (const auto alone = FolderLock::alone(path)) remove_form(path, *alone);
+    } else if (std::ranges::all_of(pages,
+                                   [&](const FoundPage& page) { return page.used < recent; })) {
       add_found(pages, others.emplace_back(std::make_shared<OtherFolder>(path)));
+    }
   }
   std::ranges::sort(found, std::greater(), &File::used);
   {

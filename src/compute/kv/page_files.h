@@ -11,7 +11,8 @@
 //
 // Folders beside this one that are named as it is, by 16 digits in hex, hold pages of other models
 // or forms. Those that no process uses (folder_lock.h) count against the limit, too, and their
-// files are deleted in the same order; with the last one all else is deleted that a form leaves.
+// files are deleted in the same order; with the last one all else is deleted that a form leaves,
+// except saved sessions whose pages another store may have (page_folders.h).
 // Thread: any. No lock is held for longer than kListedAtOnce files take.
 #pragma once
 

@@ -59,21 +59,22 @@ std::string without_password(std::string_view text) {
 
 std::string RedisAddress::text() const {
   const std::string path = database == 0 ? "" : fmt::format("/{}", database);
-  return fmt::format("redis://{}{}{}", user.empty() ? "" : user + "@", to_text(host), path);
+  return fmt::format("{}://{}{}{}", has_tls ? "rediss" : "redis", user.empty() ? "" : user + "@",
+                     to_text(host), path);
 }
 
 Result<RedisAddress> parse_redis_address(std::string_view text) {
   std::string_view rest = text;
   if (text.size() > kMaxStoreAddressBytes)
     return bad_address(text.substr(0, 64), "the address is too long");
-  if (rest.starts_with("rediss://") || rest.starts_with("valkeys://"))
-    return bad_address(text, "connections are not encrypted: take a tunnel, such as stunnel");
-  const size_t scheme = rest.find("://");
-  if (scheme == std::string_view::npos ||
-      (rest.substr(0, scheme) != "redis" && rest.substr(0, scheme) != "valkey"))
-    return bad_address(text, "it begins neither with redis:// nor with valkey://");
-  rest.remove_prefix(scheme + 3);
-  RedisAddress address;
+  const size_t end_of_scheme = rest.find("://");
+  const std::string_view scheme =
+      end_of_scheme == std::string_view::npos ? "" : rest.substr(0, end_of_scheme);
+  const bool has_tls = scheme == "rediss" || scheme == "valkeys";
+  if (!has_tls && scheme != "redis" && scheme != "valkey")
+    return bad_address(text, "it begins with none of redis://, valkey://, rediss://, valkeys://");
+  rest.remove_prefix(end_of_scheme + 3);
+  RedisAddress address{.has_tls = has_tls};
   const std::string_view login = take_login(rest);
   const size_t colon = login.find(':');
   auto user = decode_percents(login.substr(0, colon));

@@ -40,7 +40,7 @@ TEST(RedisLinkTest, AValueThatIsTakenSlowlyIsBrokenOffWhenNobodyNeedsIt) {
     const std::array to = {local_address(*listener)};
     auto socket = connect_to_first(to, RedisLink::kConnect, [] { return false; });
     ASSERT_TRUE(socket);
-    RedisLink link(*std::move(socket), "a slow store");
+    RedisLink link(ServerStream(*std::move(socket)), "a slow store");
     link.watch([&] { return taken > size_t{1} << 20; });
     const auto sent = link.send({"SET", "key", std::string(kSlowValue, 'v')});
     const size_t taken_then = taken;

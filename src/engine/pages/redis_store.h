@@ -13,6 +13,7 @@
 #include <unordered_set>
 
 #include "base/timed_calls.h"
+#include "compute/kv/page_folders.h"
 #include "engine/pages/page_store.h"
 #include "engine/pages/redis_address.h"
 #include "engine/pages/redis_link.h"
@@ -21,7 +22,7 @@ namespace hocket {
 
 class RedisStore final : public PageStore {
  public:
-  static constexpr auto kKept = std::chrono::hours(30 * 24);
+  static constexpr auto kKept = kOtherStoreKeeps;
   // Pages that travel at once, and their bytes, as far as one page allows.
   static constexpr size_t kMaxAhead = 64;
   static constexpr size_t kMaxAheadBytes = size_t{8} << 20;
@@ -34,6 +35,7 @@ class RedisStore final : public PageStore {
     RedisAddress address;
     PageKey form{};      // hash of all that the pages depend on, beside their tokens
     std::string secret;  // empty: none
+    std::shared_ptr<const TlsContext> tls = nullptr;  // null: in the clear
     Duration retry_interval = kRetryInterval;
   };
   explicit RedisStore(Options options);

@@ -100,6 +100,18 @@ TEST_F(AgreedReplicas, ANumberThatCannotBeIsRefused) {
   }
 }
 
+TEST_F(AgreedReplicas, ARankWaitsForTheOthersOnlySoLong) {
+  const ClusterOptions at{.init_addr = {"127.0.0.1", 0}, .token = "a token of sixteen"};
+  const auto zero = ControlPlane::join(at, {.rank = 0, .num_ranks = 2});
+  ASSERT_TRUE(zero) << zero.error().message;
+  settings_.parallel.rank_wait_s = 0.1;
+  const auto waited = join_before_loading(**zero, settings_, Duration{});
+  ASSERT_FALSE(waited);
+  EXPECT_EQ(waited.error().code, ErrorCode::lost_rank);
+  EXPECT_THAT(waited.error().message, HasSubstr("after 0.1 s: rank 1"));
+  EXPECT_EQ(waited.error().param, "rank-wait");
+}
+
 TEST_F(AgreedReplicas, RanksInProcessesSettleBeforeTheyLoad) {
   ClusterOptions at{.init_addr = {"127.0.0.1", 0}, .token = "a token of sixteen"};
   const auto zero = ControlPlane::join(at, {.rank = 0, .num_ranks = 2});

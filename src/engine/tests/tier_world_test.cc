@@ -2,6 +2,7 @@
 // copies delayed ones, and that random traffic over a store that is slow, loses pages or hangs gets
 // the pages of its own tokens.
 #include "engine/tests/tier_world.h"
+#include "engine/rank_sessions.h"
 
 namespace hocket {
 namespace {
@@ -236,6 +237,27 @@ TEST_F(TierWorldTest, RequestsWithDelayedPagesHaveTurns) {
   };
   EXPECT_EQ(num_there(0), TierBuffers::kMinPages + 2);
   EXPECT_EQ(num_there(1), 2);
+}
+
+// A rank may begin with a restore late, since a step was in flight, and a page takes 10 s here. The
+// client gets an answer all the same, with the pages that were read.
+TEST_F(TierWorldTest, ARestoreIsAnsweredBeforeItsClientLeaves) {
+  const TierWorld::Options options = with_pages(false, 64);
+  fill(options, 1, 640);
+  TierWorld world(options, store_, clock_);
+  store_->on_read = [&] { return clock_.advance(10s), true; };
+  SessionCommand order{.action = SessionAction::restore,
+                       .session = {1, 2},
+                       .tokens = {.name_space = {}, .tokens = tier_prompt(1, 640)},
+                       .deadline = clock_.now() + Engine::kSessionWait};
+  const TimePoint deadline = order.deadline;
+  auto answer = order.answer.get_future();
+  clock_.advance(25s);
+  RankSessions sessions(world.scheduler(), &world.tier(), 32, clock_);
+  sessions.carry_out(order);
+  ASSERT_TRUE(world.run_until([&] { return answer.wait_for(0s) == std::future_status::ready; }));
+  EXPECT_LT(clock_.now(), deadline);
+  EXPECT_EQ(answer.get().value().kept.tokens.size(), 3u * 32);
 }
 
 // A store that is away takes nothing from the other one.

@@ -48,6 +48,9 @@ struct RequestInput {
   // for them; limits of queues do not count, since they did where it was taken first. So a rank has
   // at most as many of them as all others may have requests.
   bool taken_over = false;
+  // The text's place in its client's share of the queue, until it begins or ends
+  // (engine/queue_places.h); null: it has none.
+  std::shared_ptr<const void> queue_place;
 };
 
 // Times at which a request passed each stage; unset ones are at the epoch. queued: when it last
@@ -88,7 +91,8 @@ struct Request {
   int prefill_peer = -1;
   std::shared_ptr<const std::vector<TokenId>> prediction;  // this and the next: RequestInput's
   bool taken_over = false;
-  bool caches_whole_answer = true;  // SchedulerOptions::cache_whole_answers
+  std::shared_ptr<const void> queue_place;  // RequestInput's; null once it has begun
+  bool caches_whole_answer = true;          // SchedulerOptions::cache_whole_answers
   // Rows of the prompt at which the form of latents changes.
   std::vector<int> form_borders;
   // Has taken the prompt, and says which rows of the answer a prompt would absorb, too.

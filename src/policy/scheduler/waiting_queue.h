@@ -96,6 +96,7 @@ class WaitingQueue {
   // Call when a head that was taken is admitted with `num_rows` rows to compute.
   void admitted(Request& request, int num_rows) {
     request.admitted_as = ++num_admitted_;
+    request.queue_place.reset();
     if (groups_) groups_->admitted(request, request.num_retractions == 0 ? num_rows : 0);
   }
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "server/apis/anthropic/messages_api.h"
 #include "server/apis/openai/openai_errors.h"
 #include "server/apis/responses/responses_api.h"
@@ -19,6 +21,12 @@ TEST(Apis, NamesPathsAndPrefixesDiffer) {
         EXPECT_NE(a->id_prefix, b->id_prefix);
         EXPECT_FALSE(a->path.starts_with(b->path)) << a->path;
       }
+}
+
+// RequestContext::store is of the type that this API derives.
+TEST(Apis, OneKeepsAnswers) {
+  EXPECT_EQ(std::ranges::count_if(all_apis(), [](const Api* api) { return api->keeps_answers; }),
+            1);
 }
 
 TEST(Apis, EachNamesItsBodiesWithExamples) {

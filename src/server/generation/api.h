@@ -16,7 +16,7 @@ struct AnswerStore {};
 
 // The facts of one HTTP request that parsers read besides its body.
 struct RequestContext {
-  AnswerStore* store = nullptr;  // that of the API with `keeps_answers`; other parsers ignore it
+  AnswerStore* store = nullptr;  // that of the one API with `keeps_answers`; others ignore it
   std::string_view who;          // the principal's name
   int rank = -1;  // this rank; ids name the rank that keeps the answer; -1: one process
   std::string_view answer_id;  // the id, if the answer has one already; empty: it is drawn

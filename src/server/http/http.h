@@ -111,7 +111,8 @@ class HttpExchange {
 struct HttpAdmission {
   std::shared_ptr<const RequestSender> sender;
   // Called once before the client can see the end of its answer, or when it has left. It must not
-  // block or throw. Null: nothing is called.
+  // block or throw. Null: nothing is called. A request whose body is refused drops it uncalled, so
+  // the objects that it holds must end by themselves.
   std::function<void()> on_end;
   // Requests with the same owner share a limit of memory. Empty: the request has no such limit.
   std::string memory_owner;

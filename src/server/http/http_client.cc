@@ -319,7 +319,7 @@ uint64_t HttpClient::start(HttpCall call, std::shared_ptr<HttpSink> sink) {
   State& s = *state_;
   const auto num_bytes = static_cast<int64_t>(call.body.size());
   MutexLock lock(s.mutex);
-  if (s.stopped || s.num_calls >= s.options.max_calls ||
+  if (s.stopped || (call.is_counted && s.num_calls >= s.options.max_calls) ||
       s.body_bytes + num_bytes > s.options.max_body_bytes)
     return 0;
   const uint64_t id = ++s.last_id;

@@ -23,8 +23,9 @@ namespace hocket {
 struct HttpCall {
   SocketAddress to;
   std::string method = "POST", target, body;
-  HttpHeaders headers;  // besides Host and Content-Length
-  Duration max_time{};  // time limit of the whole call; 0: none
+  HttpHeaders headers;     // besides Host and Content-Length
+  Duration max_time{};     // time limit of the whole call; 0: none
+  bool is_counted = true;  // false: Options::max_calls does not keep it back
 };
 
 // not_connected: nothing was sent. unanswered: a kept connection took the request, and ended before
@@ -46,7 +47,7 @@ class HttpSink {
 class HttpClient {
  public:
   struct Options {
-    size_t max_calls = 1024;             // under way
+    size_t max_calls = 1024;             // under way, those not counted included
     int64_t max_body_bytes = 256 << 20;  // request bodies of all calls together
     size_t max_idle = 16;                // idle connections per address
     Duration connect_timeout = std::chrono::seconds(1);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -42,6 +43,11 @@ class OtherRank : public Ranks {
       if (request.path == kKeepPath || request.path == kChangesPath) {
         const std::string answer = note(std::move(request));
         exchange->respond(200, kJsonType, answer);
+        return;
+      }
+      if (request.path == "/livez") {
+        ++num_probes_;
+        exchange->respond(200, kJsonType, "{}");
         return;
       }
       std::lock_guard lock(mutex_);
@@ -103,6 +109,7 @@ class OtherRank : public Ranks {
     return Json::parse(answer.body, nullptr, false)["error"];
   }
 
+  std::atomic<int> num_probes_ = 0;  // those that rank 1 got
   const Json body_ = {{"input_ids", {5, 6, 7}}, {"sampling_params", {{"max_new_tokens", 4}}}};
   const Json stream_ = {{"input_ids", {5, 6, 7}}, {"stream", true}};
   std::unique_ptr<HttpServer> rank_1_;

@@ -53,8 +53,10 @@ RankRouter::RankRouter(const Options& options)
                        .tolerate_ranks = options_.tolerate_ranks}),
       changes_(*options_.cluster,
                options_.has_store ? EligibleCoordinators::any : EligibleCoordinators::rank_0),
+      probes_(peers_, options_.probe_interval),
       chooser_(peers_, *options_.engine, options_.routing),
-      view_(std::make_shared<ClusterView>()) {
+      view_(std::make_shared<ClusterView>()),
+      forwards_(probes_) {
   const auto num_ranks = static_cast<size_t>(peers_.num_ranks());
   counts_.up.resize(num_ranks);
   counts_.forwarded.resize(num_ranks);
@@ -279,6 +281,7 @@ void RankRouter::check_cluster() {
   MutexLock lock(mutex_);
   refresh();
   if (forwards_.is_unsettled() || !view_->present().has(rank())) lose_forwards();
+  for (const int silent : forwards_.lose_silent(*view_, peers_.client())) chooser_.avoid(silent);
   lock.unlock();
   keeper_.send_changes();
 }

@@ -6,9 +6,10 @@
 //
 // A request is forwarded whole, with all its prompts; a request from a port for ranks is never
 // forwarded again. When a rank is lost, the requests that it had are returned to this rank at once,
-// even if the connection reports nothing (a black hole): this rank continues their answers where
-// the clients have them, with the same bits. Requests that it cannot continue end with lost_rank. A
-// lost coordinator loses no request that another rank has.
+// even if the connection reports nothing (a black hole), and so are those of a rank that answers no
+// probe: this rank continues their answers where the clients have them, with the same bits.
+// Requests that it cannot continue end with lost_rank. A lost coordinator loses no request that
+// another rank has.
 // Thread: any, unless stated otherwise.
 #pragma once
 
@@ -28,6 +29,7 @@
 #include "server/ranks/rank_changes.h"
 #include "server/ranks/rank_chooser.h"
 #include "server/ranks/rank_peers.h"
+#include "server/ranks/rank_probes.h"
 #include "server/ranks/stream_keeper.h"
 #include "server/reply/reply.h"
 #include "server/reply/stream_records.h"
@@ -46,6 +48,7 @@ class RankRouter {
     bool has_store = false;  // any rank may leave, the one that coordinates too
     int tolerate_ranks = 0;
     size_t max_forwards = 1024;  // under way; beyond it begin() answers queue_full
+    Duration probe_interval = RankProbes::kInterval;
   };
   explicit RankRouter(const Options& options);
   ~RankRouter();
@@ -103,6 +106,7 @@ class RankRouter {
   PeerBroadcast broadcast_;
   StreamKeeper keeper_;
   RankChanges changes_;
+  RankProbes probes_;
   mutable Mutex mutex_;
   RankChooser chooser_ HOCKET_GUARDED_BY(mutex_);
   std::shared_ptr<const ClusterView> view_ HOCKET_GUARDED_BY(mutex_);

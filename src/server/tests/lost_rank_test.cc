@@ -56,6 +56,31 @@ TEST_F(LostRankTest, ABlackHoleIsLeftWhenTheRankIsLost) {
   EXPECT_THAT(rest.first, testing::HasSubstr("\"text\":\"here\""));
 }
 
+class SilentRankTest : public ForwardingRank {
+ protected:
+  SilentRankTest() { probe_interval_ = milliseconds(50); }
+};
+
+// Its answer may take long, and its port says meanwhile that it lives.
+TEST_F(SilentRankTest, ARankThatAnswersProbesKeepsItsRequests) {
+  TestClient plain = ask(body_);
+  const ForwardedRequest asked = take();
+  EXPECT_TRUE(eventually([&] { return num_probes_ > 2 * RankProbes::kMaxUnanswered; }));
+  asked.exchange->respond(200, "application/json", R"({"a":1})");
+  EXPECT_EQ(plain.receive().body, R"({"a":1})");
+  EXPECT_EQ(metric("forwarded_requests_failed_total"), 0u);
+}
+
+// The control plane says that the rank is there, and its port takes requests and answers none.
+TEST_F(SilentRankTest, ARankThatAnswersNoProbeLosesItsRequests) {
+  TestClient plain = ask(body_), streaming = ask(stream_);
+  const ForwardedRequest first = take(), second = take();
+  link_->set(TestProxy::Link::frozen);
+  EXPECT_EQ(Json::parse(plain.receive(seconds(5)).body)["text"], "here");
+  EXPECT_TRUE(streaming.until("data: [DONE]\n\n", seconds(5)).second);
+  EXPECT_EQ(metric("forwarded_requests_resumed_total"), 2u);
+}
+
 // A response of which the client has nothing yet is kept here, and its id says so. The id of one
 // that has begun cannot change any more, but the answer is here.
 TEST_F(LostRankTest, AResponseGoesOnAndIsKeptHere) {

@@ -15,7 +15,8 @@ class ForwardingRank : public OtherRank {
   void SetUp() override {
     start_all(2);
     settings_.parallel.dp_routing = "shortest";
-    rank_0_ = std::make_unique<TestServer>(TestServer::Text::bundled, settings_, &plane(0));
+    rank_0_ = std::make_unique<TestServer>(TestServer::Text::bundled, settings_, &plane(0),
+                                           probe_interval_);
     rank_0_->engine.rank_loads.write({{.num_requests = 9, .num_tokens = 900}, {}});
     say(*rank_0_, "here");
     start_rank_1();
@@ -43,6 +44,7 @@ class ForwardingRank : public OtherRank {
   }
 
   ServerSettings settings_;  // those of rank 0
+  Duration probe_interval_ = RankProbes::kInterval;
   std::unique_ptr<TestServer> rank_0_;
 };
 

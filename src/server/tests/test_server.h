@@ -51,7 +51,8 @@ class TestServer {
  public:
   enum class Text { bundled, none };
   explicit TestServer(Text text = Text::bundled, ServerSettings settings = {},
-                      ControlPlane* cluster = nullptr) {
+                      ControlPlane* cluster = nullptr,
+                      Duration probe_interval = RankProbes::kInterval) {
     settings.http.port = 0;
     if (settings.http.allowed_hosts.empty()) settings.http.allowed_hosts = "x";
     engine.plane = cluster;
@@ -59,9 +60,8 @@ class TestServer {
       engine.info_.page_tokens = 2;
       engine.events.emplace(64);
     }
-    Server::Options options;
-    options.settings = settings;
-    options.engine = &engine;
+    Server::Options options{.settings = settings, .engine = &engine};
+    options.rank_probe_interval = probe_interval;
     if (text == Text::bundled) {
       options.tokenizer = &bundled_text().tokenizer;
       options.chat_template = &bundled_text().chat_template;
