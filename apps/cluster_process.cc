@@ -25,18 +25,18 @@ Error bad(const char* flag, std::string why) {
 
 }  // namespace
 
-Result<std::unique_ptr<ClusterProcess>> ClusterProcess::create(const LaunchPlan& plan,
+Result<std::unique_ptr<ClusterProcess>> ClusterProcess::create(const Launch& launch,
                                                                ServerSettings& settings,
                                                                Arguments arguments) {
-  std::unique_ptr<ClusterProcess> made(new ClusterProcess(plan, std::move(arguments)));
-  if (plan.spawned()) log::set_origin(fmt::format("rank {}", plan.rank));
+  std::unique_ptr<ClusterProcess> made(new ClusterProcess(launch, std::move(arguments)));
+  if (launch.spawned()) log::set_origin(fmt::format("rank {}", launch.rank));
   HOCKET_TRY_VOID(made->read_options(settings));
   int& port = settings.http.port;
-  if (port != 0) port += plan.local_rank;
+  if (port != 0) port += launch.local_rank;
   if (port > 65535)
     return fail(bad("port", fmt::format("rank {} of this host would listen at port {}; 65535 is "
                                         "the last",
-                                        plan.local_rank, port)));
+                                        launch.local_rank, port)));
   HOCKET_TRY_VOID(made->take_cores(settings));
   // After its own drain a rank may wait as long again for ranks that still answer.
   made->patience_ = 2 * from_seconds(settings.http.shutdown_timeout_s) + kRankEndMargin;
@@ -60,22 +60,22 @@ Result<void> ClusterProcess::read_options(const ServerSettings& settings) {
                                                   p.lost_rank_wait_s)));
   HOCKET_TRY_VOID(read_store(p));
   HOCKET_TRY_VOID(read_tolerance(p));
-  control_.init_addr = plan_.init_addr;
+  control_.init_addr = launch_.init_addr;
   control_.insecure = p.insecure_cluster;
   control_.rank_wait = from_seconds(p.rank_wait_s);
   const char* inherited = std::getenv(kTokenVariable);
   if (!p.cluster_token_file.empty()) {
     HOCKET_TRY(control_.token, read_cluster_token(p.cluster_token_file));
-  } else if (plan_.spawned() && inherited != nullptr) {
+  } else if (launch_.spawned() && inherited != nullptr) {
     control_.token = inherited;
-  } else if (plan_.num_local == plan_.num_ranks) {
+  } else if (launch_.num_local == launch_.num_ranks) {
     control_.token = make_boot_id() + make_boot_id();
   } else if (p.insecure_cluster) {
     open_to_strangers_ = SlowPath{
         "--insecure-cluster",
-        fmt::format("whoever reaches {} may join this service, read its requests and "
+        fmt::format("anyone who reaches {} may join this service, read its requests and "
                     "write its answers",
-                    control_.store ? "the rank that coordinates" : to_text(plan_.init_addr)),
+                    control_.store ? "the rank that coordinates" : to_text(launch_.init_addr)),
         "--cluster-token-file FILE on all ranks keeps strangers out"};
     // --strict refuses this before the port opens. Other slow paths are reported after loading.
     if (settings.strict)
@@ -97,7 +97,7 @@ Result<void> ClusterProcess::read_tls(const ParallelSettings& parallel) {
     return fail(bad("cluster-tls",
                     "--cluster-tls on takes its key from the cluster token, and there is none")
                     .with_fix("--cluster-token-file FILE on all ranks"));
-  const bool across_hosts = plan_.ranks_per_node < plan_.num_ranks;
+  const bool across_hosts = launch_.ranks_per_node < launch_.num_ranks;
   if (use == TlsUse::on || (use == TlsUse::automatic && across_hosts && has_token)) {
     HOCKET_TRY(control_.tls, TlsContext::create(control_.token));
   }
@@ -106,25 +106,37 @@ Result<void> ClusterProcess::read_tls(const ParallelSettings& parallel) {
 
 // Reads where ranks find each other, and says at the start what is lost with rank 0.
 Result<void> ClusterProcess::read_store(const ParallelSettings& parallel) {
+  const CertificateFiles certificates{.ca = parallel.cluster_store_cacert,
+                                      .certificate = parallel.cluster_store_cert,
+                                      .key = parallel.cluster_store_key};
   if (!parallel.cluster_store.empty()) {
     HOCKET_TRY(control_.store, read_etcd_address(parallel.cluster_store));
+    if (control_.store->has_tls) {
+      HOCKET_TRY(control_.store_tls, TlsContext::for_servers(certificates, "cluster-store"));
+    }
+  }
+  if (!certificates.empty() && control_.store_tls == nullptr)
+    return fail(bad("cluster-store-cacert",
+                    "certificates of --cluster-store change nothing if it is not inside TLS")
+                    .with_fix("--cluster-store etcds://HOST:2379"));
+  if (control_.store) {
     if (parallel.cluster_listen.empty()) return {};
     auto listen = parse_host_port(parallel.cluster_listen);
     if (!listen) return fail(std::move(listen).error().with_param("cluster-listen"));
     control_.listen = *std::move(listen);
-    if (control_.listen.port > UINT16_MAX - plan_.local_rank)
+    if (control_.listen.port > UINT16_MAX - launch_.local_rank)
       return fail(bad("cluster-listen",
                       fmt::format("rank {} of this host would listen at port {}; 65535 is the last",
-                                  plan_.local_rank, control_.listen.port + plan_.local_rank))
+                                  launch_.local_rank, control_.listen.port + launch_.local_rank))
                       .with_fix("a smaller port"));
     if (control_.listen.port != 0)
-      control_.listen.port = static_cast<uint16_t>(control_.listen.port + plan_.local_rank);
+      control_.listen.port = static_cast<uint16_t>(control_.listen.port + launch_.local_rank);
     return {};
   }
   if (!parallel.cluster_listen.empty())
     return fail(bad("cluster-listen", "--cluster-listen is given without --cluster-store")
                     .with_fix("--dist-init-addr says where rank 0 listens"));
-  if (plan_.num_local < plan_.num_ranks && !plan_.spawned())
+  if (launch_.num_local < launch_.num_ranks && !launch_.spawned())
     log::info(
         "cluster: rank 0 knows the members: if it is lost, the others pause until it is back, "
         "for --rank-wait {:g} s at most; --cluster-store etcd://HOST:2379 has no such rank",
@@ -137,27 +149,27 @@ Result<void> ClusterProcess::read_tolerance(const ParallelSettings& parallel) {
   // With a store any rank may be missing, so two groups could serve beside each other if one of
   // them were not more than half of all.
   const int tolerate_ranks = parallel.tolerate_ranks;
-  const int max_tolerated = control_.store ? (plan_.num_ranks - 1) / 2 : plan_.num_ranks - 1;
+  const int max_tolerated = control_.store ? (launch_.num_ranks - 1) / 2 : launch_.num_ranks - 1;
   if (tolerate_ranks < 0 || tolerate_ranks > max_tolerated)
     return fail(
         bad("tolerate-ranks",
             fmt::format("--tolerate-ranks {} is not in 0 to {}: of {} ranks {}", tolerate_ranks,
-                        max_tolerated, plan_.num_ranks,
+                        max_tolerated, launch_.num_ranks,
                         control_.store ? "more than half must be left, or two groups could serve"
                                        : "one must be left"))
             .with_fix(fmt::format("--tolerate-ranks {}", std::max(max_tolerated, 0))));
   control_.tolerate_ranks = tolerate_ranks;
-  if (tolerate_ranks == 0 || plan_.spawned()) return {};
+  if (tolerate_ranks == 0 || launch_.spawned()) return {};
   if (!control_.store)
     log::info("cluster: --tolerate-ranks {} does not include rank 0, which knows the members",
               tolerate_ranks);
-  if (tolerate_ranks < plan_.ranks_per_node)
+  if (tolerate_ranks < launch_.ranks_per_node)
     log::warning(
         "cluster: the {} ranks of a host end together, so with --tolerate-ranks {} the loss of a "
         "process pauses the others; {}",
-        plan_.ranks_per_node, tolerate_ranks,
-        plan_.ranks_per_node <= max_tolerated
-            ? fmt::format("to serve on without a host: --tolerate-ranks {}", plan_.ranks_per_node)
+        launch_.ranks_per_node, tolerate_ranks,
+        launch_.ranks_per_node <= max_tolerated
+            ? fmt::format("to serve on without a host: --tolerate-ranks {}", launch_.ranks_per_node)
             : "to serve on without a host there have to be more of them");
   return {};
 }
@@ -166,38 +178,38 @@ Result<void> ClusterProcess::read_tolerance(const ParallelSettings& parallel) {
 // the cores of a part are near to each other (share_cores()).
 Result<void> ClusterProcess::take_cores(ServerSettings& settings) {
   std::string& bind = settings.compute.cpu_bind;
-  if (plan_.ranks_per_node == 1 || bind == "none") return {};
-  if (plan_.spawned()) {  // the process that started it has pinned it
+  if (launch_.ranks_per_node == 1 || bind == "none") return {};
+  if (launch_.spawned()) {  // the process that started it has pinned it
     bind = "auto";
     return {};
   }
   HOCKET_TRY(const Machine machine, machine_for(settings.compute));
   // A launcher that starts every rank may have pinned each of them.
   const bool bound = std::ssize(machine.cpus) < sysconf(_SC_NPROCESSORS_ONLN);
-  if (plan_.num_local == 1 && bind == "auto" && bound) return {};
+  if (launch_.num_local == 1 && bind == "auto" && bound) return {};
   num_numa_nodes_ = machine.num_numa_nodes;
-  cores_ = share_cores(read_cpu_locations(machine), plan_.ranks_per_node);
-  const CoreSet& own = cores_[static_cast<size_t>(plan_.local_rank)];
+  cores_ = share_cores(read_cpu_locations(machine), launch_.ranks_per_node);
+  const CoreSet& own = cores_[static_cast<size_t>(launch_.local_rank)];
   if (own.cpus.empty()) return {};
   bind = "auto";
   return pin_self(own, num_numa_nodes_);
 }
 
 ClusterLaunch ClusterProcess::launch() {
-  return {.plan = plan_, .control = control_, .joined = [this](const ControlPlane& plane) {
+  return {.launch = launch_, .control = control_, .joined = [this](const ControlPlane& plane) {
             plane_ = &plane;
             return start_others(plane);
           }};
 }
 
 Result<void> ClusterProcess::start_others(const ControlPlane& plane) {
-  if (plan_.num_local == 1) return {};
-  LaunchPlan here = plan_;
+  if (launch_.num_local == 1) return {};
+  Launch here = launch_;
   if (here.rank == 0 && !control_.store) here.init_addr.port = plane.port();
   std::vector<RankProgram> programs;
-  for (int i = 1; i < plan_.num_local; ++i) {
+  for (int i = 1; i < launch_.num_local; ++i) {
     RankProgram& one = programs.emplace_back();
-    one.rank = plan_.rank + i;
+    one.rank = launch_.rank + i;
     one.arguments = {"serve"};
     one.arguments.insert(one.arguments.end(), arguments_.begin(), arguments_.end());
     one.variables = {spawned_variable(here, one.rank),

@@ -22,7 +22,7 @@ class ClusterProcess {
   // process starts get the same.
   // Errors: bad_value, naming the flag (with settings.strict also for a service that any host may
   // join); those of read_cluster_token.
-  static Result<std::unique_ptr<ClusterProcess>> create(const LaunchPlan& plan,
+  static Result<std::unique_ptr<ClusterProcess>> create(const Launch& launch,
                                                         ServerSettings& settings,
                                                         Arguments arguments);
   ClusterProcess(const ClusterProcess&) = delete;
@@ -31,13 +31,15 @@ class ClusterProcess {
   // Returns the value for Engine::Options. The engine calls back into this object when it has
   // joined rank 0, which starts the other ranks of this host. So this object outlives the engine.
   ClusterLaunch launch();
-  int rank() const { return plan_.rank; }
+  int rank() const { return launch_.rank; }
   // Set if every host that reaches rank 0 may join (--insecure-cluster without a token).
   const std::optional<SlowPath>& open_to_strangers() const { return open_to_strangers_; }
 
   // True if this rank shows its own loading. Rank 0 shows that of all ranks, and a rank that
-  // another rank started shows none. With a store nobody knows beforehand who shows all.
-  bool shows_own_loading() const { return (plan_.rank != 0 || control_.store) && !plan_.spawned(); }
+  // another rank started shows none. With a store it is not known beforehand which rank shows all.
+  bool shows_own_loading() const {
+    return (launch_.rank != 0 || control_.store) && !launch_.spawned();
+  }
   // Logs on the rank that coordinates how far all ranks have loaded: at most every 2 s, and only if
   // it changed.
   void log_loading();
@@ -50,8 +52,8 @@ class ClusterProcess {
   Duration patience() const { return others_ ? patience_ : Duration{}; }
 
  private:
-  ClusterProcess(const LaunchPlan& plan, Arguments arguments)
-      : plan_(plan), arguments_(std::move(arguments)) {}
+  ClusterProcess(const Launch& launch, Arguments arguments)
+      : launch_(launch), arguments_(std::move(arguments)) {}
   Result<void> read_options(const ServerSettings& settings);
   Result<void> read_tls(const ParallelSettings& parallel);
   Result<void> read_store(const ParallelSettings& parallel);
@@ -59,7 +61,7 @@ class ClusterProcess {
   Result<void> take_cores(ServerSettings& settings);
   Result<void> start_others(const ControlPlane& plane);
 
-  const LaunchPlan plan_;
+  const Launch launch_;
   const Arguments arguments_;
   ClusterOptions control_;
   std::optional<SlowPath> open_to_strangers_;

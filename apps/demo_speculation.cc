@@ -59,7 +59,7 @@ Result<void> compare_services(const ServerSettings& settings) {
   const bool same = plain.tokens == drafting.tokens;
   fmt::print(
       "Drafts  the story by the model's own drafts: {:.2f} tokens a step, {:.0f} % of drafts "
-      "held;\n"
+      "accepted;\n"
       "        {}; {:.0f} tokens/s on one core, {:.0f} without\n",
       accept_length_of(stats), 100 * accept_rate_of(stats),
       same ? "same tokens" : "OTHER TOKENS than without", drafting.tokens_per_s(),

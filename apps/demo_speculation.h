@@ -9,7 +9,7 @@ namespace hocket {
 
 // Starts two services of one rank and one thread in this process, one with --speculative-algorithm
 // none, one with NEXTN. Both answer the same question in turn. Prints the tokens of a step, the
-// share of drafts that held, the speed of both, and the result of comparing all tokens and
+// share of drafts that were accepted, the speed of both, and the result of comparing all tokens and
 // log-probabilities. `settings` name the model.
 // Errors: those of start_server and the client; internal: an answer differs.
 Result<void> show_speculation(ServerSettings settings);

@@ -10,7 +10,8 @@
 #include "base/host_findings.h"
 #include "compute/comm/ucx_settings.h"
 #include "compute/kernels/choose.h"
-#include "engine/cache_tier_setup.h"
+#include "engine/cache_store_setup.h"
+#include "server/apis/apis.h"
 #include "server/http/http.h"
 
 namespace hocket {
@@ -18,7 +19,7 @@ namespace {
 
 struct DoctorOptions {
   HttpSettings http;
-  std::string kv_cache_store;
+  MemorySettings memory;  // the store alone
   bool json = false;
 };
 
@@ -37,6 +38,7 @@ Finding port_finding(const HttpSettings& http) {
   HttpOptions options;
   options.host = http.host;
   options.port = http.port;
+  options.error_format_of = error_format_of;
   const auto server =
       HttpServer::create(options, [](HttpRequest&&, const std::shared_ptr<HttpExchange>&) {});
   if (!server) finding = {"port", server.error().message, server.error().fix, Severity::bad};
@@ -51,8 +53,8 @@ Finding access_finding(const HttpSettings& http) {
 }
 
 // Connects to the store of prefixes, and reports what there is.
-Finding store_finding(const std::string& address) {
-  const Result<std::string> found = probe_store(address);
+Finding store_finding(const MemorySettings& memory) {
+  const Result<std::string> found = probe_store(memory);
   if (!found) return {"store", found.error().message, found.error().fix, Severity::bad};
   return {"store", *found, "", Severity::fine};
 }
@@ -99,8 +101,14 @@ Result<int> examine_machine(const Arguments& arguments) {
                         {"api-key", &options.http.api_key, "checked: would it ask for one", ""},
                         {"api-key-file", &options.http.api_key_file,
                          "checked: would it ask for a key", ""},
-                        {"kv-cache-store", &options.kv_cache_store,
-                         "checked: does this Redis or Valkey answer", ""}}}},
+                        {"kv-cache-store", &options.memory.kv_cache_store,
+                         "checked: does this Redis or Valkey answer", ""},
+                        {"kv-cache-store-cacert", &options.memory.kv_cache_store_cacert,
+                         "its CA, if it is rediss://", ""},
+                        {"kv-cache-store-cert", &options.memory.kv_cache_store_cert,
+                         "the server's certificate for it", ""},
+                        {"kv-cache-store-key", &options.memory.kv_cache_store_key,
+                         "the key of that", ""}}}},
            .takes_config = false},
           arguments));
   if (!go) return 0;
@@ -108,7 +116,7 @@ Result<int> examine_machine(const Arguments& arguments) {
   findings.push_back(port_finding(options.http));
   findings.push_back(access_finding(options.http));
   findings.push_back(ucx_finding());
-  if (!options.kv_cache_store.empty()) findings.push_back(store_finding(options.kv_cache_store));
+  if (!options.memory.kv_cache_store.empty()) findings.push_back(store_finding(options.memory));
   add_level(findings);
   bool works = true;
   for (const Finding& finding : findings) {

@@ -41,7 +41,8 @@ constexpr std::pair<std::string_view, std::string_view> kTranslations[] = {
      "nothing: hocket measures how many drafts pay; --speculative-num-steps N makes always N"},
     {"--draft-n-min",
      "nothing: hocket measures how many drafts pay; --speculative-num-steps N makes always N"},
-    {"--draft-p-min", "nothing: hocket counts how often drafts hold, and verifies those that pay"},
+    {"--draft-p-min",
+     "nothing: hocket counts how often drafts are accepted, and verifies those that pay"},
     {"--spec-type", "--speculative-algorithm auto, NEXTN (draft-mtp) or NGRAM (ngram-*)"},
     {"--speculative-config",
      "--speculative-algorithm auto, NEXTN (mtp) or NGRAM (ngram), and --speculative-num-steps N "

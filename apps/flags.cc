@@ -155,8 +155,16 @@ std::vector<Flag> process_flags(ParallelSettings& p) {
        "number of this host among them, from 0 on; -1: as a launcher says", ""},
       {"dist-init-addr", &p.dist_init_addr, "HOST:PORT of rank 0, the same on all hosts", "", true},
       {"cluster-store", &p.cluster_store,
-       "etcd://HOST:2379[,HOST:2379...][/NAME]: no rank is special then, and any may be lost", "",
-       true},
+       "etcd://HOST:2379[,HOST:2379...][/NAME], or etcds:// with TLS: no rank is special then, and "
+       "any may be lost",
+       "", true},
+      {"cluster-store-cacert", &p.cluster_store_cacert,
+       "file (PEM) with the CA of the certificates of an etcds:// store; that of the system if "
+       "absent",
+       ""},
+      {"cluster-store-cert", &p.cluster_store_cert,
+       "file (PEM) with the certificate by which such a store knows this rank; none if absent", ""},
+      {"cluster-store-key", &p.cluster_store_key, "file (PEM) with the key of that", ""},
       {"cluster-listen", &p.cluster_listen,
        "HOST:PORT where this rank listens while it coordinates, with --cluster-store; chosen if "
        "absent",
@@ -172,14 +180,15 @@ std::vector<Flag> process_flags(ParallelSettings& p) {
        "is a token",
        "", true},
       {"insecure-cluster", &p.insecure_cluster,
-       "no token across hosts: whoever reaches the port may join", ""},
+       "no token across hosts: anyone who reaches the port may join", ""},
       {"rank-wait", &p.rank_wait_s,
        "seconds that a rank waits for a rank 0, or a coordinator, that is not there, before exit "
        "5; "
        "with --tolerate-ranks enough ranks that are ready begin without the others after that time",
        ""},
       {"lost-rank-wait", &p.lost_rank_wait_s,
-       "seconds that running requests wait when a rank is lost, and go on when it is back; 0: they "
+       "seconds that running requests wait when a rank is lost, and continue when it is back; 0: "
+       "they "
        "end",
        ""},
       {"tolerate-ranks", &p.tolerate_ranks,

@@ -94,10 +94,10 @@ Result<nlohmann::json> ask_terms(const std::string& where, const HttpSettings& k
 
 }  // namespace
 
-JoinFlags flags_to_join(const ServerSettings& settings, const LaunchPlan& plan) {
+JoinFlags flags_to_join(const ServerSettings& settings, const Launch& launch) {
   ServerSettings mine = settings, untouched;
-  mine.parallel.nnodes = plan.num_ranks;
-  if (mine.parallel.cluster_store.empty()) mine.parallel.dist_init_addr = to_text(plan.init_addr);
+  mine.parallel.nnodes = launch.num_ranks;
+  if (mine.parallel.cluster_store.empty()) mine.parallel.dist_init_addr = to_text(launch.init_addr);
   const std::vector<FlagGroup> now = settings_flags(mine), before = settings_flags(untouched);
   JoinFlags flags;
   for (size_t group = 0; group < now.size(); ++group)

@@ -10,7 +10,7 @@ namespace hocket {
 
 // Returns the flags of this rank that one that joins must have, too, with their values; a switch
 // has the value "true". Flags with their default values are left out.
-JoinFlags flags_to_join(const ServerSettings& settings, const LaunchPlan& plan);
+JoinFlags flags_to_join(const ServerSettings& settings, const Launch& launch);
 
 // Asks the service at `where` (HOST:PORT for clients) which rank is free, and returns the arguments
 // of that rank: the service's flags, but none that `arguments` name, and then `arguments`. `keys`

@@ -116,10 +116,10 @@ TEST(JoinTest, OnlySharedFlagsThatWereChangedAreGiven) {
   settings.model.dtype = "float32";
   settings.parallel.enable_eplb = true;
   settings.http.port = 1234;
-  LaunchPlan plan{.num_ranks = 4};
-  plan.init_addr = {.host = "h0", .port = 5000};
+  Launch launch{.num_ranks = 4};
+  launch.init_addr = {.host = "h0", .port = 5000};
   EXPECT_THAT(
-      flags_to_join(settings, plan),
+      flags_to_join(settings, launch),
       testing::UnorderedElementsAre(Pair("dtype", "float32"), Pair("enable-eplb", "true"),
                                     Pair("nnodes", "4"), Pair("dist-init-addr", "h0:5000")));
 }

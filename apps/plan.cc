@@ -12,7 +12,7 @@
 #include "apps/plan_overlap.h"
 #include "apps/plan_split.h"
 #include "base/show_bytes.h"
-#include "engine/cache_tier_setup.h"
+#include "engine/cache_store_setup.h"
 #include "engine/forecast/forecast.h"
 #include "engine/forecast/limits.h"
 #include "engine/plan/latent_form.h"
@@ -323,8 +323,8 @@ Result<CapacityPlan> make_plan(const PlanFlags& flags) {
   plan.disaggregation_hosts = flags.disaggregation_hosts;
   if (flags.disaggregation_hosts > 0 && plan.forecast.fits())
     plan.split = plan_split(plan.input, plan.forecast, flags.disaggregation_hosts);
-  if (const std::string& address = flags.settings.memory.kv_cache_store; !address.empty()) {
-    const Result<std::string> store = probe_store(address);
+  if (!flags.settings.memory.kv_cache_store.empty()) {
+    const Result<std::string> store = probe_store(flags.settings.memory);
     plan.store = store ? *store : fmt::format("{}; {}", store.error().message, store.error().fix);
   }
   return plan;
@@ -374,8 +374,7 @@ Result<int> plan_all(const Arguments& arguments) {
   if (!go) return 0;
   HOCKET_TRY_VOID(choose_model(flags.settings));
   HOCKET_TRY_VOID(check_ranks(flags));
-  if (const std::string& store = flags.settings.memory.kv_cache_store; !store.empty())
-    HOCKET_TRY_VOID(check_store_address(store));
+  HOCKET_TRY_VOID(check_store(flags.settings.memory));
   HOCKET_TRY(const CapacityPlan plan, make_plan(flags));
   flags.json ? print_json(plan) : print_table(plan);
   if (plan.forecast.fits()) return 0;

@@ -97,7 +97,7 @@ void print_overlap(const std::vector<OverlapPoint>& points, int num_ranks) {
              link.latency_us, link.core_s_per_gb);
   fmt::print(
       "          best plan and how much of a step it saves: - none, one half, two halves;\n"
-      "          /2: rows leave in 2 parts, x2: each comes back in 2 waves;\n"
+      "          /2: rows leave in 2 parts, x2: each is returned in 2 waves;\n"
       "          below {:g} % a server keeps none\n",
       100 * kTuning.margin);
   fmt::print("  {:<19}", "Gbit/s");

@@ -125,7 +125,7 @@ int run_program(int argc, char** argv, std::span<const Command> of_program) {
     return report(error(ErrorCode::io, "a standard file is closed, and /dev/null cannot be opened")
                       .with_fix("open stdin, stdout and stderr, or provide /dev/null"));
   if (const Result<void> stack = check_stack_limit(); !stack) return report(stack.error());
-  // If the reader of the output or the log goes away, writing fails and the process goes on.
+  // If the reader of the output or the log goes away, writing fails and the process continues.
   std::signal(SIGPIPE, SIG_IGN);
   // A file that reaches `ulimit -f` fails as on a full disk, with EFBIG.
   std::signal(SIGXFSZ, SIG_IGN);

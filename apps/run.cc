@@ -49,7 +49,7 @@ class Conversation {
   Conversation(const Conversation&) = delete;
   Conversation& operator=(const Conversation&) = delete;
 
-  // Prints the answer as it comes. Errors: those of the template, the tokenizer and the engine.
+  // Prints the answer as it arrives. Errors: those of the template, the tokenizer and the engine.
   Result<void> ask(const std::string& text) {
     HOCKET_TRY(std::vector<TokenId> prompt, prompt_for(text));
     RequestInput input{.id = Engine::next_request_id(), .prompt = std::move(prompt)};

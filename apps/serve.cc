@@ -91,24 +91,24 @@ void log_start(const EngineInfo& info, const ServerSettings& settings, int first
 
 // Finds the number of ranks and which of them run in this process. Writes the numbers of ranks and
 // of hosts to `p`.
-Result<LaunchPlan> choose_ranks(ParallelSettings& p) {
+Result<Launch> choose_ranks(ParallelSettings& p) {
   LaunchFlags flags{.dist_init_addr = p.dist_init_addr, .has_store = !p.cluster_store.empty()};
   if (p.nnodes != 0) flags.nnodes = p.nnodes;
   if (p.node_rank != -1) flags.node_rank = p.node_rank;
   if (p.ep_size != 0) flags.ep_size = p.ep_size;
   if (p.ranks_per_node != 0) flags.ranks_per_node = p.ranks_per_node;
-  HOCKET_TRY(LaunchPlan plan, read_launch(flags, this_environment()));
-  p.ep_size = plan.num_ranks;
-  if (plan.num_ranks > 1 && !plan.in_process)
-    p.nnodes = (plan.num_ranks + plan.ranks_per_node - 1) / plan.ranks_per_node;
-  return plan;
+  HOCKET_TRY(Launch launch, read_launch(flags, this_environment()));
+  p.ep_size = launch.num_ranks;
+  if (launch.num_ranks > 1 && !launch.in_process)
+    p.nnodes = (launch.num_ranks + launch.ranks_per_node - 1) / launch.ranks_per_node;
+  return launch;
 }
 
 // Opens the file to which the last steps and requests go if this process crashes or hangs.
-Result<void> open_black_box(const ServerSettings& settings, const LaunchPlan& plan) {
+Result<void> open_black_box(const ServerSettings& settings, const Launch& launch) {
   if (settings.observe.crash_dump_folder.empty()) return {};
   std::string about = fmt::format(R"({{"version":"{}","rank":{},"ranks":{},"model":)", kVersion,
-                                  plan.rank, plan.num_ranks);
+                                  launch.rank, launch.num_ranks);
   append_json_string(about, settings.model.model_path);
   about += '}';
   HOCKET_TRY_VOID(
@@ -209,20 +209,20 @@ Result<int> serve_model(Arguments arguments) {
   log::set_format(format);
   std::string join;
   warn_of_variables(serve_flags(settings, join));
-  HOCKET_TRY(const LaunchPlan plan, choose_ranks(settings.parallel));
+  HOCKET_TRY(const Launch launch, choose_ranks(settings.parallel));
   HOCKET_TRY_VOID(choose_model(settings));
-  HOCKET_TRY_VOID(open_black_box(settings, plan));
+  HOCKET_TRY_VOID(open_black_box(settings, launch));
   SignalListener signals;
   const log::Writer log_writer;
   std::unique_ptr<ClusterProcess> cluster;  // null: all ranks are in this process
-  if (plan.num_ranks > 1 && !plan.in_process) {
-    HOCKET_TRY(cluster, ClusterProcess::create(plan, settings, arguments));
+  if (launch.num_ranks > 1 && !launch.in_process) {
+    HOCKET_TRY(cluster, ClusterProcess::create(launch, settings, arguments));
   }
   // From here on a signal does not end the process at once: serve_until_signal() handles it.
-  const auto loaded = [&] { signals.hand_over(limits_of_end(settings.http, cluster.get())); };
+  const auto loaded = [&] { signals.deliver_to_wait(limits_of_end(settings.http, cluster.get())); };
   HOCKET_TRY(const RunningServer running,
-             start_server(settings, cluster.get(), loaded, flags_to_join(settings, plan)));
-  log_start(running.model->engine->info(), settings, plan.rank);
+             start_server(settings, cluster.get(), loaded, flags_to_join(settings, launch)));
+  log_start(running.model->engine->info(), settings, launch.rank);
   const char* scheme = settings.http.ssl_certfile.empty() ? "http" : "https";
   Readiness readiness(
       fmt::format("{}://{}:{}", scheme, settings.http.host, running.server->port()));

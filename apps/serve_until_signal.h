@@ -20,11 +20,11 @@ struct ServeHooks {
   Duration others{};  // time that ranks started by this process have to end, after the drain
 };
 
-// Serves until a signal, then drains; signals.hand_over() was called before. SIGHUP reads keys and
-// certificates again; if the terminal was closed, it ends the service like SIGTERM. Requests
-// under way get `shutdown_seconds` to end. Returns 0 after a full drain, 1 if requests had to be
-// aborted, otherwise the status of the error that ended the service, as 5 if a rank is lost. Then
-// the caller has hooks.others + kEndMargin to end its own threads and processes. If the engine
+// Serves until a signal, then drains; signals.deliver_to_wait() was called before. SIGHUP reads
+// keys and certificates again; if the terminal was closed, it ends the service like SIGTERM.
+// Requests under way get `shutdown_seconds` to end. Returns 0 after a full drain, 1 if requests had
+// to be aborted, otherwise the status of the error that ended the service, as 5 if a rank is lost.
+// Then the caller has hooks.others + kEndMargin to end its own threads and processes. If the engine
 // hangs, it does not return: it writes the black box and ends the process with status 6.
 int serve_until_signal(Server& server, SignalListener& signals, double shutdown_seconds,
                        const ServeHooks& hooks = {});

@@ -102,7 +102,7 @@ Result<void> watch(const TopFlags& f) {
     const LiveScreen::Size size = LiveScreen::size();
     const Result<std::string> page =
         view.draw({.columns = size.columns, .rows = size.rows, .style = TopFrame::Style::color});
-    screen.draw(page ? *page : describe(page.error()));  // goes on: the server may come back
+    screen.draw(page ? *page : describe(page.error()));  // continues: the server may come back
   } while (screen.wait(f.interval_s));
   return {};
 }

@@ -186,7 +186,7 @@ class BenchRank {
 
   int num_pairs(size_t i) const { return options_.bytes[i] < 100'000 ? 20 : 4; }
 
-  // Waits until all ranks have come here, by an agreement over sockets. Meanwhile it calls
+  // Waits until all ranks have arrived here, by an agreement over sockets. Meanwhile it calls
   // progress() of the other transports: messages may wait for that before they leave.
   Result<void> meet() {
     AllToAll& sockets = *ways_[0].exchange;

@@ -87,7 +87,7 @@ void DeltaNetBench::run(Backend& backend, std::span<const int> slots, int positi
                           .num_rows = rows_each,
                           .first_position = position,
                           .block = slots[i],
-                          .opens_at = position == 0 ? 0 : -1,
+                          .load_state_at = position == 0 ? 0 : -1,
                           .states = std::span(state_slots_).subspan(i, 1)});
   const int x_columns = net.channels() + net.value_columns();
   delta_net(backend, {.x = View<const float>(x_.data(), rows, x_columns),

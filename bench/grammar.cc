@@ -13,7 +13,7 @@
 #include "base/quantile.h"
 #include "bench/bench_error.h"
 #include "engine/engine.h"
-#include "engine/grammar/random_schemas.h"
+#include "engine/grammar/random_schemas_testing.h"
 #include "text/tokens/tokenizer.h"
 
 namespace hocket {

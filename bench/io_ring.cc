@@ -51,7 +51,7 @@ IoRing::~IoRing() {
   if (fd_ >= 0) close(fd_);
 }
 
-// The kernel reads the tail when requests are handed over, so until then it may lag.
+// The kernel reads the tail when requests are submitted, so until then it may lag.
 io_uring_sqe& IoRing::add(uint64_t id) {
   if (num_added_ == kMaxRequests) submit();
   const unsigned place = (*sq_tail_ + num_added_) & sq_mask_;

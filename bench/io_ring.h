@@ -56,7 +56,7 @@ class IoRing {
 
   int fd_ = -1;
   int num_open_ = 0;
-  unsigned num_added_ = 0;  // and not handed over
+  unsigned num_added_ = 0;  // and not submitted
   Mapping rings_, requests_;
   unsigned *sq_tail_ = nullptr, *sq_array_ = nullptr, *cq_head_ = nullptr, *cq_tail_ = nullptr;
   unsigned sq_mask_ = 0, cq_mask_ = 0;

@@ -120,7 +120,7 @@ class PassBench {
                               .num_rows = rows,
                               .first_position = sequence.len,
                               .block = sequence.state.slot,
-                              .opens_at = sequence.len == 0 ? 0 : -1,
+                              .load_state_at = sequence.len == 0 ? 0 : -1,
                               .states = {&sequence.state, 1}});
     std::uniform_int_distribution<int32_t> token(0, runner_.info().model.vocab_size - 1);
     for (int i = 0; i < rows; ++i, ++sequence.len) {

@@ -96,7 +96,7 @@ Result<void> read_file(const std::string& path, Dump& dump) {
       const bool is_head = json.contains("hocket_log");
       if (is_head && !json.contains("hocket_dump"))
         return fail(
-            error(ErrorCode::bad_value, "{} tells lengths of requests and not what they ask", path)
+            error(ErrorCode::bad_value, "{} has lengths of requests and not their texts", path)
                 .with_fix("hocket replay --virtual, or a dump of --dump-requests-folder"));
       if (!is_head && !read_line(json, by_id, dump)) ++dump.num_left_out;
     } catch (const Json::exception& e) {

@@ -8,7 +8,7 @@
 //   traffic   as replay, while as many bytes as the pass would send travel over a second transport;
 //             no computation waits for them
 //
-// A recorded message is copied into its slot. copied() tells the time that this took, so that it
+// A recorded message is copied into its slot. copied() returns the time that this took, so that it
 // can be subtracted. Passes of a plan differ in the step's number only, since their batch is the
 // same. Thread: the rank's.
 #pragma once

@@ -62,7 +62,7 @@ class SocketTransport final : public Transport {
     bool written = false;  // all bytes are the kernel's
     int num_unfreed = 0;   // zero-copy sends whose bytes it may still read
     std::span<std::byte> slot;
-    std::vector<std::byte> kept;  // a message that came before expect()
+    std::vector<std::byte> kept;  // a message that arrived before expect()
     Arrival arrival;
     Head head;
     std::array<iovec, kMaxPieces + 1> out{};
@@ -75,7 +75,7 @@ class SocketTransport final : public Transport {
     std::deque<Flow*> queue;
     Head head;
     size_t num_head = 0, num_in = 0;  // bytes read so far of a message's head and body
-    bool aside = false;               // it goes to Flow::kept, since it was not expected
+    bool aside = false;               // it is moved to Flow::kept, since it was not expected
     // The flows of the last zero-copy sends, by the number of the send.
     std::vector<Flow*> sent;
     uint32_t num_sent = 0;

@@ -173,7 +173,7 @@ GateTotals GroupMeasurement::gate_totals() const {
   return most;
 }
 
-// Two blocks of the gate stand between two without drafts, whose rates are interpolated.
+// Two blocks of the gate are between two without drafts, whose rates are interpolated.
 Result<GateFigures> GroupMeasurement::measure_gate(const ImposedChoice& choice, int num_learning) {
   const PointTime time(options_.point_seconds);
   GateFigures out;

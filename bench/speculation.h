@@ -10,12 +10,12 @@ namespace hocket {
 
 struct BenchSpeculationOptions {
   ServerSettings settings;
-  std::vector<int> acceptances = {30, 60, 80, 90};  // percent of drafts that hold, at any position
+  std::vector<int> acceptances = {30, 60, 80, 90};  // percent of drafts accepted, at any position
   std::vector<int> answers = {1, 4, 16, 64};        // at a time, over all ranks
   std::vector<int> contexts = {512};                // tokens of a prompt
   std::vector<int> drafts = {1, 2, 3, 4};           // fixed numbers
   std::vector<int> edits;  // instead of acceptances: percent of a quoted text's tokens with an edit
-  int output_len = 256;    // tokens of an answer; then it begins anew
+  int output_len = 256;    // tokens of an answer; then it begins again
   int rounds = 2;          // counted rounds
   double seconds = 0.3;    // how long blocks of steps are timed, at least, unless steps are long
   // Steps in which the gate may learn at the first acceptance of a group; later ones get 3 in 10.
@@ -28,8 +28,8 @@ struct BenchSpeculationOptions {
 // give the same tokens. Blocks of steps with drafts are played between two of the engine that knows
 // no drafts: one with a fixed number, two of the gate. Where a step takes more than 50 ms a block
 // has four steps. Tokens are those that the imposed acceptance makes expected, so that luck is no
-// part of a ratio; with `edits` they are those that came. Each engine lives only while a group
-// needs it.
+// part of a ratio; with `edits` they are those that were sampled. Each engine lives only while a
+// group needs it.
 //
 // Prints two tables, and with `edits` only the second. The first has a row for each fixed number:
 //   - the experts that a step touches in a layer, as they were counted;

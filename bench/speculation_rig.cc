@@ -154,7 +154,7 @@ Result<PlayedSteps> SpeculationPlayer::play(const ImposedChoice& choice, const B
   int64_t steps_left = block.steps;
   while (played.tokens < least || played.seconds < block.seconds || steps_left > 0) {
     HOCKET_TRY_VOID(begin());
-    const double surplus_before = choice.counts_expected ? surplus_held(choice.percent) : 0;
+    const double surplus_before = choice.counts_expected ? surplus_accepted(choice.percent) : 0;
     const int64_t tokens_before = num_tokens_, last_step = num_steps() + steps_left;
     const TimePoint from = clock.now();
     PlayedSteps part;
@@ -171,7 +171,7 @@ Result<PlayedSteps> SpeculationPlayer::play(const ImposedChoice& choice, const B
               .with_fix("a larger --output-len or --max-running-requests, or fewer --answers")
               .with_param("output-len"));
     steps_left = block.steps > 0 ? std::max<int64_t>(0, last_step - num_steps()) : 0;
-    if (choice.counts_expected) part.tokens -= surplus_held(choice.percent) - surplus_before;
+    if (choice.counts_expected) part.tokens -= surplus_accepted(choice.percent) - surplus_before;
     played.seconds += part.seconds;
     played.tokens += part.tokens;
   }
@@ -264,14 +264,14 @@ int64_t SpeculationPlayer::num_steps() const {
 }
 
 // Returns how many more of the drafts verified so far have held than were expected to.
-double SpeculationPlayer::surplus_held(int percent) const {
-  double surplus_held = 0;
+double SpeculationPlayer::surplus_accepted(int percent) const {
+  double surplus_accepted = 0;
   for (const SpeculationView::RankEntry& rank : rig_.engine().speculation().ranks)
     for (size_t i = 0; i < rank.counts.drafted_total.size(); ++i)
-      surplus_held += static_cast<double>(rank.counts.held_total[i]) -
-                      static_cast<double>(rank.counts.drafted_total[i]) *
-                          std::pow(percent / 100.0, static_cast<double>(i + 1));
-  return surplus_held;
+      surplus_accepted += static_cast<double>(rank.counts.accepted_total[i]) -
+                          static_cast<double>(rank.counts.drafted_total[i]) *
+                              std::pow(percent / 100.0, static_cast<double>(i + 1));
+  return surplus_accepted;
 }
 
 ImposedDrafts::Texts quotes_of(const ImposedDrafts::Texts& texts, int prompt_len, int percent,

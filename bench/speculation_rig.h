@@ -16,7 +16,7 @@ namespace hocket {
 struct ImposedDrafts {
   using Texts = std::unordered_map<int, std::vector<TokenId>>;  // prompt and answer, by id_of()
   int max_drafts = 0;  // drafts of an answer; 0: none are made
-  int percent = 0;     // chance that a draft holds
+  int percent = 0;     // chance that a draft is accepted
   int vocab_size = 0, prompt_len = 0;
   Texts texts;
   // If an answer has a text here, an NgramDrafter looks its drafts up in this one, and a draft is
@@ -62,8 +62,8 @@ struct SpeculationGroup {
 // Drafts of a block of steps.
 struct ImposedChoice {
   int max_drafts = 0;
-  int percent = 0;  // chance that each holds
-  // True if tokens count as the chance makes them expected, and not as they came.
+  int percent = 0;  // chance that each is accepted
+  // True if tokens count as the chance makes them expected, and not as they were sampled.
   bool counts_expected = true;
 };
 
@@ -93,7 +93,7 @@ class SpeculationPlayer {
 
   // Answers all prompts once, and returns prompts with answers. Errors: an answer's.
   Result<ImposedDrafts::Texts> learn_texts();
-  // Tells which tokens are right from now on, and which texts n-grams are looked up in.
+  // Sets which tokens are right from now on, and which texts n-grams are looked up in.
   void set_texts(const ImposedDrafts::Texts& texts, const ImposedDrafts::Texts& quotes);
   // Plays a block; counts only time in which all answers run. Afterwards the engine is idle.
   // Errors: an answer's.
@@ -106,7 +106,7 @@ class SpeculationPlayer {
   Result<void> begin();
   Result<void> end();
   Result<void> take_output();
-  double surplus_held(int percent) const;
+  double surplus_accepted(int percent) const;
   int64_t num_steps() const;
 
   const BenchSpeculationOptions& options_;
@@ -114,7 +114,7 @@ class SpeculationPlayer {
   SpeculationRig& rig_;
   std::unordered_map<RequestId, std::vector<TokenId>> texts_;  // those under way
   int num_begun_ = 0, num_running_ = 0;
-  int64_t num_tokens_ = 0;  // that have come
+  int64_t num_tokens_ = 0;  // that have arrived
   bool is_ending_ = false, is_equal_ = true;
 };
 

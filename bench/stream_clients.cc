@@ -33,7 +33,7 @@ struct StreamClients::State {
     int fd = -1;
     bool asked = false;
     TimePoint since{};
-    bool begun = false;  // the first byte has come
+    bool begun = false;  // the first byte has arrived
     std::string first;   // the first bytes, up to the status
     std::string tail;    // the last bytes, to find the end across reads
   };

@@ -3,7 +3,7 @@
 // has, and whatever comes, the call returns.
 //
 //   input: a byte that chooses the question, then all that the stranger sends. Where it has the
-//   byte 1 before a $, the whole value of the page stands in its place, as a reply.
+//   byte 1 before a $, the whole value of the page is in its place, as a reply.
 #include <poll.h>
 #include <sys/socket.h>
 

@@ -3,8 +3,9 @@
 
     tools/check_words.py    prints the faults; exit 1 if there are any. tools/lint.py runs it too
 
-The second table of docs/words.md names the folders of `src` in which types may have a word in their names; in another folder a type
-with that word would give it a second meaning. RIDDLES are words that say nothing about what a type or a file does.
+The second table of docs/words.md names the folders of `src` in which types, files and functions may have a word in their names; in
+another folder a name with that word would give it a second meaning. Each term of the first table is in the second one, or in the list
+of words that are not checked. RIDDLES are words that say nothing about what a type or a file does.
 Limits, preconditions and the flags that errors name are spelled in one way each. Two files that the product links may not define a type of one name in one
 namespace: the linker would keep the functions of only one of them.
 """
@@ -16,8 +17,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 WORDS = "docs/words.md"
 FLAGS = "docs/flags.md"  # made from the flag table
-ROW = re.compile(r"\| ([\w ]+) \| ((?:`[\w/]+` ?)+)\|$")
+TERM = re.compile(r"^\| \*\*([^*]+)\*\*", re.MULTILINE)
+ROW = re.compile(r"^\| ([\w ]+) \| ((?:`[\w/]+` ?)+)\|((?: `[\w/]+`)*) \|$", re.MULTILINE)
+UNCHECKED = re.compile(r"^Not checked,.*?:\s+(.*?)\.\s*\Z", re.MULTILINE | re.DOTALL)
+# A function that a header declares: a type and a name at the beginning of a line.
+FUNCTION = re.compile(r"^ *(?:(?:static|virtual|inline|constexpr|friend) )*(?!return\b|throw\b|else\b|new\b|delete\b|co_)"
+                      r"[A-Za-z_][\w:<>,*& ]*[ &*>](\w+)\(", re.MULTILINE)
 TYPE = re.compile(r"^[ \t]*(?:template <.*> *)?(?:pub )?(?:class|struct|union|enum(?: class)?) (?:alignas\(.*\) )?(\w+)(?! *;)\b", re.MULTILINE)
+COMMENT = re.compile(r"//.*")
 PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 LIMIT = re.compile(r"\b(?:k(?:Most|Least|Longest|Shortest|Fewest|Slowest)[A-Z]?\w*|k[A-Z]\w*(?:Max|Min|Least|Most))\b")
 FLAG = re.compile(r'with_param\("([^"]*-[^"]*)"')
@@ -30,8 +37,18 @@ RIDDLES = set("wish manner beside voice fate shadow burst streak tell told telle
 
 
 def terms_of(text):
-    """Returns the terms of the second table with their folders: {term: [folder]}."""
-    return {row[1]: re.findall(r"`([\w/]+)`", row[2]) for row in map(ROW.match, text.splitlines()) if row}
+    """Returns the terms of the second table: {term: (folders of all names, more folders of functions)}."""
+    return {term: tuple(re.findall(r"`([\w/]+)`", cell) for cell in cells) for term, *cells in ROW.findall(text)}
+
+
+def check_terms(text, terms):
+    """Finds terms of one table that lack their row in the other."""
+    listed = UNCHECKED.search(text)
+    unchecked = set(re.split(r",\s+", re.sub(r"\s+", " ", listed[1]))) if listed else set()
+    known = TERM.findall(text)
+    faults = [f"{WORDS}: '{term}' has no meaning there" for term in [*terms, *sorted(unchecked)] if term not in known]
+    faults += [f"{WORDS}: '{term}' needs a row in the table of names, or a place in the list behind it" for term in known if term not in terms and term not in unchecked]
+    return faults + [f"{WORDS}: '{term}' is both checked and not" for term in terms if term in unchecked]
 
 
 def parts_of(name):
@@ -72,7 +89,7 @@ def check(files, root=ROOT):
     text = (root / WORDS).read_text(encoding="utf-8")
     terms = terms_of(text)
     flags = set(re.findall(r"^\| `--([\w-]+)`", (root / FLAGS).read_text(encoding="utf-8"), re.MULTILINE)) if (root / FLAGS).is_file() else set()
-    faults = [f"{WORDS}: '{term}' has no meaning there" for term in terms if f"| **{term}**" not in text]
+    faults = check_terms(text, terms)
     for name in files:
         if not name.endswith((".h", ".cc", ".rs")) or name.split("/")[0] not in ("src", "apps", "bench", "fuzz", "rust"):
             continue
@@ -85,9 +102,12 @@ def check(files, root=ROOT):
         for one in names:
             riddles = [part for part in parts_of(one) if part in RIDDLES or part.removesuffix("s") in RIDDLES]
             faults += [f"{name}: '{word}' in the name {one} does not say what it is" for word in sorted(riddles)]
-        for term, folders in terms.items() if name.startswith("src/") and not name.endswith("_test.cc") else ():
+        is_test = name.endswith(("_test.cc", "_testing.h")) or "/tests/" in name
+        functions = sorted(set(FUNCTION.findall(COMMENT.sub("", text)))) if name.endswith(".h") and not is_test else []
+        for term, (folders, more) in terms.items() if name.startswith("src/") and not name.endswith("_test.cc") else ():
             if not any(folder.startswith(f"{room}/") for room in folders):
-                faults += [f"{name}: {one} gives '{term}' another meaning than {WORDS}" for one in names[1:] if has_term(one, term)]
+                may_call = any(folder.startswith(f"{room}/") for room in more)
+                faults += [f"{name}: {one} gives '{term}' another meaning than {WORDS}" for one in names + (functions if not may_call else []) if has_term(one, term)]
     return faults + defined_twice(files, root)
 
 

@@ -23,6 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import check_floors
+import check_members
 import check_words
 import docs_map
 
@@ -75,9 +76,13 @@ def tracked_files():
     return sorted(name for name in names if name and (ROOT / name).is_file())
 
 
+def tidied_commit():
+    return TIDIED.read_text(encoding="utf-8").strip() if TIDIED.is_file() else ""
+
+
 def changed_since_tidied():
     """Returns the files changed since the commit in which all passed; None if there is no such commit, or rules or flags changed."""
-    commit = TIDIED.read_text(encoding="utf-8").strip() if TIDIED.is_file() else ""
+    commit = tidied_commit()
     status, output = run(["git", "diff", "--name-only", "--no-renames", commit, "--"]) if commit else (1, "")
     if status:
         return None
@@ -250,6 +255,14 @@ def check_text(files, root=ROOT):
     return faults
 
 
+def check_commits(since, root=ROOT):
+    """Checks that the commits behind `since`, merges too, have a body that says why. If that commit is not there, as in a clone without
+    its history or a release without git, there is nothing to check."""
+    listing = subprocess.run(["git", "log", "-z", "--format=%h %s%n%b", f"{since}..HEAD"], cwd=root, capture_output=True, text=True)
+    found = [commit.strip().partition("\n") for commit in listing.stdout.split("\0")] if since and not listing.returncode else []
+    return [f"commit {subject}: its body says nothing; git commit --amend" for subject, _, body in found if subject and not body.strip()]
+
+
 def check_scripts(files):
     faults = []
     for name in files:
@@ -381,10 +394,12 @@ CHECKS = {  # by the name of the part: its line of help, and its work
     "floors": ("rooms include only what tools/floors.txt allows", lambda files, seen: check_floors.check(ROOT)),
     "text": ("widths, lengths, comments, cited files", lambda files, seen: check_text(files)),
     "words": ("names of types and files mean what docs/words.md says", lambda files, seen: check_words.check(files)),
+    "members": (f"classes have at most {check_members.MAX_MEMBERS} data members", lambda files, seen: check_members.check(files, ROOT)),
     "map": ("the map of rooms in docs/architecture.md", lambda files, seen: docs_map.check(ROOT)),
     "scripts": ("shell and Python scripts can be parsed", lambda files, seen: check_scripts(files)),
     "page": ("web/dist was built from the source beside it", lambda files, seen: check_page(files)),
     "format": ("clang-format would change nothing", lambda files, seen: check_format(files)),
+    "commits": ("commits since the one in tools/tidied.txt say why", lambda files, seen: check_commits(tidied_commit())),
     "headers": ("each header compiles alone", check_headers),
     "rust": ("cargo fmt and clippy", lambda files, seen: check_rust(files)),
     "tidy": ("clang-tidy", check_tidy),

@@ -10,6 +10,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
+import check_members
 import check_words
 import lint
 
@@ -139,7 +140,8 @@ struct Counts {
         self.write(
             "docs/words.md",
             "| **lane** | exchanges of a half |\n| **delta net**, net | a linear layer |\n| **row** | one token in a step |\n"
-            "| lane | `compute/comm` `engine` |\n| delta net | `compute` |\n",
+            "| lane | `compute/comm` `engine` | `policy` `server/ranks` |\n| delta net | `compute` | |\n\n"
+            "Not checked, because they have their everyday meaning too:\nrow.\n",
         )
         self.write(name, text)
         return check_words.check([name], self.root)
@@ -169,10 +171,23 @@ struct Counts {
         self.assertEqual(len(self.word_faults("src/engine/lockstep/a.h", text)), 1)
 
     def test_a_term_may_name_what_is_no_type_of_src(self):
-        sound = "struct Lane;\nvoid lane();\nstruct Planet {};\nstruct RowLanes;\nclass DeltaOfNets {};\nstruct Row {};\n"
+        sound = "struct Lane;\nvoid plane();\nstruct Planet {};\nstruct RowLanes;\nclass DeltaOfNets {};\nstruct Row {};\n"
         self.assertEqual(self.word_faults("src/server/a.h", sound), [])
         self.assertEqual(self.word_faults("src/server/a_test.cc", "struct Lane {};"), [])
         self.assertEqual(self.word_faults("bench/a.cc", "struct Lane {};"), [])
+
+    def test_a_term_names_files_and_functions_of_its_rooms_only(self):
+        fault = "{}: {} gives 'lane' another meaning than docs/words.md"
+        for name, stem in (("src/server/http_lane.cc", "http_lane"), ("src/text/lanes.h", "lanes")):
+            self.assertEqual(self.word_faults(name, ""), [fault.format(name, stem)])
+        for text in ("int lane();\n", "  virtual const Row& lane_of(int i) const = 0;\n", "static Result<void> close_lanes(int* a);\n"):
+            found = self.word_faults("src/text/a.h", text)
+            self.assertEqual(len(found), 1, text)
+            self.assertIn("gives 'lane' another meaning", found[0])
+            for name in ("src/text/a.cc", "src/text/a_testing.h", "src/text/tests/a.h", "src/policy/a.h", "src/server/ranks/a.h", "src/engine/a.h"):
+                self.assertEqual(self.word_faults(name, text), [], name)
+        for sound in ("  return lane(1);\n", "// int lane();\n", "  a = lane(1);\n", "int planes();\n"):
+            self.assertEqual(self.word_faults("src/text/a.h", sound), [], sound)
 
     def test_a_type_has_its_name_to_itself_in_a_namespace(self):
         self.write("src/a.h", "namespace hocket {\nclass Step final : public Base {\n};\nstruct Row;\nenum class Kind : int;\n}  // namespace hocket\n")
@@ -184,9 +199,15 @@ struct Counts {
             ["src/b.h: src/a.h defines the type hocket::Step too"],
         )
 
-    def test_a_term_of_types_has_a_meaning(self):
-        self.write("docs/words.md", "| lane | `compute` |\n")
-        self.assertEqual(check_words.check([], self.root), ["docs/words.md: 'lane' has no meaning there"])
+    def test_every_term_has_a_meaning_and_is_checked_or_listed(self):
+        def faults(text):
+            self.write("docs/words.md", text)
+            return [fault.removeprefix("docs/words.md: ") for fault in check_words.check([], self.root)]
+
+        self.assertEqual(faults("| lane | `compute` | |\n"), ["'lane' has no meaning there"])
+        self.assertEqual(faults("| **row** | a token |\n\nNot checked, as here:\nrow, page\n of text.\n"), ["'page of text' has no meaning there"])
+        self.assertEqual(faults("| **row** | a token |\n"), ["'row' needs a row in the table of names, or a place in the list behind it"])
+        self.assertEqual(faults("| **row** | a token |\n| row | `a` | |\n\nNot checked, as here:\nrow.\n"), ["'row' is both checked and not"])
 
     def test_an_error_names_a_flag_that_exists_without_its_dashes(self):
         self.write("docs/flags.md", "| `--page-size` | `32` | tokens |\n")
@@ -280,6 +301,68 @@ struct Counts {
             except SystemExit as end:
                 status = end.code
         return status, output.getvalue(), ran, tidied.is_file()
+
+    def test_commits_and_merges_have_a_body(self):
+        def git(*words):
+            made = subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a", *words], cwd=self.root, capture_output=True, text=True, check=True)
+            return made.stdout.strip()
+
+        git("init", "--initial-branch=main")
+        commit = ["commit", "--allow-empty", "-m"]
+        git(*commit, "before")
+        since = git("rev-parse", "HEAD")
+        self.assertEqual(lint.check_commits(since, self.root), [])
+        git(*commit, "with a reason", "-m", "Because it was wrong.")
+        self.assertEqual(lint.check_commits(since, self.root), [])
+        git(*commit, "without one")
+        git("checkout", "-b", "other", since)
+        git(*commit, "aside", "-m", "So that there is something to merge.")
+        git("merge", "--no-ff", "-m", "a merge", "main")
+        found = [fault.split(" ", 2)[2] for fault in lint.check_commits(since, self.root)]
+        self.assertEqual(found, ["a merge: its body says nothing; git commit --amend", "without one: its body says nothing; git commit --amend"])
+        for unknown in ("", "0123456789abcdef0123456789abcdef01234567"):
+            self.assertEqual(lint.check_commits(unknown, self.root), [])
+
+    def test_classes_have_few_data_members(self):
+        def faults(members):
+            self.write("src/a.h", f"class A {{\n public:\n  void f();\n\n private:\n{members}}};\n")
+            return check_members.check(["src/a.h"], self.root)
+
+        self.assertEqual(faults("".join(f"  int a{i}_ = 0;\n" for i in range(25))), [])
+        self.assertEqual(faults("".join(f"  int a{i}_ = 0;\n" for i in range(26))), ["src/a.h: class A has 26 data members; the limit is 25"])
+
+    def test_data_members_are_counted_where_they_are_declared(self):
+        text = """
+class B;
+enum class Kind : uint8_t { one_, two_ };
+class A final : public Base<int> {
+ public:
+  A(int a, int b) : a_(a), b_{b} { c_ = 1; }
+  explicit A(int a);
+  int a() const { return a_; }
+  struct Plain {
+    int of_a_struct_ = 0;
+  };
+  class Inner {
+    int inner_ = 0;
+  };
+
+ private:
+  void note(int when_) { sum_ += when_; }
+  const int a_, b_;  // first_, second_;
+  std::vector<int> c_{1, 2}, d_;
+  std::array<int, 3> e_{}, f_ = {a_, b_};
+  mutable Mutex mutex_;
+  int g_ HOCKET_GUARDED_BY(mutex_) = 0;
+  Row* h_[2] = {};
+  std::string i_ = "class C { int a_; };";
+  static constexpr int kMax = 3;
+};
+struct S {
+  int s_;
+};
+"""
+        self.assertEqual(check_members.members(text), [("A", ["a_", "b_", "c_", "d_", "e_", "f_", "mutex_", "g_", "h_", "i_"]), ("Inner", ["inner_"])])
 
     def test_only_the_parts_that_are_named_run(self):
         self.assertEqual(self.lint_with([], {})[2], list(lint.CHECKS))

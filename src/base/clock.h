@@ -46,7 +46,7 @@ inline int64_t real_now_ns() {
   return RealClock().now().time_since_epoch().count();
 }
 
-// Stands still until advanced.
+// Does not move until it is advanced.
 class FakeClock final : public Clock {
  public:
   TimePoint now() const override { return TimePoint(Duration(ns_.load())); }

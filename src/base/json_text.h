@@ -12,7 +12,7 @@ namespace hocket {
 // Treatment of bytes that are not UTF-8. keep: they stay, so that a text may come in pieces that
 // end within a character. replace: each becomes U+FFFD.
 enum class BadUtf8 : uint8_t { keep, replace };
-// Appends `text` as it stands inside a JSON string, without the quotes, with control characters
+// Appends `text` as it is written inside a JSON string, without the quotes, with control characters
 // escaped.
 void append_json_escaped(std::string& out, std::string_view text, BadUtf8 bad);
 // Appends `text` as a JSON string, with the quotes and BadUtf8::replace.

@@ -55,7 +55,7 @@ class Writer {
 int64_t num_lost();
 // Waits for the lines that are not written yet. Returns false if `patience` was too short.
 bool flush(Duration patience = kLastWait);
-// Does the same in a handler of a signal that ends the process. The thread `log` goes on writing
+// Does the same in a handler of a signal that ends the process. The thread `log` continues writing
 // meanwhile, unless the handler runs on that thread, or on a thread that holds the queue's lock;
 // then `patience` passes without effect. Async-signal-safe.
 void wait_in_signal(Duration patience = kLastWait);

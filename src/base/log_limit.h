@@ -1,5 +1,5 @@
-// Lets one line of a kind into the log in a while, and counts those that it keeps out, so that
-// whoever causes them cannot fill the log.   Thread: any.
+// Lets one line of a kind into the log in a while, and counts those that it keeps out, so that a
+// client that causes them cannot fill the log.   Thread: any.
 #pragma once
 
 #include <cstdint>

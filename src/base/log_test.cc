@@ -176,7 +176,7 @@ TEST(LogWriter, WritesAllLinesInTheirOrder) {
   EXPECT_EQ(got, expected);
 }
 
-// Writes more than a pipe and the queue hold while no thread reads; the writing thread goes on.
+// Writes more than a pipe and the queue hold while no thread reads; the writing thread continues.
 TEST(LogWriter, APausedReaderStopsNobodyAndLearnsHowMuchHeMissed) {
   constexpr int64_t kLines = 40'000;
   const int64_t before = log::num_lost();

@@ -74,7 +74,7 @@ struct Machine {
 Machine inspect_machine();
 
 // Returns a line such as "AMD EPYC | AVX512_BF16 | 2 cores | 23.4 GB, 22.0 GB free | 1 NUMA node".
-// A forced level stands beside the one that detect_isa() returns.
+// A forced level is kept beside the one that detect_isa() returns.
 std::string describe(const Machine& machine);
 
 }  // namespace hocket

@@ -46,14 +46,14 @@ SignalListener::~SignalListener() {
   pthread_sigmask(SIG_SETMASK, &blocked_before_, nullptr);
 }
 
-void SignalListener::hand_over(const Limits& limits) {
+void SignalListener::deliver_to_wait(const Limits& limits) {
   limits_ = limits;
-  handed_over_ = true;
+  delivers_ = true;
 }
 
 int SignalListener::wait(Duration max_wait) {
   last_wait_ns_ = real_now_ns();
-  return arrived_.try_acquire_for(max_wait) ? came_.exchange(0) : 0;
+  return arrived_.try_acquire_for(max_wait) ? received_.exchange(0) : 0;
 }
 
 void SignalListener::end_within(Duration limit, int status) {
@@ -76,13 +76,13 @@ void SignalListener::run() {
 void SignalListener::on_signal(int number) {
   if (number == SIGHUP) {
     int none = 0;
-    if (handed_over_ && came_.compare_exchange_strong(none, number)) arrived_.release();
+    if (delivers_ && received_.compare_exchange_strong(none, number)) arrived_.release();
     return;
   }
-  if (!handed_over_) end_now(0, "signal {}: ending before anything was served", number);
+  if (!delivers_) end_now(0, "signal {}: ending before anything was served", number);
   if (const int64_t since = ending_since_ns_; since == 0) {
     end_within(limits_.end, 1);
-    came_ = number;
+    received_ = number;
     arrived_.release();
   } else if (real_now_ns() - since >= kSameSignal.count()) {
     end_now(1, "signal {}: the second: exiting without waiting for requests", number);

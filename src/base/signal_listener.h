@@ -1,12 +1,13 @@
 // Handles SIGTERM, SIGINT and SIGHUP on the thread `signals`, so that the process ends in bounded
 // time whatever its other threads do.
 //
-//   SignalListener() ...... SIGTERM or SIGINT ends the process at once, status 0
-//   hand_over(limits) ..... the first SIGTERM or SIGINT goes to wait(), and the process ends within
-//                           limits.end of it, status 1; another one, a second later or more, ends
-//                           it at once
+//   SignalListener() .......... SIGTERM or SIGINT ends the process at once, status 0
+//   deliver_to_wait(limits) ... wait() returns the first SIGTERM or SIGINT, and the process ends
+//                               within limits.end of it, status 1; another one, a second later or
+//                               more, ends it at once
 //
-// SIGHUP never ends the process: it does nothing before hand_over(), and goes to wait() after it.
+// SIGHUP never ends the process: it does nothing before deliver_to_wait(); after it, wait() returns
+// it.
 //
 // The thread `signals` never waits for the log, a disk, another thread or a lock that is held long.
 // Thread: any, unless a function says otherwise.
@@ -37,8 +38,8 @@ class SignalListener {
   SignalListener(const SignalListener&) = delete;
   SignalListener& operator=(const SignalListener&) = delete;
 
-  void hand_over(const Limits& limits);
-  // Returns the signal that came, or 0 after `max_wait`.   Thread: one.
+  void deliver_to_wait(const Limits& limits);
+  // Returns the signal that was received, or 0 after `max_wait`.   Thread: one.
   int wait(Duration max_wait);
   // Ends the process with `status` if it has not ended by itself within `limit`. If an earlier end
   // was set already, that time stays, with this status.
@@ -50,9 +51,9 @@ class SignalListener {
   void look_at_clock() const;
 
   sigset_t signals_{}, blocked_before_{};
-  std::atomic<bool> handed_over_ = false, stopping_ = false;
+  std::atomic<bool> delivers_ = false, stopping_ = false;
   Limits limits_{};
-  std::atomic<int> came_ = 0;
+  std::atomic<int> received_ = 0;
   std::counting_semaphore<> arrived_{0};
   // Times of the steady clock; 0: not yet.
   std::atomic<int64_t> last_wait_ns_ = 0, ending_since_ns_ = 0, end_ns_ = 0;

@@ -54,7 +54,7 @@ TEST(SignalListener, ASignalBeforeTheHandOverEndsTheProcessWhateverItDoes) {
 TEST(SignalListener, TheFirstOneIsHandedOver) {
   EXPECT_EQ(status_after([] {
               SignalListener signals;
-              signals.hand_over({.end = 1h});
+              signals.deliver_to_wait({.end = 1h});
               signal_self(SIGHUP);
               if (signals.wait(10s) != SIGHUP) _exit(3);
               if (signals.wait(1ms) != 0) _exit(4);
@@ -67,7 +67,7 @@ TEST(SignalListener, TheFirstOneIsHandedOver) {
 TEST(SignalListener, ASecondOneEndsTheProcessAtOnce) {
   EXPECT_EQ(status_after([] {
               SignalListener signals;
-              signals.hand_over({.end = 1h});
+              signals.deliver_to_wait({.end = 1h});
               signal_self(SIGTERM);
               if (signals.wait(10s) != SIGTERM) _exit(3);
               signal_self(SIGTERM);  // ignored: it may be the first signal, coming by another way
@@ -83,7 +83,7 @@ TEST(SignalListener, ASecondOneEndsTheProcessAtOnce) {
 TEST(SignalListener, AfterTheFirstOneTheProcessEndsInTime) {
   EXPECT_EQ(status_after([] {
               SignalListener signals;
-              signals.hand_over({.end = 50ms});
+              signals.deliver_to_wait({.end = 50ms});
               signal_self(SIGTERM);
               hang();
             }),
@@ -93,7 +93,7 @@ TEST(SignalListener, AfterTheFirstOneTheProcessEndsInTime) {
 TEST(SignalListener, AnEndThatWasBegunComesWithItsStatus) {
   EXPECT_EQ(status_after([] {
               SignalListener signals;
-              signals.hand_over({.end = 1h});
+              signals.deliver_to_wait({.end = 1h});
               signals.end_within(50ms, 5);
               hang();
             }),
@@ -103,7 +103,7 @@ TEST(SignalListener, AnEndThatWasBegunComesWithItsStatus) {
 TEST(SignalListener, AMainThreadThatStandsStillIsFound) {
   EXPECT_EQ(status_after([] {
               SignalListener signals;
-              signals.hand_over({.end = 1h, .silence = 100ms});
+              signals.deliver_to_wait({.end = 1h, .silence = 100ms});
               signals.wait(1ms);
               hang();
             }),
@@ -120,7 +120,7 @@ TEST(SignalListener, APausedLogHindersNoEnd) {
               SignalListener signals;
               const log::Writer writer;
               for (int i = 0; i < 30'000; ++i) log::info("Decode batch, {:40}", i);
-              signals.hand_over({.end = 50ms});
+              signals.deliver_to_wait({.end = 50ms});
               signal_self(SIGTERM);
               hang();
             }),

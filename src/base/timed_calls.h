@@ -1,5 +1,5 @@
 // Runs calls that may hang, such as those to files on a mount that has stopped answering or to the
-// system's resolver, on threads of its own, so that nobody waits for one beyond a limit.
+// system's resolver, on threads of its own, so that no caller waits for one beyond a limit.
 //
 // Nothing ends a call that hangs. It is left to itself, and may only use what it owns; its thread
 // takes others as soon as it returns. While all threads hang, further calls fail at once. The end

@@ -5,7 +5,7 @@
 //   note()                                  T T T T u u ..   the first T is not counted, because
 //                                                            its memory is cold
 //
-// Steps that show nothing are not noted: a trial goes on behind them, and postpone() takes back a
+// Steps that show nothing are not noted: a trial continues behind them, and postpone() takes back a
 // proposal for one of them.
 //
 // While trials may be frequent, the next one begins kGap notes after the last; otherwise they are

@@ -30,7 +30,7 @@ void flush_denormals() {
 
 WorkerPool::WorkerPool(Options options)
     : num_workers_(options.num_workers), spin_ns_(options.spin_ns) {
-  HOCKET_CHECK(num_workers_ >= 1);
+  HOCKET_CHECK(num_workers_ >= 1 && static_cast<uint32_t>(num_workers_) <= kInside);
   const auto cpu_of = [&](int worker) {
     return worker < static_cast<int>(options.cpus.size()) ? options.cpus[worker] : -1;
   };
@@ -48,8 +48,7 @@ void WorkerPool::adopt_caller() {
 
 WorkerPool::~WorkerPool() {
   stopping_.store(true);
-  round_.fetch_add(1);
-  round_.notify_all();
+  open_round();
   for (Thread& thread : threads_) thread.join();
 }
 
@@ -66,16 +65,30 @@ void WorkerPool::run_erased(int num_tasks, Call call, void* context) {
   context_ = context;
   num_tasks_ = num_tasks;
   next_task_.store(0, std::memory_order_relaxed);
-  busy_.store(num_workers_ - 1, std::memory_order_relaxed);
-  round_.fetch_add(1, std::memory_order_release);
-  round_.notify_all();
+  struct Round {  // it is closed, too, if a task throws
+    explicit Round(WorkerPool& of) : pool(of) { pool.open_round(); }
+    ~Round() { pool.close_round(); }
+    WorkerPool& pool;
+  };
+  const Round round(*this);
   work(0);
-  for (int spins = 0; busy_.load(std::memory_order_acquire) > 0; ++spins) {
+}
+
+void WorkerPool::open_round() {
+  gate_.fetch_add(kOpen, std::memory_order_release);  // it was closed, so the bit becomes 1
+  gate_.notify_all();
+}
+
+void WorkerPool::close_round() {
+  // Adding it again carries into the number of the round.
+  uint32_t gate = gate_.fetch_add(kOpen, std::memory_order_acquire);
+  for (int spins = 0; (gate & kInside) != 0; ++spins) {
     if (spins < 2'000) {
       _mm_pause();
     } else {
       sched_yield();  // more threads than cores: let the others finish
     }
+    gate = gate_.load(std::memory_order_acquire);
   }
 }
 
@@ -102,17 +115,27 @@ WorkerPool::LoopCallback::LoopCallback(WorkerPool& pool, void (*call)(const void
 void WorkerPool::serve(int worker, int cpu) {
   flush_denormals();
   if (cpu >= 0) pin_to(cpu);
-  uint32_t seen = 0;
+  uint32_t served = kInside;  // gate_ without kInside in the last round; before the first, no round
   while (true) {
-    const int64_t deadline = real_now_ns() + spin_ns_;
-    while (round_.load(std::memory_order_acquire) == seen) {
-      for (int i = 0; i < 64 && round_.load(std::memory_order_relaxed) == seen; ++i) _mm_pause();
-      if (real_now_ns() > deadline) round_.wait(seen, std::memory_order_acquire);
+    int64_t deadline = real_now_ns() + spin_ns_;
+    uint32_t gate = gate_.load(std::memory_order_relaxed);
+    while ((gate & kOpen) == 0 || (gate & ~kInside) == served) {
+      if (stopping_.load(std::memory_order_relaxed)) return;
+      for (int i = 0; i < 64 && gate_.load(std::memory_order_relaxed) == gate; ++i) _mm_pause();
+      if (real_now_ns() > deadline) {
+        gate_.wait(gate, std::memory_order_relaxed);
+        // Awake, it serves the next loops at once, although it may be late for this one.
+        deadline = real_now_ns() + spin_ns_;
+      }
+      gate = gate_.load(std::memory_order_relaxed);
     }
-    ++seen;  // a round ends only when every worker has served it, so none is skipped
-    if (stopping_.load()) return;
-    work(worker);
-    busy_.fetch_sub(1, std::memory_order_release);
+    gate = gate_.fetch_add(1, std::memory_order_acquire);
+    if ((gate & kOpen) != 0) {
+      if (stopping_.load(std::memory_order_relaxed)) return;
+      served = gate & ~kInside;
+      work(worker);
+    }
+    gate_.fetch_sub(1, std::memory_order_release);
   }
 }
 

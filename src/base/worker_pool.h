@@ -31,7 +31,7 @@ class WorkerPool {
   WorkerPool& operator=(const WorkerPool&) = delete;
 
   // While it lives, worker 0 calls f between two tasks of a loop, with kMinCallbackPauseNs between
-  // calls, so that other work need not wait for the end of a long loop. The other workers go on.
+  // calls, so that other work need not wait for the end of a long loop. The other workers continue.
   // f must not run loops. One at a time.   Thread: the owner only.
   class LoopCallback {
    public:
@@ -76,7 +76,17 @@ class WorkerPool {
   void run_erased(int num_tasks, Call call, void* context);
   void work(int worker);
   void call_loop_callback();
+  void open_round();
+  void close_round();
   void serve(int worker, int cpu);
+
+  // One loop is a round. Workers enter a round that is open and leave it when no task is left.
+  // Worker 0 closes the round when it finds no task, and waits only for those inside: a worker
+  // that the system has not run since (other programs hold its core) delays no loop.
+  //
+  //   gate_:  number of the round | open: 1 bit (kOpen) | workers inside: 12 bits (kInside)
+  static constexpr uint32_t kOpen = 1u << 12;
+  static constexpr uint32_t kInside = kOpen - 1;
 
   const int num_workers_;
   const int64_t spin_ns_;
@@ -86,8 +96,7 @@ class WorkerPool {
   int num_tasks_ = 0;
   LoopCallback* callback_ = nullptr;
   alignas(64) std::atomic<int> next_task_{0};
-  alignas(64) std::atomic<int> busy_{0};
-  alignas(64) std::atomic<uint32_t> round_{0};
+  alignas(64) std::atomic<uint32_t> gate_{0};
   std::atomic<bool> stopping_{false};
   std::vector<Thread> threads_;
 };

@@ -1,11 +1,15 @@
 #include "base/worker_pool.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 #include <xmmintrin.h>
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -79,6 +83,43 @@ TEST(WorkerPool, TasksRunAtTheSameTime) {
     while (arrived < 2) std::this_thread::yield();
   });
   EXPECT_EQ(arrived, 2);
+}
+
+std::atomic<bool> handler_began = false, handler_may_end = false;
+
+// A signal handler that waits holds a worker as a busy core does: it is in no task, and nothing
+// that the pool does makes it run.
+TEST(WorkerPool, ALoopDoesNotWaitForAWorkerThatDoesNotRun) {
+  WorkerPool pool({.num_workers = 2, .cpus = {}});
+  pthread_t worker_thread = pthread_self();
+  std::atomic<int> arrived = 0;
+  pool.run(2, [&](int, int worker) {
+    if (worker == 1) worker_thread = pthread_self();
+    ++arrived;
+    while (arrived < 2) std::this_thread::yield();
+  });
+  struct sigaction hold = {}, before;
+  hold.sa_handler = [](int) {
+    handler_began = true;
+    while (!handler_may_end) usleep(100);
+  };
+  ASSERT_EQ(sigaction(SIGUSR1, &hold, &before), 0);
+  ASSERT_EQ(pthread_kill(worker_thread, SIGUSR1), 0);
+  while (!handler_began) std::this_thread::yield();
+  for (int round = 0; round < 100; ++round) run_and_count(pool, 16);
+  handler_may_end = true;
+  for (int round = 0; round < 100; ++round) run_and_count(pool, 16);
+  ASSERT_EQ(sigaction(SIGUSR1, &before, nullptr), 0);
+}
+
+TEST(WorkerPool, ATaskThatThrowsEndsItsLoop) {
+  WorkerPool pool({.num_workers = 2, .cpus = {}});
+  EXPECT_THROW(pool.run(64,
+                        [](int, int worker) {
+                          if (worker == 0) throw std::bad_alloc();
+                        }),
+               std::bad_alloc);
+  for (int round = 0; round < 100; ++round) run_and_count(pool, 16);
 }
 
 TEST(WorkerPool, EveryWorkerFlushesDenormals) {

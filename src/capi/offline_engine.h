@@ -55,7 +55,7 @@ struct TextEvent {
 
 class OfflineEngine {
  public:
-  // Returns false to cancel the request; its last event still comes.
+  // Returns false to cancel the request; its last event is still delivered.
   using Listener = std::move_only_function<bool(const TextEvent&)>;
 
   // Errors: those of Tokenizer::load, ChatTemplate::load and Engine::create; model_not_found

@@ -7,7 +7,7 @@
 #include "core/bounded_json.h"
 #include "core/request_bounds.h"
 #include "core/server_settings.h"
-#include "text/answers/template_traits.h"
+#include "text/answers/chat_template_caps.h"
 #include "text/grammar/ebnf.h"
 #include "text/grammar/spellings.h"
 #include "text/grammar/structural_tag.h"
@@ -155,14 +155,14 @@ Result<void> check_sampling(const SamplingParams& s, int vocab_size) {
   return check_bias(s);
 }
 
-Result<ReasoningStart> read_reasoning_start(int thoughts) {
+Result<ReasoningStart> read_reasoning_start(int reasoning) {
   static_assert(HOCKET_NO_THOUGHTS == static_cast<int>(ReasoningStart::none));
   static_assert(HOCKET_THOUGHTS_POSSIBLE == static_cast<int>(ReasoningStart::possible));
   static_assert(HOCKET_THOUGHTS_OPEN == static_cast<int>(ReasoningStart::open));
-  if (thoughts < HOCKET_NO_THOUGHTS || thoughts > HOCKET_THOUGHTS_OPEN)
+  if (reasoning < HOCKET_NO_THOUGHTS || reasoning > HOCKET_THOUGHTS_OPEN)
     return refuse("thoughts",
-                  fmt::format("is {}, which is no HOCKET_NO_THOUGHTS or the like", thoughts));
-  return static_cast<ReasoningStart>(thoughts);
+                  fmt::format("is {}, which is no HOCKET_NO_THOUGHTS or the like", reasoning));
+  return static_cast<ReasoningStart>(reasoning);
 }
 
 Result<ChatInput> read_chat(std::string_view messages_json, std::string_view extra_json) {

@@ -28,7 +28,7 @@ class FakeServer {
   explicit FakeServer(Answer answer)
       : answer_(std::move(answer)), listener_(listen()), thread_([this] { serve(); }) {}
   ~FakeServer() {
-    shutdown(listener_.get(), SHUT_RDWR);  // if nobody came
+    shutdown(listener_.get(), SHUT_RDWR);  // if no client connected
     thread_.join();
   }
   FakeServer(const FakeServer&) = delete;

@@ -57,8 +57,8 @@ class Connection {
   void send(const Message& message);
   void flush();
 
-  // Returns why the connection ended; next() still returns the messages that came before. The code
-  // is unauthorized if the handshake of TLS failed, else lost_rank.
+  // Returns why the connection ended; next() still returns the messages that arrived before. The
+  // code is unauthorized if the handshake of TLS failed, else lost_rank.
   const std::optional<Error>& ended() const { return ended_; }
   // Returns the number of bytes that have arrived, those of TLS included.
   size_t received_bytes() const { return received_bytes_; }

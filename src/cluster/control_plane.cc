@@ -78,7 +78,7 @@ struct ControlPlane::State {
     role->leave(error(ErrorCode::shutting_down, "it shuts down"));
   }
 
-  // Reports a rank that this one hears no longer, if both are in one epoch.
+  // Reports a rank whose datagrams no longer arrive here, if both are in one epoch.
   void watch_links(TimePoint now) {
     const auto silent = links.tick(shared.view(), now);
     shared.heartbeat_state.set_unreachable(links.unreachable(now));

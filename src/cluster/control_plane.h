@@ -1,4 +1,4 @@
-// Keeps the list of ranks that are there, and ends the step when one is lost. Each rank runs one
+// Keeps the list of ranks that are alive, and ends the step when one is lost. Each rank runs one
 // thread "cluster" with its own TCP connection to the coordinator, apart from the data plane. The
 // coordinator is rank 0; with ClusterOptions::store it is any rank, and etcd says which
 // (elected_role.h). Then that rank does all that is said of rank 0 below.
@@ -10,15 +10,16 @@
 //
 // With ClusterOptions::tolerate_ranks the next epoch also begins when enough ranks are there.
 //
-// All connections go to rank 0 (a star), because that is enough: rank 0 sees every other rank die,
-// every other rank sees rank 0 die, and rank 0 tells all. These connections do not show that a link
-// between two other ranks is cut; datagrams (link_monitor.h) do, and so do the waits of the data
-// plane, which call report_lost(). A full mesh would need n^2 connections, and its ranks could
-// disagree on the members; here rank 0 alone decides, so all members of an epoch have the same view
-// of it. membership.h says how a loss is noticed, and within which time. All ranks know which rank
-// was lost, and why, within 4 s. A rank that comes back (restarted, or its link healed) joins again
-// by itself; all ranks do so when rank 0 comes back. The store is empty then, and epochs go on
-// counting. The thread sleeps in epoll until a message arrives or a deadline is reached.
+// All connections go to rank 0 (a star), because that is enough: rank 0 notices the end of every
+// other rank and reports it to all, and every rank notices the end of rank 0. These connections do
+// not show that a link between two other ranks is cut; datagrams (link_monitor.h) do, and so do the
+// waits of the data plane, which call report_lost(). A full mesh would need n^2 connections, and
+// its ranks could disagree on the members; here rank 0 alone decides, so all members of an epoch
+// have the same view of it. membership.h says how a loss is noticed, and within which time. All
+// ranks know which rank was lost, and why, within 4 s. A rank that was restarted, or whose link
+// works again, joins by itself; all ranks do so when rank 0 was restarted. The store is empty
+// then, and epochs continue counting. The thread sleeps in epoll until a message arrives or a
+// deadline is reached.
 #pragma once
 
 #include <atomic>
@@ -42,8 +43,8 @@ class ControlPlane {
   // Calls leave().
   ~ControlPlane();
 
-  // Tells the other ranks that this one leaves, and joins the thread: the view stays as it is, and
-  // calls of the store fail. Call it once. Thread: any.
+  // Sends the other ranks the message that this one leaves, and joins the thread: the view stays as
+  // it is, and calls of the store fail. Call it once. Thread: any.
   void leave();
 
   // Waits for an epoch that has all ranks (with tolerate_ranks: enough ranks), this one among them,
@@ -63,7 +64,8 @@ class ControlPlane {
   // Threads: see heartbeat_state.h.
   HeartbeatState& heartbeat_state();
 
-  // Reports that the data plane waited in vain for `rank` in the entered epoch. Thread: any.
+  // Reports that the data plane waited for `rank` and got no message in the entered epoch. Thread:
+  // any.
   void report_lost(int rank, std::string_view why);
   // Reports that this rank cannot connect to `rank` in `epoch`, which it has not entered yet (-1:
   // it cannot connect to any). Every rank leaves the epoch. Thread: any.
@@ -74,7 +76,7 @@ class ControlPlane {
   // Returns the view that rank 0 sent last; num_changes() grows with every change. Thread: any.
   ClusterView view() const;
   uint64_t num_changes() const;
-  // Returns why this rank stopped trying: rank 0 refused it, or stayed away for rank_wait.
+  // Returns why this rank stopped trying: rank 0 refused it, or could not be reached for rank_wait.
   std::optional<Error> failure() const;
   // Returns the status of all ranks at the last heartbeat; empty except where this rank
   // coordinates. Thread: any.
@@ -86,7 +88,7 @@ class ControlPlane {
   std::string local_host() const;
   const Identity& self() const;
   // Returns a key that only ranks with this cluster's token know; `use` names its one use. Without
-  // a token everybody knows it. Thread: any.
+  // a token it is no secret. Thread: any.
   Proof key_for(std::string_view use) const;
   // Returns what connections between ranks are encrypted with; null: they are in the clear.
   // Thread: any.
@@ -96,9 +98,9 @@ class ControlPlane {
   bool pauses_others() const;
 
   // The calls below use the store of rank 0: each sends a request and waits for the answer. Thread:
-  // any but the engine's during a step. Errors of all: lost_rank (rank 0 is not there), timed_out,
-  // queue_full (limits of store.h), bad_value.
-  // `lifetime` is how long the entry lives unless it is set again; 0 keeps it for good.
+  // any but the engine's during a step. Errors of all: lost_rank (rank 0 cannot be reached),
+  // timed_out, queue_full (limits of store.h), bad_value. `lifetime` is how long the entry lives
+  // unless it is set again; 0 keeps it for good.
   Result<void> set(std::string_view key, std::string_view value, Duration lifetime = {});
   Result<std::string> get(std::string_view key);  // Errors: also not_found.
   // Waits until a rank sets it.

@@ -172,7 +172,7 @@ TEST_F(ControlPlaneTest, AStuckEngineIsLostThoughItsProcessLives) {
     if (rank != 1) plane(rank).heartbeat_state().waiting();
   }
   EXPECT_TRUE(all_lost(1, {0, 1, 2}));
-  EXPECT_THAT(plane(2).view().why, HasSubstr("rank 1 (h1) stands still in step 9, stage 4"));
+  EXPECT_THAT(plane(2).view().why, HasSubstr("rank 1 (h1) makes no progress in step 9, stage 4"));
   EXPECT_FALSE(plane(0).wait_epoch(milliseconds(150))) << "its step is open still";
   for (int rank = 0; rank < 3; ++rank) plane(rank).heartbeat_state().end();
   enter_all();
@@ -198,7 +198,7 @@ TEST_F(ControlPlaneTest, ARestartedRankJoinsANewEpoch) {
   EXPECT_NE(plane(2).view().members[1].identity.boot_id, old_id);
 }
 
-// The others have gone on without it, and go on in the same epoch.
+// The others have gone on without it, and continue in the same epoch.
 TEST_F(ControlPlaneTest, WhoComesBackWithOtherTermsIsRefused) {
   tolerate_ranks_ = 1;
   start_all(3);

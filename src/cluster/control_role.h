@@ -25,6 +25,7 @@ struct ClusterOptions {
   HostPort init_addr;  // address of rank 0; port 0 takes any free port. Without a store only
   // The store in which ranks find each other and the coordinator; nullopt: rank 0 is it.
   std::optional<EtcdAddress> store;
+  std::shared_ptr<const TlsContext> store_tls;  // null: the store is spoken to in the clear
   // The address where this rank listens while it coordinates; without a host the one by which it
   // reaches the store. With a store only.
   HostPort listen;
@@ -129,8 +130,8 @@ class ControlRole {
   // Runs at next_deadline(), and after all events and commands that waited were handled.
   virtual void on_tick(TimePoint now) = 0;
   virtual TimePoint next_deadline() const = 0;
-  // Tells the other ranks why this one leaves, without waiting for a socket, and ends open calls
-  // with that error.
+  // Sends the other ranks the reason why this one leaves, without waiting for a socket, and ends
+  // open calls with that error.
   virtual void leave(const Error& why) = 0;
 };
 

@@ -10,7 +10,7 @@ std::string CoordinatorAddress::text() const {
   return address_ ? fmt::format("{} at {}", name(), to_text(*address_)) : name();
 }
 
-// A rank 0 that was started anew may have another address by the same name.
+// A rank 0 that was started again may have another address by the same name.
 Result<SocketAddress> CoordinatorAddress::next(bool resolves_anew) {
   if (next_ >= resolved_.size()) {
     if (resolved_.empty() || resolves_anew) {

@@ -101,8 +101,9 @@ void CoordinatorSeat::tick() {
     const Error& why = done.error();
     if (why.code == ErrorCode::not_found) lose_lease();
     if (problem_.empty())
-      log::warning("cluster: etcd: {}; the ranks go on as they are, and nothing changes meanwhile",
-                   why.message);
+      log::warning(
+          "cluster: etcd: {}; the ranks continue as they are, and nothing changes meanwhile",
+          why.message);
     problem_ = why.message;
     retry_at_ = clock_.now() + options_.retry;
     return;
@@ -178,7 +179,7 @@ Result<void> CoordinatorSeat::renew() {
   return {};
 }
 
-// With the lease the seat is gone, if this rank had it; the key is read anew.
+// With the lease the seat is gone, if this rank had it; the key is read again.
 void CoordinatorSeat::lose_lease() {
   lease_ = {};
   is_rank_ = false;

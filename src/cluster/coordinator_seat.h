@@ -12,11 +12,10 @@
 // that lost the seat, or does not know, fails this swap. The next holder continues from the last
 // epoch. No epoch is therefore announced twice, whatever the clocks do. The holder also stops by
 // its own clock: `mine` ends `margin` before the lease can end.
-// If the seat is empty and this rank had it last, in the same epoch, then nobody had it meanwhile.
-// A rank does not take the seat while an older one is there that disagrees with it (another model,
-// other places of experts): it would refuse all others.
-// A process that finds another one at its rank's entry follows, but does not take the seat until
-// that entry has ended.
+// If the seat is empty and this rank had it last, in the same epoch, then no other rank had it
+// meanwhile. A rank does not take the seat while an older one is there that disagrees with it
+// (another model, other places of experts): it would refuse all others. A process that finds
+// another one at its rank's entry follows, but does not take the seat until that entry has ended.
 // If etcd does not answer, nothing changes: the state says why, and calls are repeated.
 // Thread: one. Calls of Etcd block; the clock is read around them.
 #pragma once
@@ -54,7 +53,7 @@ class CoordinatorSeat {
   };
   struct State {
     bool known = false;                // the key was read, and is watched
-    std::optional<SeatHolder> holder;  // nullopt: nobody has the seat
+    std::optional<SeatHolder> holder;  // nullopt: no rank has the seat
     int64_t holder_term = 0;           // the holder's
     bool mine = false;
     TimePoint until{};   // while mine: end of the time in which this rank may act as coordinator
@@ -69,8 +68,8 @@ class CoordinatorSeat {
 
   CoordinatorSeat(Etcd& etcd, const Clock& clock, Options options);
 
-  // Targets, until others are given. nullopt: this rank does not want the seat, and gives it back
-  // if it has it. The address is where it would listen.
+  // Targets, until others are given. nullopt: this rank does not want the seat, and releases it if
+  // it has it. The address is where it would listen.
   void want(std::optional<HostPort> address) { wanted_address_ = std::move(address); }
   // `ranks` is for people: "0,2".
   void want_epoch(uint32_t epoch, std::string ranks);
@@ -85,7 +84,7 @@ class CoordinatorSeat {
   TimePoint next_deadline() const;
   // True after an error, until the next try: tick() does nothing, and reads no watch.
   bool backs_off() const { return clock_.now() < retry_at_; }
-  // Gives back the lease, and with it the seat.
+  // Ends the lease, and with it releases the seat.
   void resign();
 
   State state() const;

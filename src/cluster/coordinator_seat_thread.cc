@@ -10,11 +10,11 @@
 
 namespace hocket {
 
-CoordinatorSeatThread::CoordinatorSeatThread(const EtcdAddress& address,
+CoordinatorSeatThread::CoordinatorSeatThread(EtcdClient::Options etcd,
                                              CoordinatorSeat::Options options,
                                              std::function<void()> changed)
     : changed_(std::move(changed)),
-      etcd_({.servers = address.servers}),
+      etcd_(std::move(etcd)),
       seat_(etcd_, clock_, std::move(options)),
       wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   HOCKET_CHECK(static_cast<bool>(wake_));

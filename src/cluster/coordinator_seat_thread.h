@@ -17,9 +17,9 @@ namespace hocket {
 class CoordinatorSeatThread {
  public:
   // Calls `changed` on its thread after each change of state().
-  CoordinatorSeatThread(const EtcdAddress& address, CoordinatorSeat::Options options,
+  CoordinatorSeatThread(EtcdClient::Options etcd, CoordinatorSeat::Options options,
                         std::function<void()> changed);
-  // Gives back the seat with one call to etcd, after any call that is under way. Each of the two
+  // Releases the seat with one call to etcd, after any call that is under way. Each of the two
   // takes at most the limit of a call.
   ~CoordinatorSeatThread();
 

@@ -18,7 +18,7 @@ class CutLinks {
   CutLinks(const LivenessLimits& limits, int num_ranks)
       : limits_(limits), apart_(static_cast<size_t>(num_ranks)) {}
 
-  // Returns the members that do not hear `rank`, or that `rank` does not hear.
+  // Returns the members that get no datagrams from `rank`, or from which `rank` gets none.
   static RankSet of(int rank, const ClusterView& view, std::span<const Heartbeat> heartbeats);
   // Returns true while a cut link to a member keeps `rank` out.
   bool keeps_out(int rank, const ClusterView& view, std::span<const Heartbeat> heartbeats,

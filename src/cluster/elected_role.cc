@@ -27,8 +27,8 @@ ElectedRole::ElectedRole(const ClusterOptions& options, Identity self, Poller& p
   HOCKET_CHECK(static_cast<bool>(news_));
   poller_.add(news_, kSeatToken, EPOLLIN);
   seat_ = std::make_unique<CoordinatorSeatThread>(
-      *options_.store, CoordinatorSeat::Options{.name = options_.store->name, .self = self_},
-      [this] {
+      EtcdClient::Options{.servers = options_.store->servers, .tls = options_.store_tls},
+      CoordinatorSeat::Options{.name = options_.store->name, .self = self_}, [this] {
         const uint64_t one = 1;
         (void)!write(news_.get(), &one, sizeof one);
       });
@@ -104,7 +104,7 @@ void ElectedRole::follow_seat(const CoordinatorSeat::State& seat, TimePoint now)
   follower_->follow(seat.holder->rank, seat.holder->address, now);
 }
 
-// Runs for the seat while nobody has it and this rank hears no coordinator.
+// Tries to take the seat while no rank has it and this one reaches no coordinator.
 void ElectedRole::run_for_seat(const CoordinatorSeat::State& seat, TimePoint now) {
   if (is_other(seat) || follower_->gave_up()) {
     seat_->want(std::nullopt);
@@ -143,7 +143,7 @@ void ElectedRole::run_for_seat(const CoordinatorSeat::State& seat, TimePoint now
 
 void ElectedRole::take_role(const CoordinatorSeat::State& seat) {
   follower_->leave(error(ErrorCode::lost_rank, "it coordinates from now on"));
-  // Epochs go on from the last one that any rank knows.
+  // Epochs continue from the last one that any rank knows.
   const uint32_t last = std::max(seat.floor, follower_->view().epoch);
   log::info("cluster: this rank coordinates at {}, from epoch {} on", to_text(seat.holder->address),
             last);

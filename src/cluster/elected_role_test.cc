@@ -142,7 +142,7 @@ TEST_F(ElectedRanks, ACoordinatorCutOffFromEtcdKeepsItsRanksUntilOneOfThemLeaves
     for (int rank = 0; rank < 3; ++rank) ASSERT_EQ(plane(rank).aborted().load(), 0u);
     std::this_thread::sleep_for(milliseconds(20));
   }
-  // Rank 2 is started anew, finds nobody on the seat, and takes it: the others follow it.
+  // Rank 2 is started again, finds nobody on the seat, and takes it: the others follow it.
   planes_[2].reset();
   start_elected(2);
   EXPECT_TRUE(eventually([&] { return coordinator(1) == 2; }));

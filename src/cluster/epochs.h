@@ -1,7 +1,7 @@
 // The epochs of a coordinator: the view of the newest one, the number of the next, and the reasons
 // why ranks are missing. Every loss and every return of a rank starts an epoch, except before all
-// ranks were there once. Owner: Membership, which judges who is lost and who may come in. Thread:
-// the control plane's.
+// ranks were there once. Owner: Membership, which decides which ranks are lost and which may join.
+// Thread: the control plane's.
 #pragma once
 
 #include <algorithm>

@@ -63,10 +63,10 @@ class Etcd {
   virtual Result<bool> swap(const EtcdSwap& swap) = 0;
   // Watches `key` from a revision on, in place of what was watched before.
   virtual Result<void> watch(std::string_view key, int64_t from_revision) = 0;
-  // Returns the changes that have come since the last call; never waits. After an error the watch
-  // is over: read the key, and watch it from there.
+  // Returns the changes that have arrived since the last call; never waits. After an error the
+  // watch is over: read the key, and watch it from there.
   virtual Result<std::vector<EtcdChange>> changes() = 0;
-  // Returns the descriptor that is readable when changes have come; -1 if there is none.
+  // Returns the descriptor that is readable when changes have arrived; -1 if there is none.
   virtual int watch_fd() const = 0;
   // Returns the address of this host on the way to the server; empty before the first answer.
   virtual std::string local_host() const = 0;

@@ -9,7 +9,7 @@
 namespace hocket {
 namespace {
 
-constexpr std::string_view kScheme = "etcd://";
+constexpr std::string_view kSchemes[] = {"etcd://", "etcds://", "https://"};
 constexpr uint16_t kEtcdPort = 2379;
 constexpr size_t kMaxPlaceName = 64;
 
@@ -29,13 +29,15 @@ bool fits_name(std::string_view name) {
 }  // namespace
 
 Result<EtcdAddress> read_etcd_address(std::string_view text) {
-  if (text.starts_with("https://") || text.starts_with("etcds://"))
-    return fail(bad_place(text, "hocket speaks to etcd without TLS only"));
-  if (!text.starts_with(kScheme)) return fail(bad_place(text, "it does not begin with etcd://"));
-  std::string_view rest = text.substr(kScheme.size());
+  const auto* const scheme =
+      std::ranges::find_if(kSchemes, [&](std::string_view one) { return text.starts_with(one); });
+  if (scheme == std::end(kSchemes))
+    return fail(bad_place(text, "it begins with none of etcd://, etcds:// and https://"));
+  std::string_view rest = text.substr(scheme->size());
   if (rest.find('@') != rest.npos)
-    return fail(bad_place("etcd://...@...", "hocket gives etcd no user and no password"));
-  EtcdAddress address;
+    return fail(
+        bad_place(fmt::format("{}...@...", *scheme), "hocket gives etcd no user and no password"));
+  EtcdAddress address{.has_tls = scheme != std::begin(kSchemes)};
   if (const size_t slash = rest.find('/'); slash != rest.npos) {
     address.name = rest.substr(slash + 1);
     rest = rest.substr(0, slash);
@@ -90,7 +92,7 @@ Result<EtcdConnection> EtcdClient::dial(TimePoint until) {
     }
     addresses_ = *std::move(found);
   }
-  return EtcdConnection::dial(server, addresses_, until);
+  return EtcdConnection::dial(server, addresses_, options_.tls, until);
 }
 
 Result<EtcdConnection::Answer> EtcdClient::ask(std::string_view path, const std::string& json,

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,20 +21,23 @@ namespace hocket {
 struct EtcdAddress {
   std::vector<HostPort> servers;  // client ports
   std::string name = "hocket";    // all ranks of a service have the same
+  bool has_tls = false;
 
   bool operator==(const EtcdAddress&) const = default;
 };
 
 inline constexpr size_t kMaxEtcdServers = 16;
 
-// Reads "etcd://h0:2379,h1:2379/name"; the port is 2379 if not given, and the name may be left out.
-// Errors: bad_value, also for what is not there: TLS, a user, a password.
+// Reads "etcd://h0:2379,h1:2379/name", or etcds:// or https:// for servers with TLS; the port is
+// 2379 if not given, and the name may be left out. Errors: bad_value, also for what is not there: a
+// user, a password.
 Result<EtcdAddress> read_etcd_address(std::string_view text);
 
 class EtcdClient final : public Etcd {
  public:
   struct Options {
     std::vector<HostPort> servers;
+    std::shared_ptr<const TlsContext> tls = nullptr;  // null: in the clear
     Duration attempt_limit = std::chrono::seconds(1);
     Duration call_limit = std::chrono::seconds(3);  // for a call with all its attempts
     // Finds addresses of names; owns all that it uses. It may block.

@@ -22,6 +22,8 @@ TEST(EtcdAddress, IsRead) {
   const auto three = read_etcd_address("etcd://h0:1,[::1],10.0.0.2:3/chat-1");
   ASSERT_TRUE(three);
   EXPECT_EQ(*three, (EtcdAddress{{{"h0", 1}, {"::1", 2379}, {"10.0.0.2", 3}}, "chat-1"}));
+  for (const char* text : {"etcds://h0/a", "https://h0:2379/a"})
+    EXPECT_EQ(read_etcd_address(text).value(), (EtcdAddress{{{"h0", 2379}}, "a", true})) << text;
 }
 
 TEST(EtcdAddress, RefusesWhatIsNotThere) {
@@ -29,9 +31,10 @@ TEST(EtcdAddress, RefusesWhatIsNotThere) {
     const auto address = read_etcd_address(text);
     return address ? "it was taken" : address.error().message;
   };
-  EXPECT_THAT(told("https://h0:2379"), HasSubstr("without TLS"));
+  EXPECT_THAT(told("http://h0:2379"), HasSubstr("none of etcd://"));
   EXPECT_THAT(told("etcd://ann:secret@h0"), HasSubstr("no password"));
   EXPECT_THAT(told("etcd://ann:secret@h0"), Not(HasSubstr("secret")));
+  EXPECT_THAT(told("https://ann:secret@h0"), Not(HasSubstr("secret")));
   EXPECT_THAT(told("h0:2379"), HasSubstr("etcd://"));
   EXPECT_THAT(told("etcd://"), HasSubstr("0 servers"));
   EXPECT_THAT(told("etcd://h0,,h1"), HasSubstr("'' is not host:port"));

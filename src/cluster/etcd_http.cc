@@ -8,6 +8,7 @@
 #include <boost/beast/http/string_body.hpp>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "cluster/etcd_json.h"
 
@@ -18,7 +19,6 @@ namespace http = boost::beast::http;
 using Code = boost::system::error_code;
 
 constexpr uint32_t kMaxHeadBytes = 8 << 10;
-constexpr size_t kMaxRead = size_t{64} << 10;  // bytes of one read
 
 // Waits until the socket is ready or the time is over.
 bool wait_for(const Fd& socket, short events, TimePoint until) {
@@ -39,6 +39,7 @@ struct EtcdConnection::Parser : http::response_parser<http::string_body> {};
 
 Result<EtcdConnection> EtcdConnection::dial(const HostPort& server,
                                             const std::vector<SocketAddress>& addresses,
+                                            const std::shared_ptr<const TlsContext>& tls,
                                             TimePoint until) {
   Error why = error(ErrorCode::io, "{} has no address", to_text(server));
   for (size_t i = 0; i < addresses.size(); ++i) {
@@ -59,16 +60,39 @@ Result<EtcdConnection> EtcdConnection::dial(const HostPort& server,
       continue;
     }
     tune_socket(*socket, std::chrono::seconds(3));
-    return EtcdConnection(*std::move(socket), server);
+    EtcdConnection made(ServerStream(*std::move(socket), tls, server.host), server);
+    auto done = made.shake_hands(share);
+    if (done) return made;
+    why = std::move(done).error();
   }
   return fail(std::move(why));
 }
 
-EtcdConnection::EtcdConnection(Fd socket, const HostPort& server)
-    : socket_(std::move(socket)), server_(to_text(server)) {}
+EtcdConnection::EtcdConnection(ServerStream stream, const HostPort& server)
+    : stream_(std::move(stream)), server_(to_text(server)) {}
 EtcdConnection::EtcdConnection(EtcdConnection&&) noexcept = default;
 EtcdConnection& EtcdConnection::operator=(EtcdConnection&&) noexcept = default;
 EtcdConnection::~EtcdConnection() = default;
+
+// Another server may have the right certificate, so a wrong one is no reason to ask none.
+std::unexpected<Error> EtcdConnection::broken(const Error& why) const {
+  Error all = error(ErrorCode::io, "{}: {}", server_, why.message);
+  if (why.code == ErrorCode::unauthorized)
+    all.fix =
+        "--cluster-store-cacert FILE names the certificate's issuer; the certificate must "
+        "have the name or address that --cluster-store gives";
+  return fail(std::move(all));
+}
+
+Result<void> EtcdConnection::shake_hands(TimePoint until) {
+  while (true) {
+    const auto done = stream_.begin();
+    if (!done) return broken(done.error());
+    if (*done) return {};
+    if (!wait_for(stream_.socket(), stream_.wanted(), until))
+      return fail(ErrorCode::io, "{}: no TLS in time", server_);
+  }
+}
 
 Result<void> EtcdConnection::send(std::string_view path, std::string_view json, TimePoint until) {
   may_go_on_ = false;  // until the answer is whole
@@ -82,35 +106,21 @@ Result<void> EtcdConnection::send(std::string_view path, std::string_view json, 
       "POST {} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n"
       "Grpc-Metadata-hasleader: true\r\nContent-Length: {}\r\n\r\n{}",
       path, server_, json.size(), json);
-  for (size_t sent = 0; sent < request.size();) {
-    const ssize_t put =
-        ::send(socket_.get(), request.data() + sent, request.size() - sent, MSG_NOSIGNAL);
-    if (put >= 0) {
-      sent += static_cast<size_t>(put);
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (!wait_for(socket_, POLLOUT, until))
-        return fail(ErrorCode::io, "{}: it reads nothing", server_);
-    } else if (errno != EINTR) {
-      return fail(ErrorCode::io, "{}: {}", server_, std::strerror(errno));
-    }
-  }
+  const auto wait = [&](short events) -> Result<void> {
+    if (wait_for(stream_.socket(), events, until)) return {};
+    return fail(ErrorCode::timed_out, "it reads nothing");
+  };
+  if (auto sent = stream_.send_all(request, wait); !sent) return broken(sent.error());
   return {};
 }
 
 Result<bool> EtcdConnection::read(TimePoint until) {
-  const size_t before = in_.size();
-  in_.resize(before + kMaxRead);
-  ssize_t got = -1;
-  do {
-    got = recv(socket_.get(), in_.data() + before, kMaxRead, 0);
-  } while (got < 0 &&
-           (errno == EINTR || ((errno == EAGAIN || errno == EWOULDBLOCK) &&
-                               until > RealClock().now() && wait_for(socket_, POLLIN, until))));
-  const int problem = errno;
-  in_.resize(before + static_cast<size_t>(std::max<ssize_t>(got, 0)));
-  if (got < 0 && (problem == EAGAIN || problem == EWOULDBLOCK)) return false;
-  if (got < 0) return fail(ErrorCode::io, "{}: {}", server_, std::strerror(problem));
-  if (got == 0) return fail(ErrorCode::io, "{}: it ended the connection", server_);
+  while (true) {
+    const auto got = stream_.receive(in_);
+    if (!got) return broken(got.error());
+    if (*got > 0) break;
+    if (until <= RealClock().now() || !wait_for(stream_.socket(), POLLIN, until)) return false;
+  }
   HOCKET_TRY_VOID(parse());
   return true;
 }
@@ -123,7 +133,8 @@ Result<void> EtcdConnection::parse() {
     if (code == http::error::need_more) break;
     if (code)
       return fail(error(ErrorCode::io, "{}: what answers is no etcd: {}", server_, code.message())
-                      .with_fix("--cluster-store names etcd's client ports, without TLS"));
+                      .with_fix("--cluster-store names etcd's client ports: etcd://... in the "
+                                "clear, etcds://... with TLS"));
     if (took == 0) break;
   }
   if (in_.size() > kMaxEtcdAnswerBytes)
@@ -146,7 +157,7 @@ Result<EtcdConnection::Answer> EtcdConnection::post(std::string_view path, std::
 
 Result<void> EtcdConnection::begin(std::string_view path, std::string_view json, TimePoint until) {
   HOCKET_TRY_VOID(send(path, json, until));
-  parser_->body_limit(boost::none);  // lines() takes what has come, and limits each line
+  parser_->body_limit(boost::none);  // lines() takes what has arrived, and limits each line
   line_.clear();
   while (!parser_->is_header_done()) {
     HOCKET_TRY(const bool came, read(until));

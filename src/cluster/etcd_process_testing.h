@@ -21,6 +21,13 @@
 
 namespace hocket {
 
+// How servers speak TLS with clients: further words of their command lines, and a client that they
+// take.
+struct EtcdTls {
+  std::vector<std::string> words = {};
+  std::shared_ptr<const TlsContext> client = nullptr;
+};
+
 class EtcdProcess {
  public:
   // Returns where etcd is; empty if it is not installed.
@@ -30,7 +37,7 @@ class EtcdProcess {
     return {};
   }
   // Returns servers of one etcd that answer; an empty list if they do not within 20 s.
-  static std::vector<std::unique_ptr<EtcdProcess>> start(int count) {
+  static std::vector<std::unique_ptr<EtcdProcess>> start(int count, const EtcdTls& tls = {}) {
     std::vector<std::unique_ptr<EtcdProcess>> all;
     std::string members;
     for (int i = 0; i < count; ++i) {
@@ -38,8 +45,9 @@ class EtcdProcess {
       members += fmt::format("{}e{}=http://127.0.0.1:{}", i == 0 ? "" : ",", i, all[i]->peer_port_);
     }
     for (auto& one : all) one->members_ = members;
+    for (auto& one : all) one->tls_words_ = tls.words;
     for (auto& one : all) one->start();
-    EtcdClient client({.servers = addresses(all)});
+    EtcdClient client({.servers = addresses(all), .tls = tls.client});
     const TimePoint until = RealClock().now() + std::chrono::seconds(20);
     while (!client.range("/", 1)) {
       if (RealClock().now() > until) return {};
@@ -61,25 +69,28 @@ class EtcdProcess {
   uint16_t port() const { return port_; }
   void start() {
     const auto url = [](uint16_t port) { return fmt::format("http://127.0.0.1:{}", port); };
-    const std::vector<std::string> words = {program(),
-                                            "--name",
-                                            name_,
-                                            "--data-dir",
-                                            (folder_ / "data").string(),
-                                            "--listen-client-urls",
-                                            url(port_),
-                                            "--advertise-client-urls",
-                                            url(port_),
-                                            "--listen-peer-urls",
-                                            url(peer_port_),
-                                            "--initial-advertise-peer-urls",
-                                            url(peer_port_),
-                                            "--initial-cluster",
-                                            members_,
-                                            "--heartbeat-interval",
-                                            "20",
-                                            "--election-timeout",
-                                            "200"};
+    const std::string client_url =
+        fmt::format("{}://127.0.0.1:{}", tls_words_.empty() ? "http" : "https", port_);
+    std::vector<std::string> words = {program(),
+                                      "--name",
+                                      name_,
+                                      "--data-dir",
+                                      (folder_ / "data").string(),
+                                      "--listen-client-urls",
+                                      client_url,
+                                      "--advertise-client-urls",
+                                      client_url,
+                                      "--listen-peer-urls",
+                                      url(peer_port_),
+                                      "--initial-advertise-peer-urls",
+                                      url(peer_port_),
+                                      "--initial-cluster",
+                                      members_,
+                                      "--heartbeat-interval",
+                                      "20",
+                                      "--election-timeout",
+                                      "200"};
+    words.insert(words.end(), tls_words_.begin(), tls_words_.end());
     std::vector<char*> raw;
     for (const std::string& word : words) raw.push_back(const_cast<char*>(word.c_str()));
     raw.push_back(nullptr);
@@ -117,6 +128,7 @@ class EtcdProcess {
   const std::string name_;
   std::filesystem::path folder_;
   std::string members_;
+  std::vector<std::string> tls_words_;
   uint16_t port_ = 0, peer_port_ = 0;
   pid_t pid_ = -1;
 };

@@ -6,9 +6,9 @@
 // its connection ended and no new one joined within LivenessLimits::reconnect, or if it is silent
 // for lost_after. Then this rank's epoch is over, and it dials until rank_wait. A peer at the
 // coordinator's address without proof of the token cannot end a rank that was a member: such a rank
-// dials on. A rank that starts fails at once, since its own token may be the wrong one. Resolving
-// the coordinator's name may block this thread, so it happens only while not connected. Thread: the
-// control plane's.
+// keeps dialling. A rank that starts fails at once, since its own token may be the wrong one.
+// Resolving the coordinator's name may block this thread, so it happens only while not connected.
+// Thread: the control plane's.
 #pragma once
 
 #include <memory>
@@ -25,7 +25,7 @@ namespace hocket {
 class Follower final : public ControlRole {
  public:
   Follower(const ClusterOptions& options, Identity self, Poller& poller, Shared& shared);
-  // Follows nobody yet; `known` is the view of a rank that was a member, else empty.
+  // Follows no coordinator yet; `known` is the view of a rank that was a member, else empty.
   struct Elected {
     ClusterView known;
   };
@@ -41,7 +41,7 @@ class Follower final : public ControlRole {
   // Follows `rank`, which listens at `address` and is the coordinator from now on. If this rank is
   // connected to another one, it leaves that one's epoch.
   void follow(int rank, const HostPort& address, TimePoint now);
-  // True while there is no coordinator that this rank could hear.
+  // True while there is no coordinator that this rank can reach.
   bool is_lost() const { return lost_; }
   bool gave_up() const { return gave_up_; }
   // True if the last dial found that nothing listens at the coordinator's address.
@@ -51,7 +51,7 @@ class Follower final : public ControlRole {
   const ClusterView& view() const { return view_; }
   // Stops for good: the process should end.
   void give_up(const Error& why);
-  // Sets why there is nobody to follow, for people.
+  // Sets the reason why there is no coordinator, for people to read.
   void explain(std::string why) { last_problem_ = std::move(why); }
 
  private:

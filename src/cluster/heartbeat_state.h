@@ -2,7 +2,7 @@
 // stores), the terms on which this rank would join an epoch, whether it leaves, and the ranks whose
 // datagrams have stopped.
 //
-//   begin(step, expected)   a step is open: from here on, standing still is suspicious
+//   begin(step, expected)   a step is open: from here on, a lack of progress is suspicious
 //   reached(stage)          the step moves
 //   waiting(), computing()  before and after waits for other ranks' messages
 //   end()                   the step is closed

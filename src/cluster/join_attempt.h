@@ -52,8 +52,8 @@ class JoinAttempt {
   Result<std::string> finish_dial(TimePoint now);
   // Sends what waits.
   void flush() { connection_->flush(); }
-  // Reads and answers what has come. Returns the view of the coordinator that has taken this rank
-  // in; nullopt while that is awaited. Errors: then the attempt is over.
+  // Reads and answers what has arrived. Returns the view of the coordinator that has taken this
+  // rank in; nullopt while that is awaited. Errors: then the attempt is over.
   std::expected<std::optional<ClusterView>, Failure> read();
   // Gives the connection, whose next message is the one behind the view.
   std::unique_ptr<Connection> take_connection() { return std::move(connection_); }

@@ -49,19 +49,19 @@ class LaunchReader {
   LaunchReader(const LaunchFlags& flags, const LaunchEnvironment& environment)
       : flags_(flags), environment_(environment) {}
 
-  Result<LaunchPlan> read() {
+  Result<Launch> read() {
     if (const std::string* text = find(kSpawned)) return spawned(*text);
     HOCKET_TRY_VOID(check_flags());
     HOCKET_TRY(auto launcher, read_launcher());
-    LaunchPlan plan;
+    Launch launch;
     if (launcher && !starts_nodes(*launcher)) {
-      HOCKET_TRY(plan, by_rank(*launcher));
+      HOCKET_TRY(launch, by_rank(*launcher));
     } else {
-      HOCKET_TRY(plan, by_node(launcher));
+      HOCKET_TRY(launch, by_node(launcher));
     }
-    if (plan.num_ranks > kMaxRanks)
+    if (launch.num_ranks > kMaxRanks)
       return fail(ErrorCode::bad_value, "{} ranks are asked for by {}; at most {} are possible",
-                  plan.num_ranks, plan.source, kMaxRanks);
+                  launch.num_ranks, launch.source, kMaxRanks);
     if (flags_.has_store && !flags_.dist_init_addr.empty())
       return fail(
           error(ErrorCode::usage,
@@ -70,20 +70,20 @@ class LaunchReader {
               .with_fix("--cluster-listen HOST:PORT says where this rank listens while it "
                         "coordinates")
               .with_param("dist-init-addr"));
-    if (flags_.has_store && plan.num_ranks == 1)
+    if (flags_.has_store && launch.num_ranks == 1)
       return fail(error(ErrorCode::usage,
                         "--cluster-store is given, and nothing says that there is another rank")
                       .with_fix("--nnodes N --node-rank R on each of N hosts")
                       .with_param("cluster-store"));
-    if (plan.num_ranks == 1 && !flags_.dist_init_addr.empty() && !flags_.nnodes)
+    if (launch.num_ranks == 1 && !flags_.dist_init_addr.empty() && !flags_.nnodes)
       return fail(
           error(ErrorCode::usage,
                 "--dist-init-addr is given, and nothing says that there is another rank")
               .with_fix("--nnodes N --node-rank R on each of N hosts, or --ranks-per-node P "
                         "for processes of this one"));
-    if (plan.num_ranks == 1 || plan.in_process) return plan;
-    HOCKET_TRY(plan.init_addr, address(plan));
-    return plan;
+    if (launch.num_ranks == 1 || launch.in_process) return launch;
+    HOCKET_TRY(launch.init_addr, address(launch));
+    return launch;
   }
 
  private:
@@ -124,7 +124,7 @@ class LaunchReader {
   }
 
   // Reads RANK/RANKS/RANKS_PER_NODE/HOST:PORT.
-  Result<LaunchPlan> spawned(std::string_view text) const {
+  Result<Launch> spawned(std::string_view text) const {
     int numbers[3] = {};
     for (int& number : numbers) {
       const size_t slash = text.find('/');
@@ -139,12 +139,12 @@ class LaunchReader {
       return fail(ErrorCode::bad_value, "{} names rank {} of {}, {} a node", kSpawned, rank,
                   num_ranks, per_node);
     HOCKET_TRY(HostPort address, parse_host_port(text));
-    return LaunchPlan{.num_ranks = num_ranks,
-                      .rank = rank,
-                      .ranks_per_node = per_node,
-                      .local_rank = rank % per_node,
-                      .init_addr = std::move(address),
-                      .source = kSpawned};
+    return Launch{.num_ranks = num_ranks,
+                  .rank = rank,
+                  .ranks_per_node = per_node,
+                  .local_rank = rank % per_node,
+                  .init_addr = std::move(address),
+                  .source = kSpawned};
   }
 
   // Reads the variables of one launcher; nullopt if they are not set or it started one process
@@ -204,7 +204,7 @@ class LaunchReader {
     return launcher.local && launcher.local->value == 1;
   }
 
-  Result<LaunchPlan> by_rank(const Launcher& launcher) const {
+  Result<Launch> by_rank(const Launcher& launcher) const {
     const int count = launcher.count.value;
     if (flags_.ep_size)
       HOCKET_TRY_VOID(
@@ -226,16 +226,16 @@ class LaunchReader {
       HOCKET_TRY_VOID(must_agree("node's rank", {*flags_.node_rank, "--node-rank"},
                                  {launcher.index.value / per_node.value, launcher.index.source}));
     const int per_host = std::min(per_node.value, count);
-    return LaunchPlan{.num_ranks = count,
-                      .rank = launcher.index.value,
-                      .ranks_per_node = per_host,
-                      .local_rank = launcher.local_rank ? launcher.local_rank->value
-                                                        : launcher.index.value % per_host,
-                      .init_addr = {},
-                      .source = launcher.index.source};
+    return Launch{.num_ranks = count,
+                  .rank = launcher.index.value,
+                  .ranks_per_node = per_host,
+                  .local_rank = launcher.local_rank ? launcher.local_rank->value
+                                                    : launcher.index.value % per_host,
+                  .init_addr = {},
+                  .source = launcher.index.source};
   }
 
-  Result<LaunchPlan> by_node(const std::optional<Launcher>& launcher) const {
+  Result<Launch> by_node(const std::optional<Launcher>& launcher) const {
     Claim nodes{flags_.nnodes.value_or(1), "--nnodes"};
     if (launcher) {
       if (flags_.nnodes) HOCKET_TRY_VOID(must_agree("number of nodes", nodes, launcher->count));
@@ -254,17 +254,17 @@ class LaunchReader {
           must_agree("number of ranks", {*flags_.ep_size, "--ep-size"},
                      {nodes.value * per_node, "--ranks-per-node times " + nodes.source}));
     }
-    LaunchPlan plan{.num_ranks = nodes.value * per_node,
-                    .rank = node.value * per_node,
-                    .num_local = per_node,
-                    .in_process = nodes.value == 1 && per_node > 1 && !flags_.ranks_per_node &&
-                                  flags_.dist_init_addr.empty() && !flags_.has_store,
-                    .ranks_per_node = per_node,
-                    .init_addr = {},
-                    .source = node.source};
+    Launch launch{.num_ranks = nodes.value * per_node,
+                  .rank = node.value * per_node,
+                  .num_local = per_node,
+                  .in_process = nodes.value == 1 && per_node > 1 && !flags_.ranks_per_node &&
+                                flags_.dist_init_addr.empty() && !flags_.has_store,
+                  .ranks_per_node = per_node,
+                  .init_addr = {},
+                  .source = node.source};
     if (nodes.value == 1 && per_node > 1)
-      plan.source = flags_.ep_size ? "--ep-size" : "--ranks-per-node";
-    return plan;
+      launch.source = flags_.ep_size ? "--ep-size" : "--ranks-per-node";
+    return launch;
   }
 
   Result<Claim> node_rank(int num_nodes, const std::optional<Launcher>& launcher) const {
@@ -298,7 +298,7 @@ class LaunchReader {
     return Claim{*value, "the pod's name " + name};
   }
 
-  Result<HostPort> address(const LaunchPlan& plan) const {
+  Result<HostPort> address(const Launch& launch) const {
     if (flags_.has_store) return HostPort{"127.0.0.1", 0};
     std::optional<HostPort> flag;
     if (!flags_.dist_init_addr.empty()) {
@@ -306,7 +306,7 @@ class LaunchReader {
       if (!read) return fail(std::move(read).error().with_param("dist-init-addr"));
       flag = *std::move(read);
     }
-    const bool all_here = plan.num_local == plan.num_ranks;
+    const bool all_here = launch.num_local == launch.num_ranks;
     if (const std::string* host = find("MASTER_ADDR"); host != nullptr && !all_here) {
       HOCKET_TRY(const MaybeClaim port, number("MASTER_PORT", 1));
       if (port && port->value > 65535)
@@ -322,15 +322,16 @@ class LaunchReader {
     }
     if (flag) return *flag;
     if (all_here) return HostPort{"127.0.0.1", 0};
-    if (plan.ranks_per_node == plan.num_ranks) return HostPort{"127.0.0.1", kDefaultClusterPort};
-    return address_by_launcher(plan);
+    if (launch.ranks_per_node == launch.num_ranks)
+      return HostPort{"127.0.0.1", kDefaultClusterPort};
+    return address_by_launcher(launch);
   }
 
-  Result<HostPort> address_by_launcher(const LaunchPlan& plan) const {
+  Result<HostPort> address_by_launcher(const Launch& launch) const {
     const std::string* nodes = find("SLURM_STEP_NODELIST");
     if (nodes == nullptr) nodes = find("SLURM_NODELIST");
     if (nodes == nullptr) nodes = find("SLURM_JOB_NODELIST");
-    if (plan.source == "SLURM_PROCID" && nodes != nullptr && !first_host(*nodes).empty())
+    if (launch.source == "SLURM_PROCID" && nodes != nullptr && !first_host(*nodes).empty())
       return HostPort{first_host(*nodes), kDefaultClusterPort};
     const std::string* service = find("HOCKET_SERVICE");
     if (ordinal() && service != nullptr) {
@@ -339,7 +340,7 @@ class LaunchReader {
     }
     return fail(error(ErrorCode::usage,
                       "{} ranks are started by {}, and nothing says where rank 0 is",
-                      plan.num_ranks, plan.source)
+                      launch.num_ranks, launch.source)
                     .with_fix("--dist-init-addr HOST:PORT, the same on all ranks")
                     .with_param("dist-init-addr"));
   }
@@ -363,15 +364,15 @@ LaunchEnvironment this_environment() {
   return here;
 }
 
-Result<LaunchPlan> read_launch(const LaunchFlags& flags, const LaunchEnvironment& environment) {
+Result<Launch> read_launch(const LaunchFlags& flags, const LaunchEnvironment& environment) {
   return LaunchReader(flags, environment).read();
 }
 
-bool LaunchPlan::spawned() const {
+bool Launch::spawned() const {
   return source == kSpawned;
 }
 
-std::string spawned_variable(const LaunchPlan& parent, int rank) {
+std::string spawned_variable(const Launch& parent, int rank) {
   return fmt::format("{}={}/{}/{}/{}", kSpawned, rank, parent.num_ranks, parent.ranks_per_node,
                      to_text(parent.init_addr));
 }

@@ -45,7 +45,7 @@ struct LaunchEnvironment {
 // Reads the environment and host name of this process.
 LaunchEnvironment this_environment();
 
-struct LaunchPlan {
+struct Launch {
   int num_ranks = 1;
   int rank = 0;       // rank of this process
   int num_local = 1;  // number of ranks that start here, of which `rank` is the first
@@ -63,11 +63,11 @@ struct LaunchPlan {
 };
 
 // Errors: bad_value, usage; both name the flags and variables at fault.
-Result<LaunchPlan> read_launch(const LaunchFlags& flags, const LaunchEnvironment& environment);
+Result<Launch> read_launch(const LaunchFlags& flags, const LaunchEnvironment& environment);
 
 // Returns "HOCKET_SPAWNED=...", which makes read_launch() in a child process return rank `rank` of
 // the service of `parent`, which knows the port of rank 0.
-std::string spawned_variable(const LaunchPlan& parent, int rank);
+std::string spawned_variable(const Launch& parent, int rank);
 
 // Returns the first host of a Slurm list: "h03" of "h[03-07,9],login". Empty if it names none.
 std::string first_host(std::string_view node_list);

@@ -14,7 +14,7 @@ struct Case {
   LaunchFlags flags;
   Variables variables;
   std::string host_name;
-  LaunchPlan plan;
+  Launch launch;
 };
 
 const Variables kTorch{
@@ -156,16 +156,16 @@ const std::vector<Case>& cases() {
 
 TEST(Launch, ReadsWhoThisIs) {
   for (const Case& c : cases()) {
-    const auto plan = read_launch(c.flags, {c.variables, c.host_name});
-    ASSERT_TRUE(plan) << c.name << ": " << plan.error().message;
-    EXPECT_EQ(plan->num_ranks, c.plan.num_ranks) << c.name;
-    EXPECT_EQ(plan->rank, c.plan.rank) << c.name;
-    EXPECT_EQ(plan->num_local, c.plan.num_local) << c.name;
-    EXPECT_EQ(plan->in_process, c.plan.in_process) << c.name;
-    EXPECT_EQ(plan->ranks_per_node, c.plan.ranks_per_node) << c.name;
-    EXPECT_EQ(plan->local_rank, c.plan.local_rank) << c.name;
-    EXPECT_EQ(to_text(plan->init_addr), to_text(c.plan.init_addr)) << c.name;
-    EXPECT_EQ(plan->source, c.plan.source) << c.name;
+    const auto launch = read_launch(c.flags, {c.variables, c.host_name});
+    ASSERT_TRUE(launch) << c.name << ": " << launch.error().message;
+    EXPECT_EQ(launch->num_ranks, c.launch.num_ranks) << c.name;
+    EXPECT_EQ(launch->rank, c.launch.rank) << c.name;
+    EXPECT_EQ(launch->num_local, c.launch.num_local) << c.name;
+    EXPECT_EQ(launch->in_process, c.launch.in_process) << c.name;
+    EXPECT_EQ(launch->ranks_per_node, c.launch.ranks_per_node) << c.name;
+    EXPECT_EQ(launch->local_rank, c.launch.local_rank) << c.name;
+    EXPECT_EQ(to_text(launch->init_addr), to_text(c.launch.init_addr)) << c.name;
+    EXPECT_EQ(launch->source, c.launch.source) << c.name;
   }
 }
 
@@ -235,20 +235,20 @@ const std::vector<Wrong>& wrongs() {
 
 TEST(Launch, ContradictionsNameBothSources) {
   for (const Wrong& w : wrongs()) {
-    const auto plan = read_launch(w.flags, {w.variables, "h"});
-    ASSERT_FALSE(plan) << w.message;
-    EXPECT_THAT(plan.error().message, HasSubstr(w.message));
-    EXPECT_LE(exit_status(plan.error().code), 2);
+    const auto launch = read_launch(w.flags, {w.variables, "h"});
+    ASSERT_FALSE(launch) << w.message;
+    EXPECT_THAT(launch.error().message, HasSubstr(w.message));
+    EXPECT_LE(exit_status(launch.error().code), 2);
   }
 }
 
 TEST(Launch, APodBeyondTheSetIsRefused) {
-  const auto plan = read_launch({.nnodes = 2}, {kPod, "hocket-2"});
-  EXPECT_THAT(plan.error().message, HasSubstr("the pod hocket-2 is none of --nnodes 2"));
+  const auto launch = read_launch({.nnodes = 2}, {kPod, "hocket-2"});
+  EXPECT_THAT(launch.error().message, HasSubstr("the pod hocket-2 is none of --nnodes 2"));
 }
 
 TEST(Launch, ARankIsToldWhatItsParentWas) {
-  LaunchPlan parent = *read_launch(
+  Launch parent = *read_launch(
       {.nnodes = 2, .node_rank = 1, .ranks_per_node = 3, .dist_init_addr = "h0:5000"}, {});
   EXPECT_FALSE(parent.spawned());
   parent.init_addr.port = 7000;

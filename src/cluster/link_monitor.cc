@@ -169,12 +169,12 @@ bool LinkMonitor::note(Peer& peer, const LastDatagram& heard) {
 
 // A process that was started again has another address, and so has one that has stopped or begun to
 // coordinate. It is sent to at once, since a cut is noticed only between ranks that have heard each
-// other. The first datagram of a process may have come before its identity.
+// other. The first datagram of a process may have arrived before its identity.
 void LinkMonitor::follow(const ClusterView& view, TimePoint now) {
   for (size_t r = 0; r < peers_.size() && r < view.members.size(); ++r) {
     const Member& member = view.members[r];
     Peer& peer = peers_[r];
-    // The coordinator hears every rank by its connection, and its own address has no host.
+    // The coordinator has a connection to every rank, and its own address has no host.
     if (rank_ == view.coordinator || static_cast<int>(r) == view.coordinator) peer.is_heard = false;
     const Identity& its = member.identity;
     const bool same_process = peer.boot_id == its.boot_id;

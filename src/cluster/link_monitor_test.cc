@@ -31,7 +31,7 @@ class LinkMonitorTest : public ::testing::Test {
           host_ + ":" + watches_.back()->port();
   }
   LinkMonitor& watch(int rank) { return *watches_[static_cast<size_t>(rank)]; }
-  // Lets a heartbeat pass; the ranks in `hears` read what has come.
+  // Lets a heartbeat pass; the ranks in `hears` read what has arrived.
   std::optional<LinkMonitor::SilentRank> heartbeat(std::initializer_list<int> hears = {1, 2}) {
     const int other = view_.coordinator == 0 ? 1 : 0;  // this and rank 2 watch each other
     now_ += milliseconds(250);
@@ -210,7 +210,7 @@ TEST_F(LinkMonitorTest, ADatagramThatIsSentAgainIsNotHeard) {
     return std::nullopt;
   };
   EXPECT_TRUE(silent_after(std::chrono::seconds(4)).has_value());
-  // Rank 2 is started anew: what its process before said is not heard as the new one's.
+  // Rank 2 is started again: what its process before said is not heard as the new one's.
   view_.members[2].identity.boot_id = "b2 again";
   EXPECT_FALSE(silent_after(std::chrono::seconds(8)).has_value()) << "it was never heard";
   // The process before is there again, and its numbers are known.

@@ -15,7 +15,7 @@ bool is_control(unsigned char c) {
   return c < 32 || c == 127;
 }
 
-// Returns the parts of `terms` that `others` has not; "; " stands between parts.
+// Returns the parts of `terms` that `others` has not; "; " is between parts.
 std::string parts_without(std::string_view terms, std::string_view others) {
   constexpr std::string_view kBetween = "; ";
   const auto enclosed = [&](std::string_view text) {
@@ -140,7 +140,7 @@ Error other_terms(const Identity& member, std::string_view theirs, const Identit
           "follows from each rank's memory");
 }
 
-// A rank that does not hear the coordinator marks it as absent, and is in no epoch then.
+// A rank without a connection to the coordinator marks it as absent, and is in no epoch then.
 bool ClusterView::serves() const {
   if (epoch == 0 || over || members.empty()) return false;
   const bool is_heard = members.at(static_cast<size_t>(coordinator)).state != MemberState::absent;

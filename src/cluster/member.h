@@ -83,7 +83,8 @@ struct Heartbeat {
   // has memory. -1: not known.
   int max_replicas = -1;
   RankSet
-      unreachable;  // ranks whose datagrams came before and come no longer (cluster/link_monitor.h)
+      // ranks whose datagrams arrived before and no longer do (cluster/link_monitor.h)
+      unreachable;
 
   bool ready() const { return !terms.empty(); }
   bool same_progress(const Heartbeat& other) const {
@@ -108,7 +109,7 @@ struct Member {
 };
 
 // The list of ranks as the coordinator sends it. `epoch` counts memberships: 0 until all ranks were
-// there once, then 1, and one more for every rank that is lost, comes back, or gives up a step.
+// there once, then 1, and one more for every rank that is lost, joins again, or gives up a step.
 struct ClusterView {
   uint32_t epoch = 0;
   bool over = false;            // that epoch has ended, and the next one is not taken yet (etcd)

@@ -37,7 +37,8 @@ Membership::Membership(Identity self, const LivenessLimits& limits, TimePoint no
   let_in(own_, now);
 }
 
-// Epochs count on from the last one that any rank knows, so a wrong number would be everybody's.
+// Epochs count on from the last one that any rank knows, so a wrong number would spread to all
+// ranks.
 Result<void> Membership::check_epoch(const JoinMessage& join) const {
   constexpr uint32_t kMaxKnown = kMaxEpoch - kMaxEpochLead;
   const uint32_t known = epochs_.last_known();
@@ -70,7 +71,7 @@ Result<void> Membership::join(const JoinMessage& join, TimePoint now) {
       return fail(error(ErrorCode::queue_full, "{} is there already, as process {}",
                         name_of(m.identity), m.identity.boot_id)
                       .with_fix("give every process a rank of its own"));
-    if (m.state == MemberState::member) lose(identity.rank, "was started anew");
+    if (m.state == MemberState::member) lose(identity.rank, "was restarted");
     epochs_.set_state(identity.rank, MemberState::absent);
   }
   if (!same_process) forget_process(identity.rank);
@@ -88,7 +89,7 @@ Result<void> Membership::join(const JoinMessage& join, TimePoint now) {
   return {};
 }
 
-// Nobody has missed the datagrams of the new process yet.
+// No rank can have missed datagrams of the new process yet.
 void Membership::forget_process(int rank) {
   if (!member(rank).identity.boot_id.empty()) {
     RankSet gone;
@@ -201,7 +202,7 @@ void Membership::judge_stuck(TimePoint now) {
   for (const int rank : found) {
     const Heartbeat& heartbeat = last_heartbeat(rank);
     pause(rank, now);
-    lose(rank, fmt::format("stands still in step {}, stage {}, {:.1f} s longer than it needs",
+    lose(rank, fmt::format("makes no progress in step {}, stage {}, {:.1f} s longer than it needs",
                            heartbeat.step, heartbeat.stage, to_seconds(stuck(rank, now))));
   }
 }
@@ -288,8 +289,8 @@ void Membership::pause(int rank, TimePoint now) {
                name_of(member(rank).identity), to_seconds(s.pause));
 }
 
-// The lowest member is right, as it is where ranks meet (ClusterNetwork). At the start all are
-// members while they load, so there they find out when they meet.
+// The lowest member is right, as where ranks connect (ClusterNetwork). At the start all are
+// members while they load, so they find out when they connect.
 std::optional<Error> Membership::why_out(const Identity& identity,
                                          const Heartbeat& heartbeat) const {
   if (!heartbeat.ready()) return std::nullopt;

@@ -5,27 +5,27 @@
 //     no heartbeat, or no progress in an overdue step, for 1 s ......  suspect (a line in the log)
 //     the same for 3 s ..............................................  lost
 //     its connection ends, and no new one joins within 0.3 s ........  lost (its process died)
-//     another rank reports that the data plane waits in vain for it .  lost, or the reporter if it
+//     another rank reports that the data plane got nothing from it ...  lost, or the reporter if it
 //                                                                      has just come in
-//   A lost rank is taken back when it is connected, agrees, has no step open, and it and the
-//   members hear each other.
+//   A lost rank is taken back when it is connected, agrees, has no step open, and datagrams pass
+//   between it and the members in both directions.
 //
 // Every loss and every return starts a new epoch; a step belongs to one epoch and is given up with
 // it.
 // The reasons for these rules:
 // - The kernel of a dead process ends its connection at once; a cut link ends nothing. So an ended
-//   connection needs little patience (a rank may be dialling anew), and silence needs as much as
+//   connection needs little patience (a rank may be dialling again), and silence needs as much as
 //   the longest outage that is to be survived, 2 s, and time to receive a heartbeat again.
 // - A rank that computes too long makes all others wait. Those send `waiting` and are not blamed;
 //   of the ranks that compute, only those furthest behind are lost.
 // - A rank that was lost though it is connected (stuck, or reported) may fail again soon: it waits
 //   1 s before it is taken back, and twice as long each time, up to 32 s.
 // - A link that was cut ends every epoch with both of its ranks, after a pause of the service. So
-//   the one that is out stays out while either says that it hears the other no longer
+//   the one that is out stays out while either says that it gets nothing from the other
 //   (Heartbeat::unreachable), for at most 10 minutes, and twice as long each time, up to a day. A
-//   link that was never heard (a firewall) keeps nobody out.
-// - A rank that hears nobody misses one member after the other. So of two ranks whose link is cut
-//   the one with more cut links is lost.
+//   link over which nothing ever arrived (a firewall) keeps no rank out.
+// - A rank that gets nothing from any other finds one member after the other missing. So of two
+//   ranks whose link is cut the one with more cut links is lost.
 // - A rank is taken back only without an open step, because its engine may still be inside a step
 //   of the epoch that ended; engines leave such a step by the abort flag.
 //
@@ -64,7 +64,7 @@ class Membership {
   Membership(Identity self, const LivenessLimits& limits, TimePoint now)
       : Membership(std::move(self), limits, now, Start()) {}
 
-  // Registers a rank that came over a new connection. Errors: lost_rank if it disagrees with
+  // Registers a rank that joins over a new connection. Errors: lost_rank if it disagrees with
   // `self`, has other terms than the members, or says an epoch that cannot have been (final);
   // queue_full if another live process is that rank already (it may try again).
   Result<void> join(const JoinMessage& join, TimePoint now);
@@ -75,10 +75,11 @@ class Membership {
   void cut(int rank, TimePoint now);
   // Records that `rank` said that it leaves.
   void leave(int rank, std::string_view why);
-  // Rank `by` waited in vain for `rank`; -1 if it gives up the step and no rank is missing. A
-  // report of another epoch, or by a rank that is no member, is ignored. The link between two ranks
-  // may fail at either: the one with more cut links is lost. If both have the same number, `by` is
-  // if it came in an epoch later than `rank`, and not long ago (LivenessLimits::good_after).
+  // Rank `by` waited for `rank` and got no message; -1 if it gives up the step and no rank is
+  // missing. A report of another epoch, or by a rank that is no member, is ignored. The link
+  // between two ranks may fail at either: the one with more cut links is lost. If both have the
+  // same number, `by` is if it joined in an epoch later than `rank`, and not long ago
+  // (LivenessLimits::good_after).
   struct Report {
     int by = 0, rank = -1;
     uint32_t epoch = 0;

@@ -76,7 +76,7 @@ TEST_F(MembershipTest, ARestartedRankIsANewMember) {
   EXPECT_TRUE(join(2, 150, "second"));
   EXPECT_EQ(members_.view().epoch, 3u);
   EXPECT_TRUE(members_.view().whole());
-  EXPECT_THAT(members_.view().why, HasSubstr("rank 2 (h2) was started anew"));
+  EXPECT_THAT(members_.view().why, HasSubstr("rank 2 (h2) was restarted"));
 }
 
 TEST_F(MembershipTest, TwoProcessesCannotBeOneRank) {
@@ -110,8 +110,9 @@ TEST_F(MembershipTest, AStuckEngineIsLostAndBackWhenItsStepIsClosed) {
   EXPECT_TRUE(members_.status(at(5000))[2].suspect);
   live(5000, 5250);
   EXPECT_EQ(members_.view().epoch, 2u);
-  EXPECT_THAT(members_.view().why,
-              HasSubstr("rank 2 (h2) stands still in step 5, stage 3, 3.0 s longer than it needs"));
+  EXPECT_THAT(
+      members_.view().why,
+      HasSubstr("rank 2 (h2) makes no progress in step 5, stage 3, 3.0 s longer than it needs"));
   EXPECT_EQ(state(2), MemberState::connected);
   EXPECT_TRUE(members_.connected(2));
 
@@ -273,7 +274,7 @@ TEST_F(MembershipTest, AnEpochThatCannotHaveBeenIsRefused) {
     EXPECT_EQ(joined.error().code, ErrorCode::lost_rank);
     EXPECT_EQ(state(1), MemberState::absent);
   }
-  EXPECT_TRUE(members_.join(claims(5), at(0)));  // rank 0 was started anew
+  EXPECT_TRUE(members_.join(claims(5), at(0)));  // rank 0 was started again
   ASSERT_EQ(members_.view().epoch, 6u);
   members_.cut(1, at(10));
   EXPECT_FALSE(members_.join(claims(7 + kMaxEpochLead), at(20)));

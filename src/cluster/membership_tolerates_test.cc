@@ -95,7 +95,7 @@ TEST_F(ToleratesTest, EnoughRanksThatAreReadyForLongBeginWithoutTheOthers) {
   EXPECT_EQ(members_.view().epoch, 2u);
 }
 
-// The time counts anew whenever too few are ready.
+// The time counts again whenever too few are ready.
 TEST_F(ToleratesTest, RanksThatComeAndGoDoNotBegin) {
   EXPECT_TRUE(join(1, 10));
   EXPECT_TRUE(join(2, 20));
@@ -214,7 +214,7 @@ TEST_F(ToleratesTest, OneThatWasInTheServiceSaysThatItBegan) {
   EXPECT_TRUE(join_ready(2, 20, true));
   for (Heartbeat& heartbeat : heartbeats_) heartbeat.terms = "t";
   live(20, 1100);
-  EXPECT_TRUE(members_.view().serves()) << "rank 0 alone was started anew";
+  EXPECT_TRUE(members_.view().serves()) << "rank 0 alone was restarted";
 }
 
 TEST(OtherTerms, NamesTheNumbersThatDiffer) {
@@ -257,7 +257,7 @@ TEST_F(ToleratesTest, WhoLoadsDoesNotChangeTheEpochOfTheOthers) {
   EXPECT_EQ(members_.view().epoch, 10u);
 }
 
-// A coordinator that was started anew loads, and learns from the others that the service began.
+// A coordinator that was started again loads, and learns from the others that the service began.
 TEST_F(ToleratesTest, TheOthersServeWhileANewCoordinatorLoads) {
   for (const int rank : {1, 2, 3})
     EXPECT_TRUE(members_.join(

@@ -38,7 +38,7 @@ class ServiceBegin {
   // Returns when end_gathering() is due. The ones above are called when ranks join, send
   // heartbeats, or at a tick.
   TimePoint next_deadline(const Epochs& epochs) const;
-  // True if a rank that has not loaded may not come in.
+  // True if a rank that has not loaded may not join.
   bool keeps_loading_out(const ClusterView& view) const {
     return options_.tolerate_ranks > 0 && view.began;
   }

@@ -7,7 +7,7 @@ namespace hocket {
 namespace {
 
 Error not_in_time(const std::string& key) {
-  return error(ErrorCode::timed_out, "nobody set '{}' in the store in time", key);
+  return error(ErrorCode::timed_out, "no rank set '{}' in the store in time", key);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ class Store {
   static constexpr size_t kMaxWaits = 1024;
   static constexpr int64_t kMaxWaitMs = 3'600'000;
 
-  // A reply goes back to the connection `requester`; the id in it is that of its request. All
+  // A reply is sent to the connection `requester`; the id in it is that of its request. All
   // replies with one value share it, so that a thousand waits for a key cost no thousand copies.
   struct Reply {
     uint64_t requester = 0, id = 0;

@@ -28,7 +28,7 @@ class Stranger {
     append_frame(bytes, message);
     say(bytes);
   }
-  // Returns the next message; nullopt if the connection ended or nothing came in time.
+  // Returns the next message; nullopt if the connection ended or nothing arrived in time.
   std::optional<Message> hear(Duration most = kPatience) {
     for (;;) {
       const auto length = frame_length(in_, kMaxFrameBytes);
@@ -41,7 +41,7 @@ class Stranger {
       if (!more(most)) return std::nullopt;
     }
   }
-  // Returns the bytes that have come and are no message.
+  // Returns the bytes that have arrived and are no message.
   const std::string& rest() const { return in_; }
   // Returns true if rank 0 ends the connection in time.
   bool is_closed(Duration most = kPatience) {

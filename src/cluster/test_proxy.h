@@ -37,7 +37,7 @@ class TestProxy {
     then_ = then;
     left_ = num_bytes;
   }
-  // Flips a bit of the byte that comes from the target behind num_bytes others.
+  // Flips a bit of the byte that the target sends behind num_bytes others.
   void damage_after(int64_t num_bytes) { until_damage_ = num_bytes; }
   static SocketAddress loopback(uint16_t port) {
     return resolve({.host = "127.0.0.1", .port = port})->front();

@@ -2,6 +2,7 @@
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <openssl/x509v3.h>
 
 #include <algorithm>
 #include <utility>
@@ -66,6 +67,11 @@ int find_key(SSL* ssl, const unsigned char* identity, size_t length, SSL_SESSION
   return 1;  // without a session the handshake fails, because there is no certificate
 }
 
+// Prevents OpenSSL from asking for a key's passphrase on the terminal.
+int no_passphrase(char*, int, int, void*) {
+  return 0;
+}
+
 }  // namespace
 
 Result<TlsUse> parse_tls_use(std::string_view text) {
@@ -100,14 +106,50 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::create(std::string_view to
   auto key = std::make_unique<Proof>(derive_key(token, "hocket tls 1"));
   HOCKET_CHECK(SSL_CTX_set_ex_data(context, key_index(), key.get()) == 1);
   (void)key.release();  // free_key() deletes it
-  return std::shared_ptr<const TlsContext>(new TlsContext(context));
+  return std::shared_ptr<const TlsContext>(new TlsContext(context, false));
+}
+
+Result<std::shared_ptr<const TlsContext>> TlsContext::for_servers(const CertificateFiles& files,
+                                                                  const std::string& flag) {
+  const auto bad_file = [&](std::string_view file, const char* end, std::string_view what) {
+    const std::string param = flag + end;
+    return fail(error(ErrorCode::bad_value, "--{} {}: no {} can be read there: {}", param, file,
+                      what, complaint())
+                    .with_fix(fmt::format("--{} FILE in PEM, that this user may read", param))
+                    .with_param(param));
+  };
+  if (files.certificate.empty() != files.key.empty())
+    return fail(error(ErrorCode::bad_value, "--{0}-cert and --{0}-key are of use together", flag)
+                    .with_fix(fmt::format("--{0}-cert FILE --{0}-key FILE, or none of them", flag))
+                    .with_param(flag + (files.key.empty() ? "-key" : "-cert")));
+  ERR_clear_error();
+  SSL_CTX* const context = SSL_CTX_new(TLS_client_method());
+  HOCKET_CHECK(context != nullptr);
+  const std::shared_ptr<const TlsContext> made(new TlsContext(context, true));
+  HOCKET_CHECK(SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) == 1);
+  SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+  SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
+  SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
+  SSL_CTX_set_default_passwd_cb(context, no_passphrase);
+  if (files.ca.empty())
+    (void)SSL_CTX_set_default_verify_paths(context);
+  else if (SSL_CTX_load_verify_locations(context, files.ca.c_str(), nullptr) != 1)
+    return bad_file(files.ca, "-cacert", "certificate");
+  if (files.key.empty()) return made;
+  if (SSL_CTX_use_certificate_chain_file(context, files.certificate.c_str()) != 1)
+    return bad_file(files.certificate, "-cert", "certificate");
+  if (SSL_CTX_use_PrivateKey_file(context, files.key.c_str(), SSL_FILETYPE_PEM) != 1 ||
+      SSL_CTX_check_private_key(context) != 1)
+    return bad_file(files.key, "-key", "key of that certificate");
+  return made;
 }
 
 TlsContext::~TlsContext() {
   SSL_CTX_free(context_);
 }
 
-TlsStream::TlsStream(std::shared_ptr<const TlsContext> context, TlsEnd end)
+TlsStream::TlsStream(std::shared_ptr<const TlsContext> context, TlsEnd end, const std::string& host)
     : context_(std::move(context)), ssl_(SSL_new(context_->get())) {
   BIO* const in = BIO_new(BIO_s_mem());
   BIO* const out = BIO_new(BIO_s_mem());
@@ -119,7 +161,19 @@ TlsStream::TlsStream(std::shared_ptr<const TlsContext> context, TlsEnd end)
   }
   // A server that answers with a certificate in place of the key is refused: none is trusted.
   SSL_set_verify(ssl_, SSL_VERIFY_PEER, nullptr);
+  if (context_->checks_certificates()) expect_name(host);
   SSL_set_connect_state(ssl_);
+}
+
+// A name is also said to the server, which may have several. An address is not (RFC 6066).
+void TlsStream::expect_name(const std::string& host) {
+  HOCKET_CHECK(!host.empty());
+  X509_VERIFY_PARAM* const expected = SSL_get0_param(ssl_);
+  if (X509_VERIFY_PARAM_set1_ip_asc(expected, host.c_str()) == 1) return;
+  ERR_clear_error();
+  X509_VERIFY_PARAM_set_hostflags(expected, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+  HOCKET_CHECK(X509_VERIFY_PARAM_set1_host(expected, host.data(), host.size()) == 1);
+  (void)SSL_set_tlsext_host_name(ssl_, host.c_str());
 }
 
 TlsStream::~TlsStream() {
@@ -141,7 +195,11 @@ Result<void> TlsStream::receive(std::string_view bytes, std::string& plain, std:
 Result<void> TlsStream::handshake(std::string& out) {
   const int done = SSL_do_handshake(ssl_);
   if (done != 1 && SSL_get_error(ssl_, done) == SSL_ERROR_WANT_READ) return {};
-  if (done != 1 || SSL_session_reused(ssl_) != 1)
+  if (const long verdict = SSL_get_verify_result(ssl_);
+      context_->checks_certificates() && verdict != X509_V_OK)
+    return fail(ErrorCode::unauthorized, "its certificate is refused: {}",
+                X509_verify_cert_error_string(verdict));
+  if (done != 1 || (!context_->checks_certificates() && SSL_session_reused(ssl_) != 1))
     return fail(ErrorCode::unauthorized, "the TLS handshake failed: {}", complaint());
   is_open_ = true;
   take_records(out);
@@ -163,6 +221,8 @@ Result<void> TlsStream::read_records(std::string& plain) {
     if (why == SSL_ERROR_WANT_READ) return {};
     if (why == SSL_ERROR_ZERO_RETURN)
       return fail(ErrorCode::lost_rank, "the other side ended the connection");
+    if (context_->checks_certificates())  // it may also refuse the client's certificate, or lack it
+      return fail(ErrorCode::lost_rank, "it ended TLS: {}", complaint());
     return fail(ErrorCode::lost_rank, "what came over TLS was changed on its way: {}", complaint());
   }
 }

@@ -89,7 +89,7 @@ TEST_F(TlsRanksTest, OneSideWithoutTlsIsToldSo) {
   EXPECT_THAT(refusal_of(options(port_)).message, HasSubstr("without TLS, this rank with"));
 }
 
-// Someone between the ranks changes the hello so that a rank would go on in the clear.
+// Someone between the ranks changes the hello so that a rank would continue in the clear.
 TEST_F(TlsRanksTest, NobodyOnTheWayTurnsTlsOff) {
   const auto listener = listen_on(TestProxy::loopback(0));
   auto joined = std::async(std::launch::async,

@@ -13,7 +13,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little);
 
 constexpr size_t kLengthBytes = 4;
-constexpr uint32_t kMagic = 0x43544b48;  // "HKTC": tells another service's bytes from ours
+constexpr uint32_t kMagic = 0x43544b48;  // "HKTC": distinguishes another service's bytes from ours
 
 // One description of each message serves both directions: fields(io, message) with a Writer or a
 // Reader.

@@ -77,8 +77,8 @@ struct LeaveMessage {
   std::string why;
   bool operator==(const LeaveMessage&) const = default;
 };
-// The sender's data plane waited in vain for `rank` in this epoch; rank -1 means that the sender
-// gives up the step and no rank is missing.
+// The sender's data plane waited for `rank` and got no message in this epoch; rank -1 means that
+// the sender gives up the step and no rank is missing.
 struct ReportMessage {
   uint32_t epoch = 0;
   int rank = -1;

@@ -1,6 +1,6 @@
 // Names a client by one number of two halves: one is proven, one the client claims.
 //
-//   proven    the server knows it: the client's own key, else the address that it comes from
+//   proven    the server knows it: the client's own key, else its address
 //   claimed   the client says it: a key that the server does not check, or its `user`; if it says
 //             nothing, the proven half
 //

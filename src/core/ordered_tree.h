@@ -12,7 +12,7 @@
 namespace hocket {
 
 // Takes the events of nlohmann's parser; `tree` is whole when they have ended. If an object has two
-// equal keys, the last one's value stands in the position of the first. A mistake ends the parsing
+// equal keys, the last one's value is in the position of the first. A mistake ends the parsing
 // without a message. A derived class may refuse equal keys, refuse depth and keep a message.
 class OrderedTreeBuilder : public nlohmann::json_sax<nlohmann::ordered_json> {
  public:

@@ -14,8 +14,8 @@
 
 namespace hocket {
 
-// Limits the reasoning of an answer: once `tokens` tokens of it have come without an end mark, the
-// first of `ends` is written for the model. Immutable once it is part of a request.
+// Limits the reasoning of an answer: once `tokens` tokens of it have arrived without an end mark,
+// the first of `ends` is written for the model. Immutable once it is part of a request.
 struct ReasoningLimit {
   int tokens = 0;  // >= 0; tokens of the marks do not count
   // Begins the reasoning in the answer; empty: the prompt has begun it.

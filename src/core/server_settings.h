@@ -40,7 +40,10 @@ struct MemorySettings {
   std::string kv_cache_dtype = "auto";  // auto (that of --dtype), int8
   std::string kv_cache_dir;             // folder for computed prefixes (engine/cache_tier.h)
   double kv_cache_dir_gb = 0;           // size of all files there; 0: planned
-  std::string kv_cache_store;      // a Redis that keeps them, too (engine/pages/redis_address.h)
+  std::string kv_cache_store;  // a Redis that keeps them, too (engine/pages/redis_address.h)
+  // Files in PEM for a store with TLS: the CA of its certificate (empty: the system's), and this
+  // client's certificate and key, if the store asks for them.
+  std::string kv_cache_store_cacert, kv_cache_store_cert, kv_cache_store_key;
   double session_timeout_s = 600;  // time for which an idle session is kept; 0: none is
   std::string hicache_write_policy = "write_through";  // or write_through_selective
   // best_effort, wait_complete or timeout: how long a prompt waits for its pages from there.
@@ -113,7 +116,7 @@ struct HttpSettings {
   // Limits of the memory that requests hold, in MiB (server/usage/request_memory.h).
   int request_memory_mib = 256, key_memory_mib = 512, total_request_memory_mib = 1024;
   int response_store_mib = 64;  // for kept answers of /v1/responses; 0: none is kept
-  // For the requests of streams that clients, or other ranks, may go on with; 0: none is kept.
+  // For the requests of streams that clients, or other ranks, may continue; 0: none is kept.
   int stream_store_mib = 64;
   std::string log_level = "info";
 };
@@ -159,7 +162,7 @@ struct ParallelSettings {
   // Format of rows that are sent to experts: auto and bfloat16 (the activations' own type), or int8
   // with a scale for each row. int8 changes results, but in the same way for any number of ranks.
   std::string dispatch_dtype = "auto";
-  std::string combine_dtype = "auto";            // the same of the sums that come back from them
+  std::string combine_dtype = "auto";            // the same of the sums that they return
   std::string init_expert_location = "trivial";  // or a file that places experts
   std::string ep_num_redundant_experts = "0";    // replicas in each layer, on all ranks; or auto
   std::string eplb_algorithm = "auto";  // places experts by recorded counts: global, hierarchical
@@ -180,8 +183,10 @@ struct ParallelSettings {
 
   // These settings are for ranks in processes of their own (cluster/launch.h). 0 and -1: not given.
   int nnodes = 0, node_rank = -1, ranks_per_node = 0;
-  std::string dist_init_addr;        // address of rank 0, "h0:5000"
-  std::string cluster_store;         // "etcd://h0:2379,h1:2379/name": any rank coordinates
+  std::string dist_init_addr;  // address of rank 0, "h0:5000"
+  std::string cluster_store;   // "etcd://h0:2379,h1:2379/name": any rank coordinates
+  // The same files as kv_cache_store_cacert etc., for a cluster_store of etcds://.
+  std::string cluster_store_cacert, cluster_store_cert, cluster_store_key;
   std::string cluster_listen;        // where this rank listens then, "h0:5000"; empty: chosen
   std::string cluster_token_file;    // a process may join if it knows the content of this file
   std::string cluster_tls = "auto";  // connections between ranks are encrypted: on, off

@@ -38,30 +38,30 @@ size_t BorderStates::interval_pages() const {
   return static_cast<size_t>(std::max(kWindowInterval / page_tokens_, max_window_pages()));
 }
 
-void BorderStates::save(std::span<const int> places, std::span<std::byte> to) const {
+void BorderStates::save(std::span<const int> indices, std::span<std::byte> to) const {
   HOCKET_CHECK(std::ssize(to) == bytes());
-  if (delta_nets_ != nullptr) return delta_nets_->save_state(places.front(), to);
-  HOCKET_CHECK(std::ssize(places) <= max_window_pages());
-  for (const int place : places) {
-    windows_->save_page(PageId{place}, to.first(window_page_bytes()));
+  if (delta_nets_ != nullptr) return delta_nets_->save_state(indices.front(), to);
+  HOCKET_CHECK(std::ssize(indices) <= max_window_pages());
+  for (const int index : indices) {
+    windows_->save_page(PageId{index}, to.first(window_page_bytes()));
     to = to.subspan(window_page_bytes());
   }
   std::memset(to.data(), 0, to.size());
 }
 
-BorderStates::Places BorderStates::find(const Scheduler& scheduler,
-                                        const CacheNamespace& name_space,
-                                        std::span<const TokenId> tokens) const {
+BorderStates::Indices BorderStates::find(const Scheduler& scheduler,
+                                         const CacheNamespace& name_space,
+                                         std::span<const TokenId> tokens) const {
   if (delta_nets_ != nullptr) {
     const int slot = scheduler.state_in_tree(name_space, tokens);
-    return slot >= 0 ? Places{slot} : Places();
+    return slot >= 0 ? Indices{slot} : Indices();
   }
-  Places places;
+  Indices indices;
   for (const PageId page : scheduler.window_in_tree(name_space, tokens)) {
     if (page == kNoPage) return {};
-    places.push_back(value(page));
+    indices.push_back(value(page));
   }
-  return places;
+  return indices;
 }
 
 void BorderStates::restore(Scheduler& scheduler, const CacheNamespace& name_space,

@@ -1,12 +1,12 @@
-// The data that a model needs beside pages before it can go on at a border of pages: the state of
-// its delta nets, or the pages of window layers that the next token sees. Stores keep it as one
+// The data that a model needs beside pages before it can continue at a border of pages: the state
+// of its delta nets, or the pages of window layers that the next token sees. Stores keep it as one
 // record.
 //
 //   delta nets        | the state of every layer |
 //   sliding windows   | window page | .. | window page |   near the beginning of a sequence there
 //                                                          are fewer; zeros fill the rest
 //
-// A record is copied from and to *places*: one state slot, or the pages of a window in order.
+// A record is copied from and to *indices*: one state slot, or the pages of a window in order.
 // Thread: engine.
 #pragma once
 
@@ -24,7 +24,7 @@ namespace hocket {
 
 class BorderStates {
  public:
-  using Places = std::vector<int>;
+  using Indices = std::vector<int>;
 
   // At most one pool is set: both are null for a model that has only full and latent attention. The
   // pool outlives this. window_tokens: how many tokens a window layer sees, a token's own included;
@@ -39,11 +39,11 @@ class BorderStates {
   // branches off this one computes at most that number of shared pages again.
   size_t interval_pages() const;
 
-  void save(std::span<const int> places, std::span<std::byte> to) const;
-  // Returns the places of the tree's record behind `tokens`, which are whole pages; empty if the
+  void save(std::span<const int> indices, std::span<std::byte> to) const;
+  // Returns the indices of the tree's record behind `tokens`, which are whole pages; empty if the
   // tree lacks a part of it.
-  Places find(const Scheduler& scheduler, const CacheNamespace& name_space,
-              std::span<const TokenId> tokens) const;
+  Indices find(const Scheduler& scheduler, const CacheNamespace& name_space,
+               std::span<const TokenId> tokens) const;
   // Adds to the tree the parts of the record behind `tokens` that it lacks
   // (Scheduler::restore_state, restore_window).
   void restore(Scheduler& scheduler, const CacheNamespace& name_space,

@@ -1,6 +1,6 @@
 // The second tier of a rank's prefix cache: pages and states of stores (a folder of files, a Redis;
 // engine/pages/page_store.h), which outlive their eviction from memory and the process, and those
-// of peers. A *state* is the data that a model needs beside pages to go on behind them
+// of peers. A *state* is the data that a model needs beside pages to continue behind them
 // (engine/border_states.h): that of delta nets, or a window.
 //
 //   ready(), take_read_pages()            PagePrefetch: the pages that a prompt lacks, and its wait
@@ -12,7 +12,7 @@
 // be read are computed, and pages that cannot be written are dropped.
 //
 // Owner: the rank. Thread: engine, except stats(); the threads inside touch the stores and the
-// buffers that they were handed, never tree, pool or requests.
+// buffers that they were given, never tree, pool or requests.
 #pragma once
 
 #include <functional>
@@ -40,7 +40,7 @@ class CacheTier {
   ~CacheTier();
   // Called once, before all else. `wake` makes the engine's thread look at has_read_pages() and
   // has_delayed_pages(); any thread may call it. Both outlive the tier. `restored` is called in
-  // take_read_pages() for each page that came back.
+  // take_read_pages() for each page that was read.
   void start(const Clock& clock, std::function<void()> wake, std::function<void(PageId)> restored);
 
   // Returns true if the request need not wait for its pages any more. The first call starts to read
@@ -74,23 +74,23 @@ class CacheTier {
             std::function<void(int num_pages, bool whole)> done) {
     writes_.save(session, scheduler, std::move(done));
   }
-  // Reads the pages of a session that the tree lacks, then calls `done` in take_read_pages().
-  // Returns false if too many requests wait for pages.
-  bool restore(const SessionTokens& session, const Scheduler& scheduler,
+  // Reads the pages of a session that the tree lacks, until that time at most, then calls `done` in
+  // take_read_pages(). Returns false if too many requests wait for pages.
+  bool restore(const SessionTokens& session, const Scheduler& scheduler, TimePoint until,
                std::function<void()> done) {
-    return prefetch_.restore(session, scheduler, std::move(done));
+    return prefetch_.restore(session, scheduler, until, std::move(done));
   }
   // Notes how long a step took.
   void note_step(const Batch& batch, Duration took);
   // Notes the requests that began in a batch, with the pages that they found. Returns how many of
-  // their tokens came from each tier: a token counts if its page was read for this request, and
-  // for no tier if the tree had it before.
+  // their tokens were read from each tier: a token counts if its page was read for this request,
+  // and for no tier if the tree had it before.
   PerTier<int> note_begun(const Batch& batch) { return prefetch_.note_begun(batch); }
-  // Returns how many of the request's tokens came from each tier, once it has begun and until it is
-  // forgotten.
+  // Returns how many of the request's tokens were read from each tier, once it has begun and until
+  // it is forgotten.
   PerTier<int> fetched(RequestId id) const { return prefetch_.fetched(id); }
   void forget(RequestId id);
-  // Tells the services that wait for prompts that this rank will not compute them now.
+  // Sends the services that wait for prompts the message that this rank will not compute them now.
   void end_prefills();
 
   CacheTierStats stats() const;

@@ -12,9 +12,9 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "cluster/token_proof.h"
-#include "core/queue_limits.h"
+#include "compute/kv/page_folders.h"
+#include "engine/cache_store_setup.h"
 #include "engine/lockstep/identity.h"
-#include "engine/pages/redis_store.h"
 #include "engine/pages/saved_speed.h"
 #include "engine/plan/tier_buffers.h"
 
@@ -92,7 +92,7 @@ Result<void> check_peers(const ServerSettings& settings) {
   return {};
 }
 
-// Names the flag that brings pages to the prefix cache; null: none does.
+// Names the flag by which the prefix cache reads pages; null: none does.
 const char* flag_of_pages(const ServerSettings& settings) {
   if (!settings.memory.kv_cache_dir.empty()) return "kv-cache-dir";
   if (!settings.memory.kv_cache_store.empty()) return "kv-cache-store";
@@ -163,7 +163,7 @@ Result<void> list_folder(PageFiles& files, double given_gb) {
   const PageFiles::Figures now = files.figures();
   const std::string others =
       now.other_bytes > 0
-          ? fmt::format(", beside {:.2f} GB of models or forms that nobody uses now",
+          ? fmt::format(", beside {:.2f} GB of models or forms that no process uses now",
                         static_cast<double>(now.other_bytes) * 1e-9)
           : "";
   log::info("prefixes in files: {} files, {:.2f} GB of at most {:.2f} GB, in {}{}", now.files,
@@ -186,9 +186,12 @@ Result<std::shared_ptr<FileStore>> open_files(const MemorySettings& memory, cons
   const fs::path folder = fs::path(memory.kv_cache_dir) / name;
   using Files = std::shared_ptr<PageFiles>;
   HOCKET_TRY(const Files files,
-             FileStore::calls_for(folder, FileStore::kOpenLimit)->run<Files>([folder] {
-               return Result<Files>(PageFiles::open(folder));
-             }));
+             FileStore::calls_for(folder, FileStore::kOpenLimit)
+                 ->run<Files>([folder, has_other = !memory.kv_cache_store.empty()] {
+                   auto opened = Result<Files>(PageFiles::open(folder));
+                   if (opened && has_other) note_shared(folder);
+                   return opened;
+                 }));
   const auto waits = std::make_shared<std::atomic<bool>>(true);
   const Result<bool> listed =
       FileStore::calls_for(folder, FileStore::kListWait)
@@ -204,55 +207,13 @@ Result<std::shared_ptr<FileStore>> open_files(const MemorySettings& memory, cons
     return std::unexpected(listed.error());
   if (!listed)
     log::info(
-        "prefixes in files: listing {} takes longer than {:.0f} s, so it goes on while the "
+        "prefixes in files: listing {} takes longer than {:.0f} s, so it continues while the "
         "server runs; until it is done, --kv-cache-dir-gb does not limit the folder",
         folder.string(), to_seconds(FileStore::kListWait));
   return std::make_shared<FileStore>(files, FileStore::calls_for(folder));
 }
 
-Result<std::string> token_of(const ParallelSettings& parallel) {
-  if (parallel.cluster_token_file.empty()) return std::string();
-  return read_cluster_token(parallel.cluster_token_file);
-}
-
-// Opens the store that other services may share, and says what there is. One that does not answer
-// now is tried again later, as one that stops to answer is.
-Result<std::shared_ptr<PageStore>> open_store(const ServerSettings& settings, const PageKey& form,
-                                              int64_t max_page_bytes) {
-  HOCKET_TRY(RedisAddress address, parse_redis_address(settings.memory.kv_cache_store));
-  if (max_page_bytes > static_cast<int64_t>(RedisLink::kMaxValueBytes))
-    return fail(unfit("kv-cache-store",
-                      fmt::format("a page or a state of this model has {} bytes, and a value of a "
-                                  "store at most {}",
-                                  max_page_bytes, RedisLink::kMaxValueBytes),
-                      "--kv-cache-dir DIR in place of the store"));
-  HOCKET_TRY(std::string token, token_of(settings.parallel));
-  auto store = std::make_shared<RedisStore>(
-      RedisStore::Options{.address = std::move(address), .form = form, .secret = std::move(token)});
-  const Result<std::string> found = store->describe();
-  if (found)
-    log::info("prefixes in a store: {}, keys {}*", *found, store->prefix());
-  else
-    store->report(found.error(), fmt::format("it is tried again every {:.0f} s",
-                                             to_seconds(PageStore::kRetryInterval)));
-  return store;
-}
-
 }  // namespace
-
-Result<void> check_store_address(std::string_view address) {
-  HOCKET_TRY_VOID(parse_redis_address(address));
-  if (!can_use_redis())
-    return fail(unfit("kv-cache-store", "this program was built without a client of Redis",
-                      "build it where libhiredis-dev is installed"));
-  return {};
-}
-
-Result<std::string> probe_store(std::string_view address) {
-  HOCKET_TRY_VOID(check_store_address(address));
-  HOCKET_TRY(RedisAddress parsed, parse_redis_address(address));
-  return RedisStore({.address = std::move(parsed)}).describe();
-}
 
 Result<void> check_cache_flags(const ServerSettings& settings) {
   const MemorySettings& memory = settings.memory;
@@ -260,7 +221,7 @@ Result<void> check_cache_flags(const ServerSettings& settings) {
   HOCKET_TRY_VOID(parse_storage_writes(memory.hicache_write_policy));
   HOCKET_TRY_VOID(check_peers(settings));
   HOCKET_TRY_VOID(check_needless_flags(settings));
-  if (!memory.kv_cache_store.empty()) HOCKET_TRY_VOID(check_store_address(memory.kv_cache_store));
+  HOCKET_TRY_VOID(check_store(memory));
   if (!(std::isfinite(memory.kv_cache_dir_gb) && memory.kv_cache_dir_gb >= 0 &&
         memory.kv_cache_dir_gb <= 1e9) ||
       (memory.kv_cache_dir_gb > 0 && memory.kv_cache_dir_gb < kMinStoreGb))
@@ -373,7 +334,7 @@ Result<std::unique_ptr<PageServer>> offer_pages(const ServerSettings& settings, 
     input.sampling.max_new_tokens = has_room ? num_tokens : 1;  // sampled and dropped
     input.sampling.ignore_eos = true;
     const RequestId id = input.id;
-    if (!prefills->begin(id)) return fail(queue_full(queue_limits::kPrefills, PrefillWatch::kMax));
+    HOCKET_TRY_VOID(prefills->begin(id));
     if (auto taken = engine.submit(std::move(input)); !taken) {
       prefills->end(id);
       return fail(std::move(taken.error()));

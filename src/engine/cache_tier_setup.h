@@ -15,12 +15,6 @@ namespace hocket {
 // flag without the one that it needs, no prefix cache).
 Result<void> check_cache_flags(const ServerSettings& settings);
 
-// Checks the address of --kv-cache-store without using the network. Errors: bad_value.
-Result<void> check_store_address(std::string_view address);
-// Connects to the store at that address, and returns a description of it. Errors: bad_value,
-// unauthorized, io, timed_out.
-Result<std::string> probe_store(std::string_view address);
-
 // Returns what a record of the state behind a page is for the runner's model.
 BorderStates border_states_of(Runner& runner);
 

@@ -37,7 +37,8 @@ bool DelayedWrites::delay_pages(const Request& request, size_t num_pages, Stored
   return true;
 }
 
-// A prompt that comes again goes on behind one of its last states, so the first ones are left out.
+// A prompt that comes again continues behind one of its last states, so the first ones are left
+// out.
 bool DelayedWrites::delay_state(const Request& request, size_t num_pages, StoredRequest& stored) {
   if (!stored.delayed && num_requests_ >= kMaxRequests) return false;
   DelayedPages& delayed = add(request, num_pages, stored);
@@ -158,16 +159,16 @@ bool DelayedWrites::copy_states(DelayedPages& delayed, StoredRequest& stored,
                                 const Scheduler& scheduler, CopyLimit& limit,
                                 std::optional<UnwrittenReason> gives_up) {
   for (; !delayed.states.empty(); delayed.states.pop_back()) {
-    BorderStates::Places places;
+    BorderStates::Indices indices;
     if (!gives_up)
-      places = copier_.states().find(
+      indices = copier_.states().find(
           scheduler, delayed.name_space,
           std::span(delayed.tokens).first(delayed.states.back() * page_tokens_));
-    if (places.empty()) {
+    if (indices.empty()) {
       copier_.writer().leave_out(1, gives_up.value_or(UnwrittenReason::late));
       continue;
     }
-    const CopyOutcome copied = copier_.copy_state(delayed.states.back(), places, stored, &limit);
+    const CopyOutcome copied = copier_.copy_state(delayed.states.back(), indices, stored, &limit);
     if (copied != CopyOutcome::yes && copied != CopyOutcome::no_store) return false;
     copier_.writer().leave_out(copied == CopyOutcome::no_store ? 1 : 0,
                                UnwrittenReason::store_away);

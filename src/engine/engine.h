@@ -43,7 +43,7 @@ struct RequestStatus {
 
 // Makes this process one rank of several, which are processes of their own, here or on other hosts.
 struct ClusterLaunch {
-  LaunchPlan plan;
+  Launch launch;
   ClusterOptions control;
   // create() calls it as soon as the control plane has started, before anything is loaded: rank 0
   // listens then, the other ranks have joined. If it fails, create() returns its error.
@@ -51,7 +51,7 @@ struct ClusterLaunch {
 };
 
 // save: writes the pages of a session, and the list of its tokens under `name`, to the folder of
-// --kv-cache-dir. restore: brings back what was saved under `name` as this session. end: keeps the
+// --kv-cache-dir. restore: reads what was saved under `name` as this session. end: keeps the
 // session no longer, and forgets what was saved under `name`; its pages stay until they are
 // evicted.
 enum class SessionAction : uint8_t { save, restore, end };
@@ -76,7 +76,7 @@ struct EngineParts {
   Profiler* profiler = nullptr;
   const RecentSteps* recent_steps = nullptr;
   ControlPlane* cluster = nullptr;  // null: all ranks are in this process
-  PrefillRole* role = nullptr;      // null: no pages come from elsewhere
+  PrefillRole* role = nullptr;      // null: no pages are read from elsewhere
 };
 
 class Engine {
@@ -119,7 +119,7 @@ class Engine {
   // shutting_down.
   virtual void stop() = 0;
 
-  // Hands a request over to the rank that --dp-routing chooses. Thread: any. Errors at once:
+  // Passes a request to the rank that --dp-routing chooses. Thread: any. Errors at once:
   // queue_full (of all ranks together), shutting_down, lost_rank (no rank can serve until the
   // service is restarted; requests under way have ended with the same error),
   // context_length_exceeded, invalid_request (empty prompt, token out of vocabulary, limits of
@@ -142,7 +142,7 @@ class Engine {
   // because that one must not wait.
   static constexpr Duration kSessionWait = std::chrono::seconds(60);
   virtual Result<SessionResult> change_session(const SessionRequest& ask) = 0;
-  // Refuses further submits (shutting_down); running requests go on. Thread: any.
+  // Refuses further submits (shutting_down); running requests continue. Thread: any.
   virtual void stop_accepting() = 0;
   // Returns counters of the ranks of this process, added up. Thread: any.
   virtual EngineStats stats() const = 0;

@@ -11,10 +11,10 @@ namespace {
 
 // A row whose token failed belongs to a request that has ended, so any token will do.
 void fill_in(Flight& flight, std::span<const SampledToken> before) {
-  for (const FutureRow& future : flight.futures) {
-    HOCKET_CHECK(future.index < std::ssize(before));
-    const SampledToken& sampled = before[future.index];
-    flight.forward.ids[future.row] = sampled.failed ? TokenId{0} : sampled.token;
+  for (const PendingRow& pending : flight.pending_rows) {
+    HOCKET_CHECK(pending.index < std::ssize(before));
+    const SampledToken& sampled = before[pending.index];
+    flight.forward.ids[pending.row] = sampled.failed ? TokenId{0} : sampled.token;
   }
 }
 
@@ -56,7 +56,7 @@ void sample_block(Flight& flight, View<const float> logits, SampleRange range,
 void Flight::reserve(const WorkLimits& work, const Limits& limits) {
   forward.reserve(work.max_rows, max_sequences(work.max_rows, limits.requests));
   pages.reserve(2 * static_cast<size_t>(limits.pages));
-  futures.reserve(limits.requests);
+  pending_rows.reserve(limits.requests);
   samples.reserve(limits.samples);
   sampled.reserve(limits.samples);
   logprobs.reserve(limits.samples);

@@ -31,7 +31,7 @@
 namespace hocket {
 
 // A row whose token is not known yet, because the step before has to sample it first.
-struct FutureRow {
+struct PendingRow {
   int row = 0;    // index of the row in this flight
   int index = 0;  // index in `sampled` of the step before
 };
@@ -74,7 +74,7 @@ struct Flight {
   const Batch* batch = nullptr;
   ForwardBatch forward;
   std::vector<PageId> pages;  // pages of all sequences, one list after the other
-  std::vector<FutureRow> futures;
+  std::vector<PendingRow> pending_rows;
   std::vector<SampleRow> samples;      // logits_row is an index in output_rows
   std::vector<PromptRow> prompt_rows;  // sorted by `output`
   std::vector<int32_t> row_begins;     // first row of each slice

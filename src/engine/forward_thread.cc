@@ -19,7 +19,7 @@ ForwardThread::~ForwardThread() {
   thread_.join();
 }
 
-void ForwardThread::hand_over(Flight* flight) {
+void ForwardThread::push(Flight* flight) {
   const uint32_t launched = num_launched_.load(std::memory_order_relaxed);
   HOCKET_CHECK(launched - num_waited_ < kMaxSteps);
   ring_[launched % kMaxSteps] = flight;
@@ -27,7 +27,7 @@ void ForwardThread::hand_over(Flight* flight) {
   num_launched_.notify_one();
 }
 
-Flight* ForwardThread::take_back() {
+Flight* ForwardThread::pop() {
   HOCKET_CHECK(num_under_way() > 0);
   uint32_t done = 0;
   while ((done = num_done_.load(std::memory_order_acquire)) == num_waited_)
@@ -38,8 +38,8 @@ Flight* ForwardThread::take_back() {
 void ForwardThread::run(const std::function<void()>& job) {
   HOCKET_CHECK(num_under_way() == 0);
   job_ = &job;
-  hand_over(nullptr);
-  take_back();
+  push(nullptr);
+  pop();
 }
 
 void ForwardThread::serve() {

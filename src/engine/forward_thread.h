@@ -25,11 +25,11 @@ class ForwardThread {
   ForwardThread(const ForwardThread&) = delete;
   ForwardThread& operator=(const ForwardThread&) = delete;
 
-  // Hands over a prepared step, which belongs to the thread until wait() returns it. At most
+  // Launches a prepared step, which belongs to the thread until wait() returns it. At most
   // kMaxSteps may be under way.
-  void launch(Flight& flight) { hand_over(&flight); }
+  void launch(Flight& flight) { push(&flight); }
   // Waits until the oldest step under way is done. Precondition: there is one.
-  Flight& wait() { return *take_back(); }
+  Flight& wait() { return *pop(); }
   // Runs a job on the thread, which is no step, and waits for it. Precondition: no step is under
   // way.
   void run(const std::function<void()>& job);
@@ -40,8 +40,8 @@ class ForwardThread {
 
  private:
   void serve();
-  void hand_over(Flight* flight);
-  Flight* take_back();
+  void push(Flight* flight);
+  Flight* pop();
 
   const std::function<void()> adopt_;
   const Compute compute_;

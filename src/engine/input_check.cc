@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/queue_limits.h"
 #include "engine/messages.h"
 
 namespace hocket {
@@ -107,25 +106,6 @@ Result<void> check_input(const RequestInput& input, const EngineInfo& info) {
                       "the prompt has {} tokens and {} more are asked for, but the context is {}",
                       input.prompt.size(), max_new, info.context_length)
                     .with_fix("a shorter prompt or a smaller max_tokens"));
-  return {};
-}
-
-Result<void> check_queue(const RequestInput& input, int num_queued, int max_queued,
-                         bool priorities) {
-  const int share = std::max(1, max_queued / 2);
-  if (input.index_in_request > 0 && input.index_in_request >= share)
-    return fail(error(ErrorCode::invalid_request,
-                      "the request has more than {} texts (prompts times n), half of the {} that "
-                      "may wait",
-                      share, max_queued)
-                    .with_param("prompt")
-                    .with_fix(fmt::format("send at most {} in a request, or start the server with "
-                                          "a larger --max-queued-requests",
-                                          share)));
-  if (input.index_in_request > 0 && num_queued >= share)
-    return fail(queue_full(queue_limits::kLaterTexts, num_queued, share));
-  if (num_queued >= max_queued && !priorities)
-    return fail(queue_full(queue_limits::kRequests, num_queued, max_queued));
   return {};
 }
 

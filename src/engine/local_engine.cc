@@ -20,7 +20,7 @@ size_t kv_event_capacity(int num_pages) {
   return std::clamp<size_t>(2 * static_cast<size_t>(num_pages) + 64, 4096, 1 << 17);
 }
 
-// Ranks that meet at a loopback address must not be reachable from other hosts.
+// Ranks that connect at a loopback address must not be reachable from other hosts.
 UcxOptions ucx_of(const ParallelSettings& parallel, const ControlPlane& control) {
   UcxOptions ucx{.tls = parallel.ucx_tls, .devices = parallel.ucx_net_devices};
   const std::string host = control.local_host();
@@ -68,8 +68,8 @@ Result<std::unique_ptr<Engine>> Engine::create(Options options) {
 }
 
 Result<void> LocalEngine::load(Options& options) {
-  max_queued_requests_ = options.settings.memory.max_queued_requests;
-  priorities_ = options.settings.scheduler.enable_priority_scheduling;
+  places_.emplace(options.settings.memory.max_queued_requests,
+                  options.settings.scheduler.enable_priority_scheduling);
   // First, so that the vocabulary is made while the weights are loaded.
   HOCKET_TRY(grammars_, set_up_grammars(options));
   HOCKET_TRY_VOID(options.cluster                         ? load_one_of_cluster(options)
@@ -121,7 +121,7 @@ Result<void> LocalEngine::load_one_of_cluster(Options& options) {
   const ClusterLaunch& cluster = *options.cluster;
   // Fails before anything is loaded if UCX is missing.
   HOCKET_TRY_VOID(ucx_version());
-  HOCKET_TRY(Identity self, make_identity(options.settings, cluster.plan));
+  HOCKET_TRY(Identity self, make_identity(options.settings, cluster.launch));
   HOCKET_TRY(control_, ControlPlane::join(cluster.control, std::move(self)));
   if (cluster.joined) HOCKET_TRY_VOID(cluster.joined(*control_));
   HOCKET_TRY(const RankConfig seat, join_before_loading(*control_, options.settings));
@@ -168,7 +168,7 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
     HOCKET_TRY(tier_, choose_cache_tier(options.settings, *runner));
     if (tier_) {
       tier_->record_budget_bytes = options.record_budget_bytes;
-      const int place = options.cluster ? options.cluster->plan.local_rank : 0;
+      const int place = options.cluster ? options.cluster->launch.local_rank : 0;
       HOCKET_TRY(pages_, offer_pages(options.settings, place, *tier_, *runner, *this));
     }
   }
@@ -331,8 +331,7 @@ Result<void> LocalEngine::submit(RequestInput input) {
   HOCKET_TRY_VOID(check_input(input, info()));
   int queued = 0;
   for (const auto& rank : ranks_) queued += rank->num_queued();
-  if (!input.taken_over)
-    HOCKET_TRY_VOID(check_queue(input, queued, max_queued_requests_, priorities_));
+  if (!input.taken_over) HOCKET_TRY_VOID(places_->enter(input, queued));
   HOCKET_TRY(const int chosen, choose_rank(input.cache_namespace, input.prompt));
   if (ranks_[static_cast<size_t>(chosen)]->submit(input)) return {};
   // The mailbox has room for all that is taken over, until the engine has stopped and closed it.
@@ -357,7 +356,7 @@ void LocalEngine::abort_all() {
 }
 
 bool LocalEngine::flush_cache() {
-  // Checks first, so that no rank flushes while another runs (unless a request comes just here).
+  // Checks first, so that no rank flushes while another runs (unless a request arrives just here).
   const auto has_requests = [](const RankLoad& load) { return load.num_requests > 0; };
   if (ranks_.size() > 1 && std::ranges::any_of(loads(), has_requests)) return false;
   std::vector<std::future<bool>> answers;

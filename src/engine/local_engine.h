@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 #include "engine/grammar_setup.h"
 #include "engine/lockstep/loopback_network.h"
+#include "engine/queue_places.h"
 #include "engine/rank_loop.h"
 #include "engine/session_calls.h"
 #include "engine/stats/expert_stats.h"
@@ -67,7 +68,7 @@ class LocalEngine final : public Engine {
     for (const auto& rank : ranks_) rank->push_control(command());
   }
 
-  // The members stand in the order in which they are made: ranks use networks, and these belong to
+  // The members are in the order in which they are made: ranks use networks, and these belong to
   // the hub or the control plane.
   std::optional<LoopbackHub> hub_;         // if several ranks are here
   SharedError loss_;                       // if several ranks are here
@@ -84,8 +85,7 @@ class LocalEngine final : public Engine {
   std::unique_ptr<PageServer> pages_;  // null without --kv-cache-listen
   std::optional<SessionCalls> sessions_;
   EngineInfo info_;
-  int max_queued_requests_ = 0;  // limit of all ranks together
-  bool priorities_ = false;      // true if requests have priorities
+  std::optional<QueuePlaces> places_;  // those of all ranks together; set by load()
   std::atomic<bool> accepting_{true}, threaded_{false};
 };
 

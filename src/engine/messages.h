@@ -43,7 +43,7 @@ struct RequestSummary {
   Error error;               // set if finish is error or abort
   int prompt_tokens = 0;
   int cached_tokens = 0;
-  PerTier<int> fetched_tokens{};  // those of cached_tokens whose pages came back from there
+  PerTier<int> fetched_tokens{};  // those of cached_tokens whose pages were read from there
   int recomputed_tokens = 0;      // the prompt's, although their pages were found (Request)
   int generated_tokens = 0;
   int num_retractions = 0;
@@ -54,7 +54,7 @@ struct RequestSummary {
   RequestTimes times;
 };
 
-// One output of one request: a token, and on the last output a summary (which may come without a
+// One output of one request: a token, and on the last output a summary (which may be sent without a
 // token).
 struct RequestOutput {
   RequestId id{};

@@ -46,7 +46,7 @@ void ModuleDrafter::plan(const Batch& batch, const Speculation& seats) {
   const bool any = std::ranges::any_of(batch.slices, [&](const Slice& slice) {
     const Request& request = *slice.request;
     if (const int seat = seats.seat_of(request.id); seat >= 0) return follows(seat);
-    // A prompt whose answer goes on gets a seat at the commit.
+    // A prompt whose answer continues gets a seat at the commit.
     return request.state == Request::State::prefilling && request.remaining_new_tokens() > 0;
   });
   num_passes_ = any && ahead.follows ? std::clamp(ahead.depth, num_modules_, num_drafts_) : 0;
@@ -114,14 +114,17 @@ void ModuleDrafter::settle_under_way(const Flight& flight, Speculation& seats) {
   for (size_t i = 0; i < flight.batch->slices.size(); ++i) {
     const Slice& slice = flight.batch->slices[i];
     const Request& request = *slice.request;
-    const int future = slice.is_sampled ? num_samples++ : -1;
-    const bool is_last = future >= 0 && request.generated() + 1 >= request.sampling.max_new_tokens;
+    const int pending_sample = slice.is_sampled ? num_samples++ : -1;
+    const bool is_last =
+        pending_sample >= 0 && request.generated() + 1 >= request.sampling.max_new_tokens;
     if (request.finish != FinishReason::none || is_last) continue;
     seats.take_seat(request);
     const auto sequence = std::ranges::lower_bound(flight.forward.sequences, flight.row_begins[i],
                                                    {}, &AttentionSequence::row_begin);
     settle_slice(flight, i,
-                 {.seat = seats.seat_of(request.id), .future = future, .pages = sequence->pages});
+                 {.seat = seats.seat_of(request.id),
+                  .pending_sample = pending_sample,
+                  .pages = sequence->pages});
   }
 }
 
@@ -132,7 +135,7 @@ void ModuleDrafter::settle_slice(const Flight& flight, size_t index, const Slice
   const Request& request = *slice.request;
   Followed& followed = followed_[static_cast<size_t>(end_of.seat)];
   followed.num_drafts = 0;
-  const int known = static_cast<int>(request.tokens.size()) - (end_of.future >= 0 ? 0 : 1);
+  const int known = static_cast<int>(request.tokens.size()) - (end_of.pending_sample >= 0 ? 0 : 1);
   const int begin = slice.begin, end = std::min(begin + slice.len, known);
   if (begin >= end) return;
   if (begin != followed.end) followed.missing = rows_.num_missing(request.pages, begin);
@@ -146,7 +149,7 @@ void ModuleDrafter::settle_slice(const Flight& flight, size_t index, const Slice
       std::cmp_less(index, std::ssize(flight.batch->slices) - flight.batch->num_answers());
   passes.rows.push_back({.request = &request,
                          .tokens = request.tokens,
-                         .future = end_of.future,
+                         .pending_sample = end_of.pending_sample,
                          .pages = end_of.pages,
                          .seat = end_of.seat,
                          .row_begin = flight.row_begins[index],
@@ -159,7 +162,7 @@ void ModuleDrafter::settle_slice(const Flight& flight, size_t index, const Slice
 ModulePasses& ModuleDrafter::begin(std::span<const PassSpec> passes) {
   ModulePasses& next = passes_[filled_];
   filled_ = 1 - filled_;
-  if (std::cmp_less(passes.size(), num_passes_)) next.rows.clear();  // no rank goes on
+  if (std::cmp_less(passes.size(), num_passes_)) next.rows.clear();  // no rank continues
   num_passes_ = 0;
   std::erase_if(next.rows,
                 [](const Rows& one) { return one.request->finish != FinishReason::none; });
@@ -256,7 +259,7 @@ void ModuleDrafter::add_row(const Rows& of, TokenId token, int position) {
 }
 
 // Plays a module over the rows that the step settled. Later modules recompute up to num_again rows
-// of earlier steps, because drafts stood there then.
+// of earlier steps, because drafts was there then.
 Result<void> ModuleDrafter::compute_settled(ModulePasses& passes, int module, int num_again) {
   begin_pass(ForwardMode::mixed);
   drafting_.clear();
@@ -273,15 +276,15 @@ Result<void> ModuleDrafter::compute_settled(ModulePasses& passes, int module, in
 TokenId ModuleDrafter::token_at(const Rows& one, int index) const {
   const auto at = static_cast<size_t>(index), num_known = one.tokens.size();
   if (at < num_known) return one.tokens[at];
-  if (one.future < 0) return one.drafts[at - num_known];
-  const SampledToken& sampled = sampled_[static_cast<size_t>(one.future)];
+  if (one.pending_sample < 0) return one.drafts[at - num_known];
+  const SampledToken& sampled = sampled_[static_cast<size_t>(one.pending_sample)];
   return sampled.failed ? TokenId{0} : sampled.token;  // a request whose token failed has ended
 }
 
-// Adds a request's rows to a module's pass. Returns how many of them are computed anew.
+// Adds a request's rows to a module's pass. Returns how many of them are computed again.
 int ModuleDrafter::add_settled(Rows& one, int module, int num_again) {
   const Request& request = *one.request;
-  const int num_tokens = static_cast<int>(one.tokens.size()) + (one.future >= 0 ? 1 : 0);
+  const int num_tokens = static_cast<int>(one.tokens.size()) + (one.pending_sample >= 0 ? 1 : 0);
   const int begin = one.begin - std::min({module, one.num_kept, num_again});
   const int end = std::min(one.end, num_tokens + one.num_drafts - 1 - module);
   if (begin >= end) return 0;
@@ -316,7 +319,7 @@ void ModuleDrafter::find_pages() {
   for (size_t i = 0; i < drafting_.size(); ++i) find_pages(*drafting_[i], static_cast<int>(i));
 }
 
-// Drafts once more for each chain that goes on; the last pass gave it `step` drafts.
+// Drafts once more for each chain that continues; the last pass gave it `step` drafts.
 Result<void> ModuleDrafter::chain(int step, const PassSpec& pass) {
   std::erase_if(drafting_,
                 [&](const Rows* one) { return one->wanted <= step || one->num_drafts < step; });

@@ -19,8 +19,8 @@
 //   gives               |         draft 0         | draft 1    | draft 2
 //
 // MiMo-V2 has several modules instead, which all join rows of the model alone. Each has keys of its
-// own and gives one draft; the tokens that it joins stand one position further than those of the
-// module before, so its last rows join drafts, and are computed anew when the tokens are known:
+// own and gives one draft; the tokens that it joins are one position behind those of the module
+// before, so its last rows join drafts, and are computed again when the tokens are known:
 //
 //   position            | p ...... n - 3          | n - 2      | n - 1
 //   module 0 joins      | token p + 1 .. n - 2    | n - 1      | n           gives draft 0
@@ -29,10 +29,10 @@
 //
 // A module's row depends on the token after its own. So the last row of a cached page may be that
 // of another continuation, and the rows of an answer's end are never computed. Rows are missing,
-// too, where the gate let the module rest. Then drafts are worse, but answers never depend on them.
-// A request of which too many rows are missing is not followed any more; for that, the rows of the
-// module in each page are counted, also where it comes back from files or a peer: pages are written
-// behind the module's pass (RankHooks).
+// too, in steps for which the gate chose no drafts. Then drafts are worse, but answers never depend
+// on them. A request of which too many rows are missing is not followed any more; for that, the
+// rows of the module in each page are counted, also where it is read from files or a peer: pages
+// are written behind the module's pass (RankHooks).
 //
 // Owner: the gate of a rank.   Thread: engine, except play(). Allocates nothing after warm-up.
 #pragma once
@@ -59,7 +59,8 @@ struct ModulePasses {
   struct Rows {
     const Request* request = nullptr;
     std::span<const TokenId> tokens;  // those that are known
-    int future = -1;  // index of the sample of the step before that is the next one; -1: none
+    // Index of the sample of the step before that is the next one; -1: none.
+    int pending_sample = -1;
     std::span<const PageId> pages;  // with spare ones
     int seat = 0;
     int row_begin = 0, begin = 0, end = 0;
@@ -86,7 +87,7 @@ class ModuleDrafter final : public Drafter {
 
   void begin(int seat, int max_len) override;
   void end(int seat) override { begin(seat, 0); }
-  // Hands out the drafts of play(), if they continue these very tokens.
+  // Returns the drafts of play(), if they continue these very tokens.
   void draft(std::span<DraftTask> tasks) override;
   bool is_free() const override { return false; }
   bool drafts_ahead() const override { return true; }
@@ -112,11 +113,11 @@ class ModuleDrafter final : public Drafter {
   // before, if it was settled ahead. Thread: that of worker 0; if drafts are wanted the engine's
   // thread waits. Errors: those of Runner::forward_module().
   Result<void> play(ModulePasses& passes, std::span<const SampledToken> sampled);
-  // True if there are several modules: their passes compute a few rows of the steps before anew.
+  // True if there are several modules: their passes compute a few rows of the steps before again.
   bool has_several_modules() const { return num_modules_ > 1; }
   // Waits until the passes that begun last are played.
   void await_passes() const;
-  // Counts the module's rows in a page that came back to memory.
+  // Counts the module's rows in a page that was read into memory.
   void note_restored(PageId page);
   // Call it when ranks were lost: rows whose pass has failed no longer count as computed.
   // Precondition: all passes that began are played, and the pages of their requests were not given
@@ -139,7 +140,7 @@ class ModuleDrafter final : public Drafter {
   // A slice as settle() and settle_under_way() know it.
   struct SliceEnd {
     int seat = 0;
-    int future = -1;                // as in Rows
+    int pending_sample = -1;        // as in Rows
     std::span<const PageId> pages;  // those of its tokens
     int num_wanted = 0;             // drafts
   };

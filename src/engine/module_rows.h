@@ -29,7 +29,7 @@ class ModuleRows {
   // Takes back a row that was added but not computed. If an earlier pass had computed the row, the
   // count is then one too low.
   void remove(PageId page) { of(page) = std::max(of(page) - 1, 0); }
-  // The page came back to memory; `layer` is the module's. A row without keys was never computed,
+  // The page was read into memory; `layer` is the module's. A row without keys was never computed,
   // since every page is cleared before its first token.
   void count(PageId page, const KvLayer& layer);
   // Returns how many of a request's first `position` rows are missing at least, by its pages.

@@ -64,8 +64,8 @@ class OverlappedSteps {
   // Waits for the oldest step under way. Precondition: there is one.
   Flight& wait() { return thread_->wait(); }
   int num_under_way() const { return thread_ ? thread_->num_under_way() : 0; }
-  // Sleeps until the step under way is about to end, so that requests that come meanwhile count in
-  // the next step, as they do without overlap. `finished` is the step before it.
+  // Sleeps until the step under way is about to end, so that requests that arrive meanwhile count
+  // in the next step, as they do without overlap. `finished` is the step before it.
   void await_more_requests(const Flight& finished, const Flight& under_way);
 
   // Notes a step that was committed at `now`, overlapped or not.

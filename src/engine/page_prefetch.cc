@@ -193,12 +193,12 @@ std::shared_ptr<ReadTask> PagePrefetch::request_pages(const Request& request,
 }
 
 bool PagePrefetch::restore(const SessionTokens& session, const Scheduler& scheduler,
-                           std::function<void()> done) {
+                           TimePoint until, std::function<void()> done) {
   std::shared_ptr<ReadTask> task =
       task_of(session.name_space, session.tokens,
               session.tokens.size() / page_tokens_ * page_tokens_, scheduler);
   task->at_end = std::move(done);
-  task->until = clock_->now() + kMaxRestore;
+  task->until = until;
   return reader_.add(task);
 }
 

@@ -35,8 +35,6 @@ class PagePrefetch {
   static constexpr Duration kMaxHold = std::chrono::seconds(300);
   static constexpr int kMaxPeerFactor = 4;
   static constexpr Duration kMaxPeerToken = std::chrono::milliseconds(100);
-  // Limit of reading a session's pages, for which a client waits as long (Engine::kSessionWait).
-  static constexpr Duration kMaxRestore = std::chrono::seconds(60);
 
   // All outlive it.
   PagePrefetch(const CacheTierOptions& options, PagePool& pages, const BorderStates& states,
@@ -45,7 +43,7 @@ class PagePrefetch {
 
   // As those of CacheTier.
   bool ready(const Request& request, const Scheduler& scheduler);
-  bool restore(const SessionTokens& session, const Scheduler& scheduler,
+  bool restore(const SessionTokens& session, const Scheduler& scheduler, TimePoint until,
                std::function<void()> done);
   void take_read_pages(Scheduler& scheduler);
   PerTier<int> note_begun(const Batch& batch);
@@ -58,7 +56,7 @@ class PagePrefetch {
   void note_cached(RequestId id);
 
  private:
-  // Tokens of a request whose pages came back, from `begin` on.
+  // Tokens of a request whose pages were read, from `begin` on.
   struct Fetched {
     PageTier tier = PageTier::file;
     int begin = 0, end = 0;

@@ -15,7 +15,7 @@ size_t num_pages(const Slice& slice, int page_tokens) {
 void clear(Flight& flight) {
   flight.forward.clear();
   flight.pages.clear();
-  flight.futures.clear();
+  flight.pending_rows.clear();
   flight.samples.clear();
   flight.prompt_rows.clear();
   flight.row_begins.clear();
@@ -66,7 +66,7 @@ void add_states(const Slice& slice, int row_begin, ForwardBatch& forward) {
                            .num_rows = slice.len,
                            .first_position = slice.begin,
                            .block = slice.block,
-                           .opens_at = slice.opens_at,
+                           .load_state_at = slice.load_state_at,
                            .states = std::span(all).subspan(at)});
 }
 
@@ -82,7 +82,7 @@ void add_rows(int index, const PrepareOptions& options, Flight& flight) {
   for (int i = slice.begin; i < slice.begin + slice.len; ++i) {
     const PageId page = pages[i / page_tokens];
     const int offset = i % page_tokens;
-    forward.ids.push_back(slice.future < 0 ? slice.token(i) : TokenId{0});
+    forward.ids.push_back(slice.pending_sample < 0 ? slice.token(i) : TokenId{0});
     forward.positions.push_back(i);
     forward.slots.push_back({page, offset});
     if (offset == 0) forward.fresh_pages.push_back(page);
@@ -171,7 +171,7 @@ void add_outputs(const Slice& slice, int row_begin, const PrepareOptions& option
                                     .output = output,
                                     .found = {}});
     if (!samples) continue;
-    const auto newer = slice.future >= 0
+    const auto newer = slice.pending_sample >= 0
                            ? std::span<const TokenId>(flight.forward.ids).subspan(row_begin, 1)
                            : std::span<const TokenId>(slice.drafts).first(num_drafts);
     flight.samples.push_back(
@@ -232,9 +232,9 @@ void prepare(const Batch& batch, const PrepareOptions& options, Flight& flight) 
     const int row_begin = flight.row_begins[i];
     flight.wants_routed |= slice.request->sampling.return_routed_experts;
     add_outputs(slice, row_begin, options, flight);
-    if (slice.future < 0) continue;
+    if (slice.pending_sample < 0) continue;
     HOCKET_CHECK(slice.len == 1);
-    flight.futures.push_back({.row = row_begin, .index = slice.future});
+    flight.pending_rows.push_back({.row = row_begin, .index = slice.pending_sample});
   }
 }
 

@@ -28,7 +28,7 @@ struct PrepareOptions {
 };
 
 // Fills `flight`, except the members that forward() and sample() set. Borrows `batch` and its
-// requests until the commit. Rows stand in slice order; or, packed for two halves: answers of the
+// requests until the commit. Rows are in slice order; or, packed for two halves: answers of the
 // first half, prompts, the other answers, each in slice order. Outputs, samples and their
 // results are always in slice order.
 void prepare(const Batch& batch, const PrepareOptions& options, Flight& flight);

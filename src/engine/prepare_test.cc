@@ -64,19 +64,19 @@ struct Step {
     ++batch.num_multirow_slices, batch.num_drafts += drafts;
   }
 
-  void add_answer(std::mt19937& random, bool future) {
+  void add_answer(std::mt19937& random, bool pending_sample) {
     const int length = 2 + static_cast<int>(random() % (random() % 4 == 0 ? 120 : 20));
     Request& request = add_request(length, 1 + static_cast<int>(random() % (length - 1)), random);
     batch.slices.push_back({.request = &request,
                             .begin = length - 1,
                             .len = 1,
                             .is_sampled = true,
-                            .future = future ? batch.num_decode_rows : -1});
+                            .pending_sample = pending_sample ? batch.num_decode_rows : -1});
     ++batch.num_rows, ++batch.num_decode_rows;
   }
 };
 
-Step random_step(int num_chunks, int num_answers, bool futures, uint32_t seed) {
+Step random_step(int num_chunks, int num_answers, bool has_pending, uint32_t seed) {
   std::mt19937 random(seed);
   Step step;
   step.batch.mode = num_chunks == 0    ? ForwardMode::decode
@@ -85,7 +85,7 @@ Step random_step(int num_chunks, int num_answers, bool futures, uint32_t seed) {
   for (int i = 0; i < num_chunks; ++i) step.add_chunk(random);
   const int num_drafted = num_chunks > 0 ? (num_chunks * num_answers + 2) / 3 : num_answers / 4;
   for (int i = 0; i < num_drafted; ++i) step.add_answer_with_drafts(random);
-  for (int i = 0; i < num_answers; ++i) step.add_answer(random, futures && random() % 2 == 0);
+  for (int i = 0; i < num_answers; ++i) step.add_answer(random, has_pending && random() % 2 == 0);
   return step;
 }
 
@@ -130,11 +130,11 @@ void expect_same_outputs(const Flight& got, const Flight& want) {
     EXPECT_EQ(got.prompt_rows[i].request, want.prompt_rows[i].request);
     EXPECT_EQ(got.prompt_rows[i].output, want.prompt_rows[i].output);
   }
-  ASSERT_EQ(got.futures.size(), want.futures.size());
-  for (size_t i = 0; i < got.futures.size(); ++i) {
-    EXPECT_EQ(got.futures[i].index, want.futures[i].index);
-    EXPECT_EQ(got.forward.positions[got.futures[i].row],
-              want.forward.positions[want.futures[i].row]);
+  ASSERT_EQ(got.pending_rows.size(), want.pending_rows.size());
+  for (size_t i = 0; i < got.pending_rows.size(); ++i) {
+    EXPECT_EQ(got.pending_rows[i].index, want.pending_rows[i].index);
+    EXPECT_EQ(got.forward.positions[got.pending_rows[i].row],
+              want.forward.positions[want.pending_rows[i].row]);
   }
 }
 
@@ -153,8 +153,8 @@ const std::pair<int, int> kStepShapes[] = {{0, 1}, {0, 2}, {0, 15}, {0, 24}, {1,
 TEST(Prepare, PackedStepsSayTheSameOfEveryRequest) {
   uint32_t seed = 0;
   for (const auto& [chunks, answers] : kStepShapes)
-    for (const bool futures : {false, true}) {
-      const Step step = random_step(chunks, answers, futures, ++seed);
+    for (const bool has_pending : {false, true}) {
+      const Step step = random_step(chunks, answers, has_pending, ++seed);
       PrepareOptions options{.page_tokens = kPageTokens};
       Flight want, got;
       prepare(step.batch, options, want);

@@ -62,21 +62,21 @@ void RankAnswers::send_tokens(Flight& flight) {
     const size_t first = next;
     next += static_cast<size_t>(slice.num_samples());
     // No token was taken: the request had ended, or it ends with an error.
-    if (slice.num_taken > 0) send_tokens(slice, first, flight);
+    if (slice.num_appended > 0) send_tokens(slice, first, flight);
   }
 }
 
 // Sends the tokens that were sampled for a slice, from `first` on in flight.sampled. A summary with
-// an error comes from send_end().
+// send_end() reports an error.
 void RankAnswers::send_tokens(const Slice& slice, size_t first, Flight& flight) {
   Request& request = *slice.request;
   RequestOutput output{.id = request.id};
-  if (request.generated() == slice.num_taken + slice.num_forced) {
+  if (request.generated() == slice.num_appended + slice.num_forced) {
     if (auto node = prompt_logprobs_.extract(request.id); !node.empty())
       output.prompt_logprobs =
           std::make_unique<std::vector<PositionLogprobs>>(std::move(node.mapped()));
   }
-  const size_t last = first + static_cast<size_t>(slice.num_taken) - 1;
+  const size_t last = first + static_cast<size_t>(slice.num_appended) - 1;
   for (size_t i = first; i <= last; ++i) {
     if (i > first) send(std::exchange(output, {.id = request.id}));
     output.token = flight.sampled[i].token;

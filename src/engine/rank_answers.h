@@ -30,7 +30,7 @@ class RankAnswers {
   // so a full one is a bug; otherwise sending waits for the reader.
   void send_to(Outbox& outbox) { outbox_ = &outbox; }
   void wait_if_full() { may_wait_ = true; }
-  // Sets the tier that tells summaries which tokens it brought back. It outlives this.
+  // Sets the tier from which summaries learn which tokens were read from it. It outlives this.
   void attach(const CacheTier& tier) { tier_ = &tier; }
 
   // Takes a request in. Returns false if memory is short; then the request gets no answer from
@@ -39,7 +39,7 @@ class RankAnswers {
   void forget(RequestId id);
   const std::unordered_set<RequestId>& live() const { return live_; }
 
-  // Sends the tokens of the answer that were known when the request came.
+  // Sends the tokens of the answer that were known when the request arrived.
   void send_known(RequestId id, std::span<const TokenId> answer);
 
   // Keeps what the answers will need of a step's results.

@@ -22,7 +22,7 @@ std::unique_ptr<Speculation> make_speculation(const RankParts& parts, int rank, 
   if (parts.drafter) {
     drafter = parts.drafter(rank, num_seats);
   } else if (choice.by_module) {
-    // A module that joins rows of the model only has none of its own to go on from.
+    // A module that joins rows of the model only has none of its own to continue from.
     const ModelConfig& model = runner.info().model;
     const int most = model.local_mtp ? model.num_mtp_loaded : choice.max_drafts;
     auto own = std::make_unique<ModuleDrafter>(runner, num_seats, most);

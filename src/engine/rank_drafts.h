@@ -42,7 +42,7 @@ class RankDrafts {
   // Returns the drafts of the last step with answers: as many are expected in the next.
   int num_expected() const { return num_drafts_; }
 
-  // Notes a page that came back to memory.
+  // Notes a page that was read into memory.
   void note_restored(PageId page) {
     if (module_ != nullptr) module_->note_restored(page);
   }
@@ -60,7 +60,7 @@ class RankDrafts {
   void commit(const Flight& flight, TimePoint now, std::optional<double> overlapped_share);
   // Notes that there is nothing to run.
   void note_idle();
-  // Waits for passes that may write rows of cached pages anew, as those of several modules do.
+  // Waits for passes that may write rows of cached pages again, as those of several modules do.
   void await_rewritten_rows() const {
     if (module_ != nullptr && module_->has_several_modules()) module_->await_passes();
   }

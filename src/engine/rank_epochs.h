@@ -47,9 +47,9 @@ class RankEpochs {
   AgreedStep agreed() const;
   // Returns the passes of the model's own module before that step; null on the only rank.
   std::optional<std::span<const PassSpec>> module_passes() const;
-  // Tells the other ranks that no step runs here.
+  // Reports to the other ranks that no step runs here.
   void end_steps();
-  // Tells the other ranks that they were lost in a step of this one.
+  // Reports to the other ranks that they were lost in a step of this one.
   void report_loss();
   // Returns the error of requests that end because ranks were lost.
   Error why_lost() const;

@@ -28,9 +28,8 @@ class RankHooks final : public SchedulerHooks {
     scheduler_ = &scheduler;
     module_ = module;
   }
-  // Hands over the pages that waited for the module; call it behind the module's passes. Those of
-  // the next step may play already, and write rows of these pages anew if there are several
-  // modules.
+  // Adds the pages that waited for the module; call it behind the module's passes. Those of the
+  // next step may play already, and write rows of these pages again if there are several modules.
   void write_pages() {
     if (!waiting_.empty() && module_ != nullptr) module_->await_passes();
     for (const Request* request : waiting_) tier_->on_pages_cached(*request, *scheduler_);

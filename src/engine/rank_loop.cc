@@ -19,10 +19,10 @@ std::string log_prefix(const RankNetwork* network) {
   return fmt::format("DP{0} EP{0} ", network->rank());
 }
 
-// Leaves room for the aborts of other ranks' requests too, because each abort goes to all ranks.
+// Leaves room for the aborts of other ranks' requests too, because each abort is sent to all ranks.
 // Ranks that may be lost alone also leave all their requests to this one
 // (RequestInput::taken_over): as many as may wait and run there, and those that the server there
-// has not handed over yet.
+// has not passed on yet.
 size_t command_room(const SchedulerOptions& scheduler, const RankNetwork* network) {
   const auto queued = static_cast<size_t>(scheduler.max_queued_requests);
   const auto running = static_cast<size_t>(scheduler.max_running_requests);
@@ -126,7 +126,8 @@ bool RankLoop::has_work() {
 
 void RankLoop::wait_for_work() {
   if (step_.epochs().connected()) {
-    // A request that came while this rank waited for an agreement has used up its wake-up already.
+    // A request that arrived while this rank waited for an agreement has used up its wake-up
+    // already.
     if (commands_.size() == 0) step_.epochs().lockstep()->wait(kIdleWait);
     report_.note_alive();
     return;
@@ -153,14 +154,14 @@ void RankLoop::join() {
 
 bool RankLoop::submit(RequestInput& input) {
   const int64_t num_tokens = std::ssize(input.prompt);
-  report_.hand_over(num_tokens);
+  report_.count_submitted(num_tokens);
   Command command = std::move(input);
   if (commands_.push(command)) {
     if (network_) network_->wake();
     return true;
   }
   input = std::get<RequestInput>(std::move(command));
-  report_.take_back(num_tokens);
+  report_.forget_submitted(num_tokens);
   return false;
 }
 
@@ -174,7 +175,7 @@ void RankLoop::push_control(Command command) {
         log::warning(
             "rank {}: its mailbox has been full for {:.0f} s, so aborts and flushes are dropped "
             "until it has room, and requests that were to be aborted run to their ends. If it "
-            "does not go on, restart the server",
+            "does not continue, restart the server",
             rank(), to_seconds(kControlWait));
       return;
     }
@@ -185,7 +186,7 @@ void RankLoop::push_control(Command command) {
   if (network_) network_->wake();
 }
 
-// A rank without a thread is stepped by its caller, so waiting would be in vain.
+// A rank without a thread is stepped by its caller, so waiting would never end.
 bool RankLoop::waits_for_room() {
   const int64_t now = real_clock_.now().time_since_epoch().count();
   int64_t since = 0;

@@ -13,20 +13,20 @@ RankReport::RankReport(const Options& options)
       step_log_(options.log_interval, options.log_prefix),
       last_alive_ns_(clock_.now().time_since_epoch().count()) {}
 
-void RankReport::hand_over(int64_t num_tokens) {
-  ++num_handed_over_;
+void RankReport::count_submitted(int64_t num_tokens) {
+  ++num_in_mailbox_;
   ++load_requests_;
   load_tokens_ += num_tokens;
 }
 
-void RankReport::take_back(int64_t num_tokens) {
-  --num_handed_over_;
+void RankReport::forget_submitted(int64_t num_tokens) {
+  --num_in_mailbox_;
   --load_requests_;
   load_tokens_ -= num_tokens;
 }
 
 void RankReport::count_intake(int64_t num_tokens) {
-  --num_handed_over_;
+  --num_in_mailbox_;
   ++new_requests_;
   new_tokens_ += num_tokens;
 }
@@ -35,9 +35,9 @@ void RankReport::count_intake(int64_t num_tokens) {
 // the thread that computes is where the rank is.
 StepPosition RankReport::position() const {
   StepPosition position{.verb = verb_.load(std::memory_order_relaxed)};
-  const Verb ahead = ahead_.load(std::memory_order_relaxed);
+  const Verb forward_verb = forward_verb_.load(std::memory_order_relaxed);
   const bool is_waiting = position.verb == Verb::forward || position.verb == Verb::agree;
-  if (is_waiting && ahead != Verb::idle) position.verb = ahead;
+  if (is_waiting && forward_verb != Verb::idle) position.verb = forward_verb;
   if (heartbeat_state_ == nullptr) return position;
   const Heartbeat heartbeat = heartbeat_state_->heartbeat();
   const bool open = heartbeat.state != EngineState::closed;
@@ -53,9 +53,9 @@ RankStats RankReport::stats() const {
     MutexLock lock(mutex_);
     copy = stats_;
   }
-  const int handed_over = num_handed_over_;  // they wait already, though no step has seen them
-  copy.scheduler.num_waiting += handed_over;
-  copy.busy = busy_ || handed_over > 0;
+  const int in_mailbox = num_in_mailbox_;  // they wait already, though no step has seen them
+  copy.scheduler.num_waiting += in_mailbox;
+  copy.busy = busy_ || in_mailbox > 0;
   copy.position = position();
   if (copy.busy) {
     const Duration since = clock_.now().time_since_epoch() - Duration(last_alive_ns_.load());
@@ -71,7 +71,7 @@ void RankReport::count_end(FinishReason finish) {
                                      : stats_.num_requests_finished);
 }
 
-// Requests that were handed over stay counted until a step has counted them.
+// Requests in the mailbox stay counted until a step has counted them.
 void RankReport::publish_load(const SchedulerStats& now) {
   num_waiting_ = now.num_waiting;
   const int requests = now.num_running + now.num_waiting + now.num_held;

@@ -33,12 +33,13 @@ class RankReport {
   explicit RankReport(const Options& options);
 
   // Any thread may call the functions of this group.
-  // Counts a request as handed over, until count_intake(); take_back() undoes it.
-  void hand_over(int64_t num_tokens);
-  void take_back(int64_t num_tokens);
+  // Counts a request that is put into the mailbox, until count_intake(); forget_submitted() undoes
+  // it if the mailbox was full.
+  void count_submitted(int64_t num_tokens);
+  void forget_submitted(int64_t num_tokens);
   RankLoad load() const { return {.num_requests = load_requests_, .num_tokens = load_tokens_}; }
-  // Returns how many requests are handed over, or waited after the last step.
-  int num_queued() const { return num_handed_over_ + num_waiting_; }
+  // Returns how many requests are in the mailbox, or waited in the queue after the last step.
+  int num_queued() const { return num_in_mailbox_ + num_waiting_; }
   // Returns all stats but those of overlap.
   RankStats stats() const;
   std::vector<RequestSnapshot> requests() { return board_.snapshot(clock_.now()); }
@@ -49,15 +50,15 @@ class RankReport {
   void begin_verb(Verb next) { verb_.store(next, std::memory_order_relaxed); }
   // Notes the verb that the forward thread begins, where steps overlap; Verb::idle: it waits for a
   // step. Thread: forward.
-  void begin_forward_verb(Verb next) { ahead_.store(next, std::memory_order_relaxed); }
-  // Says whether the rank has work. Returns the answer before.
+  void begin_forward_verb(Verb next) { forward_verb_.store(next, std::memory_order_relaxed); }
+  // Sets whether the rank has work. Returns the value before.
   bool set_busy(bool busy) { return busy_.exchange(busy); }
   // Notes that the rank found nothing to do a moment ago, so it is not stuck.
   void note_alive() { last_alive_ns_ = clock_.now().time_since_epoch().count(); }
   // Adds waits for other ranks, in steps in which any rank has rows.
   void add_agreement_wait(Duration waited) { agreement_waited_ += waited; }
   void add_exchange_wait(Duration waited) { exchange_waited_ += waited; }
-  // Adds tokens of requests that began, which came back from stores or peers.
+  // Adds tokens of requests that began, which were read from stores or peers.
   void count_fetched(const PerTier<int>& tokens) {
     for (size_t i = 0; i < tokens.size(); ++i)
       fetched_tokens_[i] += static_cast<uint64_t>(tokens[i]);
@@ -85,14 +86,14 @@ class RankReport {
   int new_requests_ = 0, published_requests_ = 0;
   int64_t new_tokens_ = 0, published_tokens_ = 0;
 
-  std::atomic<int> num_handed_over_{0};  // requests in the mailbox
+  std::atomic<int> num_in_mailbox_{0};   // requests in the mailbox
   std::atomic<int> num_waiting_{0};      // in the scheduler's queue after the last step
-  std::atomic<int> load_requests_{0};    // handed over, waiting or running
+  std::atomic<int> load_requests_{0};    // in the mailbox, waiting or running
   std::atomic<int64_t> load_tokens_{0};  // RankLoad::num_tokens of these
   std::atomic<int64_t> last_alive_ns_;   // end of the last step, or of the last note_alive()
   std::atomic<bool> busy_{false};
   std::atomic<Verb> verb_{Verb::idle};
-  std::atomic<Verb> ahead_{Verb::idle};  // verb of the thread that computes, where steps overlap
+  std::atomic<Verb> forward_verb_{Verb::idle};  // verb of the forward thread, where steps overlap
   mutable Mutex mutex_;
   RankStats stats_ HOCKET_GUARDED_BY(mutex_);
 };

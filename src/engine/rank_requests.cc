@@ -184,9 +184,9 @@ void RankRequests::send_finished() {
   }
 }
 
-// The steps under way are undone: their rows are computed again when the ranks have met again, with
-// the same bits. Pages in the cache are those of steps that this rank has computed to the end, so
-// they stay.
+// The steps under way are undone: their rows are computed again when the ranks are connected again,
+// with the same bits. Pages in the cache are those of steps that this rank has computed to the end,
+// so they stay.
 void RankRequests::lose_ranks(std::span<const Batch* const> uncommitted) {
   drafts_.take_back_failed();
   if (epochs_.network()->can_rejoin() && loss_wait_.limit() > Duration{}) {
@@ -204,8 +204,8 @@ void RankRequests::lose_ranks(std::span<const Batch* const> uncommitted) {
   }
 }
 
-// A request that comes while the ranks meet waits with those that were there before. So does one
-// that comes to a rank which has just been taken in, and had none.
+// A request that arrives while the ranks connect waits with the earlier ones. So does one on a
+// rank that has just joined, and had none.
 bool RankRequests::may_wait() {
   if (loss_wait_.under_way()) return true;
   if (loss_wait_.limit() == Duration{} || !epochs_.network()->serves_soon()) return false;
@@ -227,7 +227,7 @@ void RankRequests::wait_for_ranks(const std::function<bool()>& is_wanted) {
   if (tier_ != nullptr) {
     if (tier_->has_delayed_pages()) tier_->copy_delayed(scheduler_, is_wanted);
     tier_->take_read_pages(scheduler_);
-    tier_->end_prefills();  // nobody waits here for prompts that another service can compute
+    tier_->end_prefills();  // no request waits here for a prompt that another service can compute
   }
   if (loss_wait_.is_over(clock_.now()) ||
       (loss_wait_.under_way() && epochs_.network()->failure())) {

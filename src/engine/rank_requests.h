@@ -73,7 +73,7 @@ class RankRequests {
   void handle(Command& command);
   // True if a request waits or runs, or pages can be taken in or copied.
   bool has_work() const;
-  // Hands over the pages that waited for the model's own module.
+  // Adds the pages that waited for the model's own module.
   void write_pages() { hooks_.write_pages(); }
 
   // Returns true if no step should overlap. In steps that do not overlap, answers with grammars
@@ -127,7 +127,7 @@ class RankRequests {
   RankHooks hooks_;
   LostRankTimeout loss_wait_;
   const bool mixes_;                  // prompts and decode rows may share a step
-  bool integrity_unchecked_ = false;  // a request came since the last check
+  bool integrity_unchecked_ = false;  // a request arrived since the last check
   Scheduler scheduler_;
   const std::unique_ptr<CacheTier> tier_;  // null: the prefix cache is in memory alone
   RankSessions sessions_;

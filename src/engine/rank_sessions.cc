@@ -5,8 +5,6 @@
 
 namespace hocket {
 
-static_assert(PagePrefetch::kMaxRestore == Engine::kSessionWait);
-
 void RankSessions::carry_out(SessionCommand& order) {
   if (order.action == SessionAction::end) {
     const SessionTokens* kept = scheduler_.session_tokens(order.session);
@@ -41,7 +39,8 @@ void RankSessions::restore(const SessionCommand& order, const Answer& answer) {
     scheduler_.protect_session(key, found.name_space, found.tokens, clock_.now());
     answer->set_value({{.kept = std::move(found)}});
   };
-  if (tier_ == nullptr || !tier_->restore(order.tokens, scheduler_, keep))
+  if (tier_ == nullptr ||
+      !tier_->restore(order.tokens, scheduler_, order.deadline - kAnswerTime, keep))
     answer->set_value(std::nullopt);
 }
 

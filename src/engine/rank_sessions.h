@@ -20,13 +20,18 @@ struct RankSession {
 struct SessionCommand {
   SessionAction action = SessionAction::save;
   SessionKey session;
-  SessionTokens tokens;  // restore: those to bring back
+  SessionTokens tokens;  // restore: those to read back
+  TimePoint deadline{};  // when whoever asked stops to wait
   // nullopt: the session is not known here (save, end), or too much is read already (restore).
   std::promise<std::optional<RankSession>> answer;
 };
 
 class RankSessions {
  public:
+  // A restore stops to read so long before its deadline, because the page under way and the step
+  // in flight may take that long. Then it answers with the pages that it has.
+  static constexpr Duration kAnswerTime = Engine::kSessionWait / 10;
+
   // `tier` is null if there is none. All outlive it.
   RankSessions(Scheduler& scheduler, CacheTier* tier, int page_tokens, const Clock& clock)
       : scheduler_(scheduler), tier_(tier), page_tokens_(page_tokens), clock_(clock) {}

@@ -54,6 +54,30 @@ class SharedProgress {
   const std::function<void(const LoadProgress&)>& tell_;
 };
 
+// Waits until all ranks agree on a number of replicas. Errors: as join_before_loading().
+Result<int> wait_for_replicas(ControlPlane& control, Duration max_wait) {
+  constexpr Duration kLogEvery = std::chrono::seconds(5);
+  const TimePoint end = RealClock().now() + max_wait;
+  for (;;) {
+    const Duration left = std::max(end - RealClock().now(), Duration(0));
+    const auto agreed = control.wait_replicas(std::min(kLogEvery, left));
+    if (agreed || agreed.error().code != ErrorCode::timed_out) return agreed;
+    const std::string who = missing(control.view());
+    const std::string_view sign = who.empty() ? "" : ": ";
+    if (left <= kLogEvery)
+      return fail(error(ErrorCode::lost_rank,
+                        "not all ranks have said for how many experts they have memory after "
+                        "{:g} s{}{}",
+                        to_seconds(max_wait), sign, who)
+                      .with_param("rank-wait")
+                      .with_fix("start all ranks within that time, raise --rank-wait, or give all "
+                                "of them the same number in --ep-num-redundant-experts, which "
+                                "needs no agreement"));
+    log::info("loading waits until all ranks have said for how many experts they have memory{}{}",
+              sign, who);
+  }
+}
+
 }  // namespace
 
 Result<void> check_parallel(const ServerSettings& settings) {
@@ -84,7 +108,7 @@ Result<void> check_parallel(const ServerSettings& settings) {
   }
   if (settings.scheduler.kv_events)
     return fail(refused("kv-events",
-                        fmt::format("--kv-events tells of one prefix cache, --ep-size {} has as "
+                        fmt::format("--kv-events describes one prefix cache, --ep-size {} has as "
                                     "many",
                                     p.ep_size),
                         "one of the two"));
@@ -96,7 +120,7 @@ Result<void> check_one_process(const ParallelSettings& parallel) {
   if (const double wait = parallel.lost_rank_wait_s; wait != ParallelSettings().lost_rank_wait_s)
     return fail(error(ErrorCode::bad_value,
                       "--lost-rank-wait {:g} lets requests wait until a lost rank is back, but no "
-                      "rank has a process of its own, so none comes back",
+                      "rank has a process of its own, so none can rejoin",
                       wait)
                     .with_param("lost-rank-wait")
                     .with_fix("leave it out, or give the ranks processes (--ranks-per-node, "
@@ -147,8 +171,8 @@ std::vector<Machine> share_machine(const Machine& machine, int num_ranks) {
   return shares;
 }
 
-Result<RankConfig> join_before_loading(ControlPlane& control, const ServerSettings& settings) {
-  constexpr Duration kLogEvery = std::chrono::seconds(5);
+Result<RankConfig> join_before_loading(ControlPlane& control, const ServerSettings& settings,
+                                       Duration max_wait) {
   const Identity& self = control.self();
   HOCKET_TRY(Machine machine, machine_for(settings.compute));
   machine.memory_bytes /= self.ranks_per_node;
@@ -160,17 +184,10 @@ Result<RankConfig> join_before_loading(ControlPlane& control, const ServerSettin
                                                          config.machine.memory_available_bytes));
   if (!own) return config;
   control.heartbeat_state().set_max_replicas(*own);
-  for (;;) {
-    const auto agreed = control.wait_replicas(kLogEvery);
-    if (agreed) {
-      config.replicas = *agreed;
-      return config;
-    }
-    if (agreed.error().code != ErrorCode::timed_out) return fail(agreed.error());
-    const std::string why = missing(control.view());
-    log::info("loading waits until all ranks have said for how many experts they have memory{}{}",
-              why.empty() ? "" : ": ", why);
-  }
+  HOCKET_TRY(
+      config.replicas,
+      wait_for_replicas(control, std::max(max_wait, from_seconds(settings.parallel.rank_wait_s))));
+  return config;
 }
 
 Result<std::vector<std::unique_ptr<Runner>>> load_ranks(const RankLoading& loading) {

@@ -2,6 +2,7 @@
 // Thread: any.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/machine.h"
 #include "base/result.h"
 #include "cluster/control_plane.h"
@@ -41,10 +43,13 @@ std::string network_name(const ParallelSettings& settings);
 std::vector<Machine> share_machine(const Machine& machine, int num_ranks);
 
 // Returns the place of this process among ranks of other processes, and its part of the machine.
-// With --ep-num-redundant-experts auto it tells the others for how many replicas it has memory, and
-// waits for the number on which all agree, however long that takes: nothing can be loaded before.
-// Errors: those of machine_for(), auto_replicas() and ControlPlane::failure().
-Result<RankConfig> join_before_loading(ControlPlane& control, const ServerSettings& settings);
+// With --ep-num-redundant-experts auto it reports for how many replicas it has memory, and waits
+// for the number on which all agree, because nothing can be loaded before: `max_wait`, or
+// --rank-wait if that is longer. Errors: lost_rank if not all have reported by then; those of
+// machine_for(), auto_replicas() and ControlPlane::failure().
+inline constexpr Duration kMaxReplicasWait = std::chrono::minutes(10);
+Result<RankConfig> join_before_loading(ControlPlane& control, const ServerSettings& settings,
+                                       Duration max_wait = kMaxReplicasWait);
 
 struct RankLoading {
   const ServerSettings& settings;

@@ -6,7 +6,7 @@ namespace hocket {
 namespace {
 
 constexpr TokenId kAny{-1};
-// Most blank tokens that may stand before the mark that opens reasoning.
+// Most blank tokens that may be before the mark that opens reasoning.
 constexpr size_t kMaxBlanks = 2;
 
 bool stands_at(const AnswerTokens& answer, size_t at, std::span<const TokenId> mark) {

@@ -9,7 +9,7 @@
 
 namespace hocket {
 
-// The tokens of an answer so far: those of `newer` stand behind those of `generated`.
+// The tokens of an answer so far: those of `newer` are behind those of `generated`.
 struct AnswerTokens {
   std::span<const TokenId> generated, newer = {};
 

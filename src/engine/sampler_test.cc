@@ -187,7 +187,7 @@ TEST_F(SamplerTest, PenaltiesCountEachTokenOnceAndInOrder) {
   logits_[1] = 2, logits_[2] = -2, logits_[3] = 4;
   const SamplingParams params{
       .frequency_penalty = 0.5, .presence_penalty = 0.25, .repetition_penalty = 2};
-  // Token 3 was generated twice; 1 and 2 stand in the prompt only.
+  // Token 3 was generated twice; 1 and 2 are in the prompt only.
   const auto x = processed(params, {TokenId{3}, TokenId{3}});
   EXPECT_EQ(x[1], 1);
   EXPECT_EQ(x[2], -4);

@@ -22,7 +22,7 @@ class ScheduleTrials {
   static constexpr int kStepsBefore = 256;
   static constexpr int kLeftOut = 4, kWindow = 28;  // steps of a window: left out, counted
   static constexpr int kPairs = 7;
-  static constexpr int kMaxPairs = 3 * kPairs;  // tried in vain, while rows change
+  static constexpr int kMaxPairs = 3 * kPairs;  // tried without a result, while rows change
   static constexpr int64_t kStepsBetween = 50'000;
   static constexpr double kWorthIt = 0.995;  // steps overlap if that takes less than this share
 

@@ -121,10 +121,14 @@ Result<SessionResult> SessionCalls::restore(const SessionRequest& ask) {
                     .with_fix("save it first, with the same key and the same model"));
   HOCKET_TRY(const int chosen, options_.choose(*saved));
   const auto num_saved = std::ssize(saved->tokens);
-  SessionCommand order{.action = ask.action, .session = ask.session, .tokens = *std::move(saved)};
+  SessionCommand order{.action = ask.action,
+                       .session = ask.session,
+                       .tokens = *std::move(saved),
+                       .deadline = RealClock().now() + Engine::kSessionWait};
+  const TimePoint deadline = order.deadline;
   auto answer = order.answer.get_future();
   ranks_[static_cast<size_t>(chosen)]->push_control(std::move(order));
-  HOCKET_TRY(const auto restored, answer_of(answer, RealClock().now() + Engine::kSessionWait));
+  HOCKET_TRY(const auto restored, answer_of(answer, deadline));
   if (!restored) return fail(queue_full(queue_limits::kPageReads));
   if (restored->kept.tokens.empty())
     return fail(error(ErrorCode::not_found,

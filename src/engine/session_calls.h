@@ -22,7 +22,7 @@ class SessionCalls {
   struct Options {
     std::shared_ptr<FileStore> files;  // null: there is no folder
     // Those of the lists of tokens; null if there is no folder. They are not the store's: an owner
-    // with many sessions on a slow disk may wait too long, and pages go on.
+    // with many sessions on a slow disk may wait too long, and pages continue.
     std::shared_ptr<TimedCalls> calls;
     PageKey form{};  // that of the pages (CacheTier::Options)
     // Returns the rank to which a session is restored.

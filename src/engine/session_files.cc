@@ -129,10 +129,11 @@ Result<int64_t> SessionFiles::write(const SessionFileName& name,
   for (const fs::path& made : {folder_, folder})
     if (mkdir(made.c_str(), 0700) != 0 && errno != EEXIST) return write_failed(made, errno);
   const HeldFiles held = count_files(folder, path);
-  if (held.num >= kMax) return fail(queue_full(queue_limits::kSavedSessions, kMax));
+  HOCKET_TRY_VOID(check_limit(queue_limits::kSavedSessions, {.used = held.num, .max = kMax}, kMax));
   const std::string text = text_of(name, session);
-  if (held.bytes + std::ssize(text) > kMaxBytes)
-    return fail(queue_full(queue_limits::kSavedSessionBytes, held.bytes, kMaxBytes));
+  HOCKET_TRY_VOID(check_limit(queue_limits::kSavedSessionBytes,
+                              {.used = held.bytes, .more = std::ssize(text), .max = kMaxBytes},
+                              held.bytes, kMaxBytes));
   const int problem = write_whole_file(path, {std::as_bytes(std::span(text))});
   if (problem != 0) return write_failed(path, problem);
   return std::ssize(text);
@@ -149,7 +150,10 @@ std::optional<SessionTokens> SessionFiles::read(const SessionFileName& name) con
                         .tokens = std::vector<TokenId>((text->size() - kAround) / sizeof(TokenId))};
   std::memcpy(session.tokens.data(), text->data() + sizeof head,
               session.tokens.size() * sizeof(TokenId));
-  if (text_of(name, session) == *text) return session;
+  if (text_of(name, session) == *text) {
+    utimensat(AT_FDCWD, path_of(name).c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
+    return session;
+  }
   log::warning("a saved session is left out, because {} is damaged or from elsewhere",
                path_of(name).string());
   return std::nullopt;

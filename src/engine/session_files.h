@@ -24,8 +24,8 @@ struct SessionFileName {
 
 class SessionFiles {
  public:
-  // Files of an owner, and their bytes. They stay until they are deleted by name, or with the last
-  // page of their form (remove_form()).
+  // Files of an owner, and their bytes. They stay until they are deleted by name, or when no
+  // store has pages of their form (remove_form()).
   static constexpr int kMax = 4096;
   static constexpr int64_t kMaxBytes = int64_t{1} << 30;
   static constexpr size_t kMaxTokens = 1 << 24;
@@ -38,6 +38,7 @@ class SessionFiles {
   // is in the log alone; queue_full beyond kMax files or kMaxBytes; request_too_big beyond
   // kMaxTokens.
   Result<int64_t> write(const SessionFileName& name, const SessionTokens& session) const;
+  // Notes the use of the file as its time.
   std::optional<SessionTokens> read(const SessionFileName& name) const;
   // Returns false if there was none.
   bool remove(const SessionFileName& name) const;

@@ -106,10 +106,10 @@ void Speculation::note(const Batch& batch, TimePoint now, const StepCosts& costs
     const bool is_running = request.finish == FinishReason::none;
     if (is_running) seat(request);
     if (i < num_prompts) continue;
-    step.num_tokens += slice.num_taken;  // forced ones are computed by the next step
+    step.num_tokens += slice.num_appended;  // forced ones are computed by the next step
     step.total_keys += slice.begin + slice.len - slice.num_drafts;
     if (slice.num_drafts > 0 && is_running)
-      gate_.note_answer(seat_of(request.id), slice.num_drafts, slice.num_held());
+      gate_.note_answer(seat_of(request.id), slice.num_drafts, slice.num_accepted());
   }
   step.is_pure = num_prompts == 0 && !costs.others_have_prompts &&
                  costs.rows != FollowedRows::prompts && last_end_.has_value() &&

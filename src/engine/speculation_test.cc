@@ -33,7 +33,7 @@ double plain_us(bool overlapped, double overlapped_share) {
   for (int i = 0; i < 100; ++i) {
     AnswerDrafts answer{.request = &request, .rows = 1, .max_drafts = 1};
     speculation.offer(std::span(&answer, 1), {.max_rows = 8});
-    batch.slices[0].num_taken = 1;
+    batch.slices[0].num_appended = 1;
     speculation.note(batch, now += std::chrono::microseconds(1000),
                      {.overlapped_share = overlapped_share});
   }
@@ -63,7 +63,7 @@ TEST(Speculation, LearnsNothingFromStepsInWhichAnotherRankHasPrompts) {
     const bool others_have_prompts = i % 2 == 1;
     AnswerDrafts answer{.request = &request, .rows = 1, .max_drafts = 1};
     speculation.offer(std::span(&answer, 1), {.max_rows = 8, .has_prompts = others_have_prompts});
-    batch.slices[0].num_taken = 1;
+    batch.slices[0].num_appended = 1;
     speculation.note(batch, now += std::chrono::microseconds(others_have_prompts ? 9000 : 1000),
                      {.others_have_prompts = others_have_prompts});
   }
@@ -95,7 +95,7 @@ TEST(Speculation, AnAnswerGetsASeatThatItsPromptDidNotFind) {
   const auto play = [&] {
     AnswerDrafts offered{.request = &requests[1], .rows = 1, .max_drafts = 1};
     speculation.offer(std::span(&offered, 1), {.max_rows = 8});
-    answer.slices[0].num_taken = 1;
+    answer.slices[0].num_appended = 1;
     speculation.note(answer, now += std::chrono::microseconds(1000), {});
   };
   play();
@@ -179,7 +179,7 @@ TEST(Speculation, StepsOverlapWhereAllAnswersEndAtOnce) {
                             .begin = len - 1,
                             .len = 1 + num_drafts,
                             .num_drafts = num_drafts,
-                            .num_taken = 1 + num_drafts});
+                            .num_appended = 1 + num_drafts});
     batch.num_rows = 1 + num_drafts;
     batch.num_decode_rows = 1;
     batch.num_drafts = num_drafts;

@@ -23,7 +23,7 @@ bool RankStep::run() {
   flight->account = overlap_.end();
   overlap_.take(flight->account);
   if (Lockstep* const lockstep = epochs_.lockstep()) {
-    intake();  // requests that just came count in the next step
+    intake();  // requests that just arrived count in the next step
     lockstep->begin_agreement(propose());
   }
   report_.begin_verb(Verb::sample);
@@ -177,7 +177,7 @@ bool RankStep::run_overlapped() {
   overlapped_.timing().begin_turn(clock_.now());
   if (lockstep == nullptr) return true;
   if (!is_one) return requests_.drafts().drop_passes(), epochs_.end_steps(), true;
-  intake();  // requests that just came count in the next step
+  intake();  // requests that just arrived count in the next step
   lockstep->begin_agreement(propose());
   return true;
 }

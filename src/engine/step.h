@@ -45,10 +45,10 @@ class RankStep {
   void adopt_thread();
   // Runs a step. Returns false if there was nothing to run, or ranks were lost.
   bool run();
-  // The verb intake: takes in all commands that have come.
+  // The verb intake: takes in all commands that have arrived.
   void intake();
   void handle(Command& command);
-  // Returns true if a request waits or runs, a command has come, or another rank begins a step.
+  // Returns true if a request waits or runs, a command has arrived, or another rank begins a step.
   bool has_work();
   // Publishes the figures of a rank with nothing to run.
   void publish_idle();

@@ -59,8 +59,8 @@ size_t WriteBehind::num_to_write(const Request& request) const {
 }
 
 void WriteBehind::write_state(const Request& request, StoredRequest& stored, size_t num_pages,
-                              std::span<const int> places) {
-  const CopyOutcome copied = copier_.copy_state(num_pages, places, stored);
+                              std::span<const int> indices) {
+  const CopyOutcome copied = copier_.copy_state(num_pages, indices, stored);
   if (copied == CopyOutcome::yes) return;
   if (DelayedPages* delayed = delayed_.delay_awaited(request, stored))
     delayed->states.push_back(num_pages);
@@ -68,7 +68,7 @@ void WriteBehind::write_state(const Request& request, StoredRequest& stored, siz
     copier_.leave_out({1, copied});
 }
 
-// A state that a second request goes on from is written with the pages before it.
+// A state that a second request continues from is written with the pages before it.
 void WriteBehind::write_found_state(const Request& request, StoredRequest& stored) {
   const StateLease& found = request.states.leased;
   if (options_.writes == StorageWrites::write_through || !found || found.len() == 0 ||
@@ -79,7 +79,7 @@ void WriteBehind::write_found_state(const Request& request, StoredRequest& store
   if (copied != CopyOutcome::yes) copier_.leave_out({1, copied});
 }
 
-// Writes the windows that stores lack: where the same prompt would go on, where its next turn
+// Writes the windows that stores lack: where the same prompt would continue, where its next turn
 // would, and at regular intervals before that, so that a prompt that branches off finds one near.
 // Ends of chunks get none.
 void WriteBehind::write_windows(const Request& request, StoredRequest& stored,
@@ -90,9 +90,9 @@ void WriteBehind::write_windows(const Request& request, StoredRequest& stored,
     if (len < CacheTierOptions::kMinTokens ||
         writer_.stores_lacking(PageKeys::of_state(stored.keys[num_pages - 1])) == 0)
       return;
-    const auto places =
+    const auto indices =
         states_.find(scheduler, request.cache_namespace, std::span(request.tokens).first(len));
-    if (!places.empty()) write_state(request, stored, num_pages, places);
+    if (!indices.empty()) write_state(request, stored, num_pages, indices);
   };
   const size_t written = stored.num_pages_with_windows_written;
   if (end <= written) return;
@@ -109,7 +109,7 @@ void WriteBehind::write_windows(const Request& request, StoredRequest& stored,
 void WriteBehind::on_pages_cached(const Request& request, const Scheduler& scheduler) {
   if (!writer_.has_stores()) return;
   StoredRequest& stored = requests_[request.id];
-  keys_.extend(
+  keys_.append_to(
       request.cache_namespace,
       std::span(request.tokens).first(static_cast<size_t>(request.leased_pages) * page_tokens_),
       stored.keys);
@@ -130,7 +130,8 @@ void WriteBehind::on_state_cached(const Request& request, int len, int slot) {
   StoredRequest& stored = requests_[request.id];
   const size_t num_pages = num_tokens / page_tokens_;
   HOCKET_CHECK(num_pages > 0u);
-  keys_.extend(request.cache_namespace, std::span(request.tokens).first(num_tokens), stored.keys);
+  keys_.append_to(request.cache_namespace, std::span(request.tokens).first(num_tokens),
+                  stored.keys);
   write_state(request, stored, num_pages, std::array{slot});
 }
 
@@ -149,7 +150,7 @@ void WriteBehind::save(const SessionTokens& session, const Scheduler& scheduler,
                        std::function<void(int num_pages, bool whole)> done) {
   const RequestId id{next_save_--};
   StoredRequest& stored = requests_[id];
-  keys_.extend(session.name_space, session.tokens, stored.keys);
+  keys_.append_to(session.name_space, session.tokens, stored.keys);
   stored.has_ended = true;
   const auto held = static_cast<size_t>(scheduler.in_tree_len(session.name_space, session.tokens));
   DelayedPages pages{

@@ -1,6 +1,6 @@
 // Writes what the tree gets to stores (engine/pages/page_writer.h): pages, and the states that a
-// model needs to go on behind them (engine/border_states.h). Pages that find no buffer are delayed
-// (engine/delayed_writes.h). Owner: the rank's CacheTier. Thread: engine.
+// model needs to continue behind them (engine/border_states.h). Pages that find no buffer are
+// delayed (engine/delayed_writes.h). Owner: the rank's CacheTier. Thread: engine.
 #pragma once
 
 #include <functional>
@@ -39,7 +39,7 @@ class WriteBehind {
   void write_found_state(const Request& request, StoredRequest& stored);
   void write_windows(const Request& request, StoredRequest& stored, const Scheduler& scheduler);
   void write_state(const Request& request, StoredRequest& stored, size_t num_pages,
-                   std::span<const int> places);
+                   std::span<const int> indices);
 
   const CacheTierOptions& options_;
   const size_t page_tokens_;

@@ -108,7 +108,7 @@ Result<void> GgufFile::add_other_parts(GgufExtent extent) {
     tensors += part.header.tensors.size();
     for (const auto& [tensor, unused] : part.header.tensors)
       if (find(tensor).tensor != &part.header.tensors.at(tensor))
-        return misfit(part.path, "a tensor lies in two parts");
+        return misfit(part.path, "a tensor is in two parts");
   }
   const auto claimed = metadata().integer("split.tensors.count");
   if (claimed && *claimed != static_cast<int64_t>(tensors))

@@ -67,7 +67,7 @@ TEST_F(GgufFileTest, PartsThatDoNotBelongTogetherAreRefused) {
   write("m-00002-of-00002.gguf", part(0, 2, "b"));
   EXPECT_THAT(message_of(first), HasSubstr("is not part 2 of 2"));
   write("m-00002-of-00002.gguf", part(1, 2, "a"));
-  EXPECT_THAT(message_of(first), HasSubstr("lies in two parts"));
+  EXPECT_THAT(message_of(first), HasSubstr("is in two parts"));
   EXPECT_THAT(message_of(write("renamed.gguf", part(0, 2, "a"))),
               HasSubstr("does not end in -00001-of-00002.gguf"));
 }

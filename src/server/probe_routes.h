@@ -1,4 +1,4 @@
-// The probes /livez, /readyz and /health, open to everybody.   Thread: http.
+// The probes /livez, /readyz and /health, open to every client.   Thread: http.
 #pragma once
 
 #include <vector>

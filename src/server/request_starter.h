@@ -1,5 +1,5 @@
 // Makes requests for the engine of the bodies that clients send, and begins them; makes the rest of
-// a stream whose client came back.
+// a stream whose client connected again.
 //
 //   body -> parsed, template, tokens, fits -> this process: reply.h, stream_keeper.h
 //                                         \-> with ranks in other processes: rank_router.h
@@ -32,7 +32,7 @@ class RequestStarter {
     const Health* health = nullptr;
     Observer* observer = nullptr;
     RankRouter* rank_router = nullptr;  // null: all ranks are in this process
-    ResponseStore* responses = nullptr;
+    AnswerStore* answers = nullptr;
     StreamRecords* stream_records = nullptr;
   };
   explicit RequestStarter(const Options& options) : options_(options) {}

@@ -35,7 +35,7 @@ size_t max_live(const ServerSettings& settings, const EngineInfo& info) {
 
 RequestMemoryLimits memory_limits(const HttpSettings& settings) {
   return {.request_bytes = int64_t{settings.request_memory_mib} << 20,
-          .principal_bytes = int64_t{settings.key_memory_mib} << 20,
+          .owner_bytes = int64_t{settings.key_memory_mib} << 20,
           .total_bytes = int64_t{settings.total_request_memory_mib} << 20};
 }
 
@@ -53,7 +53,8 @@ std::unique_ptr<RankRouter> make_rank_router(const Server::Options& options, Rep
                           .routing = routing.value_or(RoutingPolicy::cache_aware),
                           .has_store = !options.settings.parallel.cluster_store.empty(),
                           .tolerate_ranks = options.settings.parallel.tolerate_ranks,
-                          .max_forwards = max_live(options.settings, engine.info())});
+                          .max_forwards = max_live(options.settings, engine.info()),
+                          .probe_interval = options.rank_probe_interval});
 }
 
 Result<std::unique_ptr<Observer>> make_observer(const Server::Options& options) {
@@ -72,7 +73,7 @@ Result<std::unique_ptr<Observer>> make_observer(const Server::Options& options) 
 
 }  // namespace
 
-// Members stand in the order in which they are made; drain() ends them along the data's path.
+// Members are in the order in which they are made; drain() ends them along the data's path.
 struct Server::State {
   State(Options given, ModelFormats chosen, std::unique_ptr<Observer> given_observer)
       : options(std::move(given)),
@@ -267,7 +268,6 @@ Result<void> Server::State::open_rank_port() {
   ranks.admit = [key](const HttpRequest& head) { return admit_rank(head, key); };
   const HttpHandler take = [this](HttpRequest&& request,
                                   const std::shared_ptr<HttpExchange>& exchange) {
-    request.from_rank = true;
     handle(std::move(request), exchange);
   };
   const std::string host = ranks.host;
@@ -296,7 +296,7 @@ Result<std::unique_ptr<Server>> Server::create(Options options) {
   http.on_status = [&s](int status) { s.metrics.count_http(status); };
   s.health.set_loaded();
   std::unique_ptr<Server> server(new Server(std::move(state)));
-  // Other ranks learn this one's address before they meet its engine.
+  // Other ranks learn this one's address before they connect to its engine.
   if (s.rank_router) HOCKET_TRY_VOID(s.open_rank_port());
   s.engine.start(s.outbox);
   HOCKET_TRY(s.http, HttpServer::create(std::move(http),
@@ -328,8 +328,8 @@ Result<void> Server::reload() {
   return state_->http->reload_tls();
 }
 
-// Ranks that serve on without this one take back at once the requests that they passed to it.
-void Server::hand_over() {
+// Ends the connections of other ranks, which then compute the requests that they forwarded here.
+void Server::return_forwarded_requests() {
   State& s = *state_;
   if (!s.rank_router || !s.rank_http || s.options.settings.parallel.tolerate_ranks == 0) return;
   const RankChanges& changes = s.rank_router->changes();
@@ -352,14 +352,14 @@ bool Server::drain(Duration patience, std::string_view why) {
     RankChanges& changes = s.rank_router->changes();
     changes.note_leaving(changes.own_host());
   }
-  hand_over();
+  return_forwarded_requests();
   const bool complete = s.wait_idle(patience);
   if (!complete) {
     log::warning(
         "shutdown: {} answers are cut off after {} s; a longer --shutdown-timeout lets them "
         "finish",
         s.num_under_way(), to_seconds(patience));
-    // A rank whose connection is cut goes on with the answer, as if this rank were lost; it would
+    // A rank whose connection is cut continues the answer, as if this rank were lost; it would
     // pass an error on to its client.
     if (s.rank_http) s.rank_http->stop(Duration{});
     if (s.rank_router) s.rank_router->cut_off();

@@ -16,6 +16,7 @@
 #include "engine/engine.h"
 #include "server/generation/generation_request.h"
 #include "server/join_flags.h"
+#include "server/ranks/rank_probes.h"
 
 namespace hocket {
 
@@ -31,12 +32,13 @@ class Server {
     // Changed settings that /get_server_info shows besides the engine's.
     std::vector<SettingChange> changes;
     std::vector<SlowPath> slow_paths;
-    // GET /join_terms tells them to a rank that is about to join.
+    // GET /join_terms sends them to a rank that is about to join.
     JoinFlags join_flags;
     // Ends the process as SIGTERM does: it drains. Empty: /scale_ranks is refused. Thread: any.
     std::function<void()> leave;
     int num_http_threads = 1;
     int num_text_threads = 2;
+    Duration rank_probe_interval = RankProbes::kInterval;
   };
   // Starts the engine and listens. When it returns, the server is ready. Errors: those of
   // HttpServer::create and of choose_model_formats.
@@ -53,8 +55,8 @@ class Server {
   // 1. New requests are refused with shutting_down; probes are answered.
   // 2. Ranks that serve on without this one take back the requests that they passed to it. Running
   //    requests may take up to `patience`.
-  // 3. Requests of other ranks are cut off, so that these go on with them; all others end with
-  //    shutting_down, and their streams can go on by their ids where another rank keeps them.
+  // 3. Requests of other ranks are cut off, so that these continue them; all others end with
+  //    shutting_down, and their streams can continue by their ids where another rank keeps them.
   // 4. Connections are refused, and all threads end.
   // `why` joins the message of what is cut off. Returns true if nothing was. For SIGTERM, patience
   // is settings.http.shutdown_timeout_s.
@@ -67,7 +69,7 @@ class Server {
  private:
   struct State;
   explicit Server(std::unique_ptr<State> state);
-  void hand_over();
+  void return_forwarded_requests();
   std::unique_ptr<State> state_;
 };
 

@@ -1,7 +1,7 @@
-// The paths of the APIs, and clients that come back to a stream, on any rank; and what ranks tell
-// each other of their streams.
+// The paths of the APIs, and clients that connect to a stream again, on any rank; and what ranks
+// report each other of their streams.
 //
-//   POST of an API's path                 begins a request, or with Last-Event-ID goes on
+//   POST of an API's path                 begins a request, or with Last-Event-ID continues
 //   GET /v1/streams/ID?starting_after=N   any stream; also with Last-Event-ID
 //   GET /v1/responses/ID?stream=true      as OpenAI's API has it
 #pragma once
@@ -25,7 +25,7 @@ namespace hocket {
 inline constexpr std::string_view kStreamsBelow = "/v1/streams/";
 inline constexpr std::string_view kLastEventHeader = "Last-Event-ID";
 
-// Returns true if a GET asks for a stream to go on, which makes the server compute.
+// Returns true if a GET asks for a stream to continue, which makes the server compute.
 bool asks_for_stream(const HttpRequest& head);
 
 // Borrows all pointers in Options.   Thread: any.
@@ -45,11 +45,11 @@ class StreamEndpoints {
   // Adds the routes below /v1/streams and those between ranks, and the paths of all APIs but
   // /v1/responses, which has paths of its own.
   void add_routes(std::vector<Route>& routes) const;
-  // Begins the request that came to the API's path, or goes on with the stream whose event it
+  // Begins the request that was sent to the API's path, or continues the stream whose event it
   // names.   Thread: text.
   void begin(const Api& api, const HttpRequest& request, const Exchange& exchange,
              TimePoint arrived) const;
-  // Goes on with the stream that `id` names, or Last-Event-ID if `id` is empty; answers an error
+  // Continues the stream that `id` names, or Last-Event-ID if `id` is empty; answers an error
   // too. The position is that in Last-Event-ID, or starting_after.
   void resume(const HttpRequest& request, const Exchange& exchange, std::string_view id,
               TimePoint arrived) const;

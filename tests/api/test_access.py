@@ -183,7 +183,7 @@ def test_a_server_that_is_open_to_all_says_so(start):
 def test_strict_refuses_a_cluster_that_is_open_to_strangers():
     here = ("--nnodes", "2", "--node-rank", "1", "--dist-init-addr", "127.0.0.1:1", "--rank-wait", "1")
     serve = ("serve", "--model-path", MODEL, "--port", "0", *here, "--insecure-cluster")
-    assert "slow: --insecure-cluster: whoever reaches 127.0.0.1:1" in run(*serve).stderr
+    assert "slow: --insecure-cluster: anyone who reaches 127.0.0.1:1" in run(*serve).stderr
     refused = run(*serve, "--strict")
     assert refused.returncode == 2 and "--insecure-cluster" in refused.stderr and "--cluster-token-file" in refused.stderr
 

@@ -142,8 +142,8 @@ def test_metrics(server):
     values = {f"hocket:{v}" for v in ("input", "device_hit", "storage_hit", "device", "storage_file", "storage_redis",
                                       "storage_peer", "prefill_compute", "prefill_cache", "decode", "prefill", "mixed", "idle",
                                       "prefill_forward", "decode_forward", "file", "redis", "peer", "no_buffer", "late",
-                                      "store_away", "write_failed", "shutdown", "expected_slower", "queue_full", "attn_core",
-                                      "delta_core")}
+                                      "store_away", "write_failed", "shutdown", "no_memory", "expected_slower",
+                                      "queue_full", "attn_core", "delta_core")}
     assert told == named - values
 
 

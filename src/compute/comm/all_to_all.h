@@ -16,7 +16,7 @@
 // message of another step, layer or epoch is an error that names both.
 //
 // The first error stays: every later start and wait returns it at once, from() is empty, release()
-// does nothing. So a pass can be played to its end; then the exchange is made anew, over new ends.
+// does nothing. So a pass can be played to its end; then the exchange is made again, over new ends.
 // Thread: one at a time (vote_carrier.h).   Allocates nothing after construction.
 // Source: docs/contracts/expert_parallel.md.
 #pragma once
@@ -53,7 +53,7 @@ struct ExchangeTimes {
   uint64_t out_bytes = 0, in_bytes = 0;
 };
 
-// An observer of an exchange: it hears when the rank moves, and when it stands still because of
+// An observer of an exchange: it is called when the rank makes progress, and when it waits for
 // others. Its functions must be cheap and allocate nothing; all are optional.   Thread: that of the
 // exchange.
 class ExchangeListener {
@@ -129,7 +129,7 @@ class AllToAll {
   // message of this kind is sent. Drives transfers.
   bool may_start(int lane, MessageKind kind);
   // To be called before start(). Returns true if a peer has begun the next exchange of this kind,
-  // or if none can come any more, as start() or wait() will report. Drives transfers.
+  // or if none can arrive any more, as start() or wait() will report. Drives transfers.
   bool peer_started(int lane, MessageKind kind);
   // Returns a peer's message between wait() and release(), without its head, aligned to 64 bytes;
   // empty for this rank itself and for absent ones.

@@ -76,7 +76,7 @@ struct AllToAll::State {
     lost_peer = peer;
     return std::unexpected(*failed);
   }
-  // True if the peer still owes its message (in an open exchange), or has not taken this rank's
+  // True if the peer has not sent its message (in an open exchange), or has not taken this rank's
   // last one.
   bool owes(const Exchange& e, int peer) const {
     const Peer& p = e.peers[static_cast<size_t>(peer)];

@@ -83,7 +83,7 @@ struct LoopbackHub::State {
     });
   }
 
-  // Virtual time: if all ranks wait, goes from event to event until one of them runs.
+  // Virtual time: if all ranks wait, moves the clock from event to event until one of them runs.
   void turn() HOCKET_REQUIRES(mutex) {
     if (!may_turn()) return;
     for (;;) {
@@ -191,7 +191,7 @@ class LoopbackHub::End final : public Transport {
     const MutexLock lock(hub_.mutex);
     HOCKET_TRY_VOID(hub_.wire.post(rank_, to, parts));
     hub_.settle();
-    // A sleeping receiver must compute anew when its next message comes.
+    // A sleeping receiver must compute again when its next message arrives.
     if (!hub_.is_virtual) hub_.ranks[to.peer].wake.notify_one();
     return {};
   }

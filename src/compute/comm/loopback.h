@@ -10,7 +10,7 @@
 // network card. An in link serves the message that reaches it first, of several at once that of the
 // lowest rank.
 //
-// In real time the threads sleep. In virtual time the clock stands still while any rank runs and
+// In real time the threads sleep. In virtual time the clock does not move while any rank runs and
 // jumps to the next event when all wait (in Transport::wait or spend). So a test of hours takes no
 // time and always gives the same times to the nanosecond: sends and faults of one instant take
 // effect when all ranks wait, in the order of the ranks. A rank that polls without waiting stops

@@ -61,7 +61,7 @@ TEST_P(BothClocksFaults, TellAllThatARankIsLost) {
     const auto arrival = receive(end, channel(2));
     ASSERT_FALSE(arrival.has_value());
     EXPECT_THAT(arrival.error().message, HasSubstr("rank 2 is lost"));
-    const int peer = 1 - end.rank();  // the other ranks go on
+    const int peer = 1 - end.rank();  // the other ranks continue
     end.expect(channel(peer), slot);
     ASSERT_TRUE(send(end, channel(peer), {}).has_value());
     EXPECT_TRUE(receive(end, channel(peer)).has_value());

@@ -3,7 +3,7 @@
 // They are assumed to travel equally long, so half of their difference is that of the clocks.
 //
 //   least here = least travel + (our clock - theirs)     of arrival here - push there
-//   least there = least travel - (our clock - theirs)    told by the peer in its messages
+//   least there = least travel - (our clock - theirs)    which the peer's messages say
 //   our clock - theirs = (least here - least there) / 2
 //
 // The error is half of the difference between the travel times of the quickest messages, plus the

@@ -1,4 +1,4 @@
-// Memory for messages, handed out slot by slot: aligned to 64 bytes, zero, its pages near the
+// Memory for messages, given out slot by slot: aligned to 64 bytes, zero, its pages near the
 // creating thread.
 // Thread: one.
 #pragma once

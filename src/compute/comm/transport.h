@@ -5,10 +5,10 @@
 //   sender               send(channel, parts) ... sent(channel)
 //
 // A channel is a peer, a lane and a kind; its messages arrive in order. A sender has at most one
-// message under way on a channel, and at most one more may come before it is expected: that one is
-// kept aside (all_to_all.h says why there are never more). Slots are always large enough. There are
-// two implementations: ucx (hosts, and processes of one host) and loopback (ranks of one process,
-// with a link model).
+// message under way on a channel, and at most one more may arrive before it is expected: that one
+// is kept aside (all_to_all.h says why there are never more). Slots are always large enough. There
+// are two implementations: ucx (hosts, and processes of one host) and loopback (ranks of one
+// process, with a link model).
 // Thread: one at a time, the one that computes. Nothing progresses while it computes, except what
 // the kernel, the other side or a network card moves by itself (caps()).
 #pragma once
@@ -72,8 +72,9 @@ class Transport {
                             std::span<const std::span<const std::byte>> parts) = 0;
   // Returns true if the parts may be changed again. Errors: lost_rank.
   virtual Result<bool> sent(const Channel& to) = 0;
-  // Gives all slots and parts back to their owners: afterwards nothing is written or read there.
-  // Messages that came unexpected are forgotten; those under way are still sent if possible.
+  // Returns all slots and parts to their owners: afterwards nothing is written or read there.
+  // Messages that arrived without being expected are dropped; those under way are still sent if
+  // possible.
   virtual void withdraw() = 0;
 
   // Drives transfers without waiting; returns true if anything moved since the last call. It is

@@ -118,8 +118,8 @@ UcxContext::Readable UcxContext::sleep(Duration max_wait) {
   const timespec remaining{.tv_sec = whole.count(), .tv_nsec = (max_wait - whole).count()};
   pollfd any{.fd = epoll_fd_, .events = POLLIN, .revents = 0};
   if (ppoll(&any, 1, &remaining, nullptr) <= 0) return readable;
-  epoll_event events[8];
-  const int num = epoll_wait(epoll_fd_, events, 8, 0);
+  epoll_event events[kMaxReadable];
+  const int num = epoll_wait(epoll_fd_, events, kMaxReadable, 0);
   for (int i = 0; i < num; ++i) {
     const auto id = static_cast<int>(events[i].data.u32);
     if (id == kWakeId) {

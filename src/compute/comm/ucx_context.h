@@ -50,8 +50,9 @@ class UcxContext {
   bool arm() { return ucx_.ucp_worker_arm(worker_) == UCS_OK; }
   // Sleeps until something wakes it, at most `max_wait`. Returns the ids of some descriptors that
   // are readable; the next sleep returns the others at once.
+  static constexpr int kMaxReadable = 8;
   struct Readable {
-    std::array<int, 8> ids{};
+    std::array<int, kMaxReadable> ids{};
     int num = 0;
   };
   Readable sleep(Duration max_wait);

@@ -78,6 +78,7 @@ std::expected<void, UcxTransport::UnreachableRank> UcxEnd::connect(
                                 p.rank(), done.error().message),
                           p.rank()});
   }
+  is_connected_ = true;
   return {};
 }
 
@@ -87,6 +88,7 @@ bool UcxEnd::progress() {
   if (context_.is_open()) {
     for (int i = 0; i < UcxContext::kMaxTurns && context_.turn(); ++i) context_.note_event();
   }
+  if (context_.is_open() && context_.has_events()) drop_messages_of_strangers();
   for (UcxPeer& p : peers_) p.lose_ended();  // only here, so that earlier messages are seen first
   return context_.take_events();
 }
@@ -137,16 +139,38 @@ void UcxEnd::withdraw() {
   for (UcxPeer& p : peers_) p.forget_messages();
 }
 
-// Receives them into an empty buffer: UCX then discards them, also those not complete yet.
 void UcxEnd::drop_early_messages() {
   ucp_tag_recv_info_t info{};
-  while (ucp_tag_message_h message = ucx_.ucp_tag_probe_nb(context_.handle(), 0, 0, 1, &info)) {
-    ucp_request_param_t how{};
-    how.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-    how.cb.recv = on_dropped;
-    how.user_data = this;
-    ucx_.ucp_tag_msg_recv_nbx(context_.handle(), nullptr, 0, message, &how);
+  while (ucp_tag_message_h message = ucx_.ucp_tag_probe_nb(context_.handle(), 0, 0, 1, &info))
+    drop(message);
+}
+
+bool UcxEnd::is_of_peer(ucp_tag_t tag) const {
+  const size_t source = UcxPeer::source_of(tag);
+  return source < peers_.size() && std::cmp_not_equal(source, rank_) &&
+         peers_[source].may_have_sent(tag);
+}
+
+// A peer has at most one early message on a channel, so UCX's queue of unexpected messages stays
+// short. Strangers at the port keep to nothing. UCX shows the oldest message only: those behind an
+// early one stay until that is received.
+void UcxEnd::drop_messages_of_strangers() {
+  ucp_tag_recv_info_t info{};
+  for (int i = 0; is_connected_ && i < UcxContext::kMaxTurns; ++i) {
+    if (ucx_.ucp_tag_probe_nb(context_.handle(), 0, 0, 0, &info) == nullptr ||
+        is_of_peer(info.sender_tag))
+      return;
+    drop(ucx_.ucp_tag_probe_nb(context_.handle(), info.sender_tag, ~ucp_tag_t{0}, 1, &info));
   }
+}
+
+// Receives it into an empty buffer: UCX then discards it, also one that is not complete yet.
+void UcxEnd::drop(ucp_tag_message_h message) {
+  ucp_request_param_t how{};
+  how.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  how.cb.recv = on_dropped;
+  how.user_data = this;
+  ucx_.ucp_tag_msg_recv_nbx(context_.handle(), nullptr, 0, message, &how);
 }
 
 void UcxEnd::on_dropped(void* request, ucs_status_t, const ucp_tag_recv_info_t*, void* user) {

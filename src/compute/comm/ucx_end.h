@@ -49,6 +49,9 @@ class UcxEnd final : public UcxTransport {
  private:
   UcxPeer& peer(int rank);
   void drop_early_messages();
+  void drop_messages_of_strangers();
+  bool is_of_peer(ucp_tag_t tag) const;
+  void drop(ucp_tag_message_h message);
   void note_ends(const UcxContext::Readable& readable);
   // Drives transfers until done() returns true, for at most Options::patience. Returns the last
   // done().
@@ -66,6 +69,7 @@ class UcxEnd final : public UcxTransport {
   const UcxOptions options_;
   UcxContext context_;
   std::vector<std::byte> address_;
+  bool is_connected_ = false;  // peers may have sent messages, whose secrets are known
   std::deque<UcxPeer> peers_;  // indexed by rank; this rank's own element is unused
 };
 

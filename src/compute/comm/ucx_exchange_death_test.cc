@@ -1,5 +1,5 @@
 // Tests a rank whose process dies before or during a dispatch or combine: the others learn its name
-// at once and go on without it in the next epoch.
+// at once and continue without it in the next epoch.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

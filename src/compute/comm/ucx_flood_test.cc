@@ -1,9 +1,13 @@
-// Tests that a rank over UCX ends while messages of strangers keep its worker busy.
+// Tests a rank over UCX to which strangers send messages: it ends while they keep its worker busy,
+// and keeps none of them.
 #ifdef HOCKET_HAS_UCX
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "compute/comm/ucx_end.h"
 #include "compute/comm/ucx_testing.h"
@@ -31,6 +35,80 @@ TEST(UcxFlood, ARankThatIsNeverIdleLooksAtItsTimeLimit) {
   end.reset();
   EXPECT_GT(num_turns_of_flood, 0);
   EXPECT_LT(num_turns_of_flood, kFloodTurns / 10);
+}
+
+int num_removed = 0;
+
+ucp_tag_message_h count_removed(ucp_worker_h worker, ucp_tag_t tag, ucp_tag_t mask, int removes,
+                                ucp_tag_recv_info_t* info) {
+  ucp_tag_message_h found =
+      ucx_library().value()->ucp_tag_probe_nb(worker, tag, mask, removes, info);
+  num_removed += removes != 0 && found != nullptr ? 1 : 0;
+  return found;
+}
+
+class UcxStrangers : public ::testing::Test {
+ protected:
+  // Rank 0, rank 1, and one who says that it is rank 1 and knows no secret.
+  enum Who : uint8_t { kVictim, kPeer, kStranger };
+
+  void SetUp() override {
+    UcxOptions options = testing::ucx_tcp();
+    options.patience = std::chrono::milliseconds(100);
+    if (const auto why = testing::ucx_obstacle(options); !why.empty()) GTEST_SKIP() << why;
+    library_.ucp_tag_probe_nb = count_removed;
+    num_removed = 0;
+    for (const Who who : {kVictim, kPeer, kStranger}) {
+      ends_[who] = std::make_unique<UcxEnd>(library_, who == kVictim ? 0 : 1, 2, options);
+      ASSERT_TRUE(ends_[who]->open().has_value());
+    }
+    connect(kVictim, {.in = 5, .out = 6}, kPeer);
+    connect(kPeer, {.in = 6, .out = 5}, kVictim);
+    connect(kStranger, {.in = 5, .out = 6}, kVictim);
+  }
+  void connect(Who who, const UcxTransport::Secret& secret, Who with) {
+    const size_t other = who == kVictim ? 1 : 0;
+    std::array<UcxTransport::Secret, 2> secrets;
+    secrets[other] = secret;
+    ends_[who]->set_secrets(secrets);
+    std::array<std::span<const std::byte>, 2> addresses;
+    addresses[other] = ends_[with]->address();
+    addresses[1 - other] = ends_[who]->address();
+    ASSERT_TRUE(ends_[who]->connect(addresses).has_value());
+  }
+  // Moves all ends until `done`. Returns false if that takes too long.
+  template <class Done>
+  bool move_until(Done done) {
+    for (int i = 0; i < 5000; ++i) {
+      if (done()) return true;
+      for (const auto& end : ends_) end->wait(std::chrono::milliseconds(1)), end->progress();
+    }
+    return false;
+  }
+  void say(Who who, int lane) {
+    const Channel to{.peer = 0, .lane = lane};
+    const std::span<const std::byte> parts[] = {bytes_};
+    ASSERT_TRUE(ends_[who]->send(to, parts).has_value());
+    EXPECT_TRUE(move_until([&] { return ends_[who]->sent(to).value_or(false); }));
+  }
+
+  UcxLibrary library_ = *ucx_library().value();
+  std::array<std::unique_ptr<UcxEnd>, 3> ends_;
+  const std::vector<std::byte> bytes_ = std::vector<std::byte>(3000, std::byte{1});
+};
+
+TEST_F(UcxStrangers, TheirMessagesAreThrownAwayAndThoseOfPeersAreKept) {
+  for (int i = 0; i < 100; ++i) say(kStranger, i % kMaxLanes);
+  EXPECT_TRUE(move_until([] { return num_removed == 100; })) << num_removed;
+  say(kPeer, 3);  // early
+  for (int i = 0; i < 5; ++i) say(kStranger, i);
+  std::vector<std::byte> slot(bytes_.size());
+  const Channel from{.peer = 1, .lane = 3};
+  ends_[kVictim]->expect(from, slot);
+  EXPECT_TRUE(move_until([&] { return ends_[kVictim]->arrived(from).value().has_value(); }));
+  EXPECT_EQ(slot, bytes_);
+  say(kStranger, 0);
+  EXPECT_TRUE(move_until([] { return num_removed == 106; })) << num_removed;
 }
 
 }  // namespace

@@ -48,6 +48,16 @@ ucp_tag_t UcxPeer::tag_out(int lane, int kind) const {
   return tag_of(secret_.out, own_rank_, lane, kind);
 }
 
+size_t UcxPeer::source_of(ucp_tag_t tag) {
+  return tag >> (kLaneBits + kKindBits) & ((ucp_tag_t{1} << kRankBits) - 1);
+}
+
+bool UcxPeer::may_have_sent(ucp_tag_t tag) const {
+  const ucp_tag_t lane = tag >> kKindBits & ((ucp_tag_t{1} << kLaneBits) - 1);
+  const ucp_tag_t kind = tag & ((ucp_tag_t{1} << kKindBits) - 1);
+  return tag == tag_in(static_cast<int>(lane), static_cast<int>(kind));
+}
+
 // Connecting.
 
 void UcxPeer::set_secret(const Secret& secret) {

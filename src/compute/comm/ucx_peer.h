@@ -35,6 +35,11 @@ class UcxPeer {
   // Errors: lost_rank, bad_value, as half a sentence.
   Result<void> connect(const RankAddress& own, std::span<const std::byte> address);
 
+  // Returns the rank that a tag names as its sender.
+  static size_t source_of(ucp_tag_t tag);
+  // Returns true if the peer may have sent a message with this tag.
+  bool may_have_sent(ucp_tag_t tag) const;
+
   // As those of Transport, on a channel of this rank.
   void expect(const Channel& from, std::span<std::byte> slot);
   Result<std::optional<Arrival>> arrived(const Channel& from);

@@ -62,7 +62,7 @@ Bytes message(size_t length, uint64_t seed) {
   return bytes;
 }
 
-// Waits until all ranks have come here, and drives transfers.
+// Waits until all ranks have arrived here, and drives transfers.
 void meet(Transport& end, std::atomic<int>& count) {
   const int all = (count++ / end.num_ranks() + 1) * end.num_ranks();
   while (count < all) end.wait(200us), end.progress();
@@ -217,7 +217,7 @@ TEST_P(Ucx, NamesWhoLeft) {
     const auto sending = send(end, channel(1), slot);
     ASSERT_FALSE(sending.has_value());
     EXPECT_THAT(sending.error().message, HasSubstr("rank 1 is lost"));
-    // The other ranks go on.
+    // The other ranks continue.
     const int other = 2 - end.rank();
     ASSERT_TRUE(send(end, channel(other), others).has_value());
     end.expect(channel(other), slot);

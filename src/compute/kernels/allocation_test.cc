@@ -8,13 +8,13 @@
 #include "compute/kernels/cases/row_cases.h"
 #include "compute/kernels/choose.h"
 #include "compute/kernels/combine.h"
-#include "compute/kernels/latent_kv.h"
 #include "compute/kernels/linear.h"
 #include "compute/kernels/norm.h"
-#include "compute/kernels/qkv.h"
 #include "compute/kernels/rope.h"
 #include "compute/kernels/router.h"
 #include "compute/kernels/row_stats.h"
+#include "compute/kernels/store_kv.h"
+#include "compute/kernels/store_latent_kv.h"
 
 namespace hocket {
 namespace {
@@ -64,16 +64,16 @@ TEST(AllocationTest, RowOperationsAllocateNothing) {
   plan.build(kHeads, b.kv.shape);
   rms_norm(backend, rows_of_x, p, 1e-6f, out);
   rope_angles(backend, frequencies, positions, cos, sin);
-  finish_qkv(backend, {.qkv = rows_of_x,
-                       .num_heads = kHeads,
-                       .q_norm = {},
-                       .k_norm = {},
-                       .norm_eps = 1e-6f,
-                       .cos = cos,
-                       .sin = sin,
-                       .slots = slots,
-                       .q = b.q_view(),
-                       .kv = b.kv});
+  store_kv(backend, {.qkv = rows_of_x,
+                     .num_heads = kHeads,
+                     .q_norm = {},
+                     .k_norm = {},
+                     .norm_eps = 1e-6f,
+                     .cos = cos,
+                     .sin = sin,
+                     .slots = slots,
+                     .q = b.q_view(),
+                     .kv = b.kv});
   attention(backend, {.q = b.q_view(),
                       .kv = b.kv,
                       .plan = plan,
@@ -92,18 +92,18 @@ TEST(AllocationTest, RowOperationsAllocateNothing) {
                          .leaves = leaves,
                          .shared = rows_of_x,
                          .residual = rows_of_x});
-  finish_latent(backend, {.q = rows_of_x.slice_cols(0, kHeads * 40),
-                          .latent = rows_of_x.slice_cols(kHeads * 40, 40),
-                          .num_heads = kHeads,
-                          .nope_dim = 8,
-                          .kv_norm = std::span(p).first(8),
-                          .norm_eps = 1e-6f,
-                          .style = RopeConfig::Style::interleaved,
-                          .cos = cos,
-                          .sin = sin,
-                          .slots = latent_slots,
-                          .q_out = MatrixView::of(View<Bf16>(y.data(), kRows, kHeads * 64)),
-                          .kv = latents});
+  store_latent_kv(backend, {.q = rows_of_x.slice_cols(0, kHeads * 40),
+                            .latent = rows_of_x.slice_cols(kHeads * 40, 40),
+                            .num_heads = kHeads,
+                            .nope_dim = 8,
+                            .kv_norm = std::span(p).first(8),
+                            .norm_eps = 1e-6f,
+                            .style = RopeConfig::Style::interleaved,
+                            .cos = cos,
+                            .sin = sin,
+                            .slots = latent_slots,
+                            .q_out = MatrixView::of(View<Bf16>(y.data(), kRows, kHeads * 64)),
+                            .kv = latents});
   row_stats(backend, rows_of_x, stats);
   exp_row(backend, {x.data(), kQkv}, stats[0].max, p);
   EXPECT_EQ(num_allocations - before, 0);

@@ -30,7 +30,7 @@ namespace hocket {
 inline constexpr int kAttentionSegment = 1024;
 
 // The form in which a row attends to latents: rows of prompts mostly expanded, rows of answers
-// absorbed, also if an answer stands in a prompt (policy/scheduler/absorbed_rows.h). It must not
+// absorbed, also if an answer is in a prompt (policy/scheduler/absorbed_rows.h). It must not
 // depend on the batch (latent_attention.h).
 enum class MlaForm : uint8_t { expanded, absorbed };
 

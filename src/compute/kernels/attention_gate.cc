@@ -33,7 +33,7 @@ void gate_heads(Backend& backend, View<const float> gates, MatrixView x) {
           float factor = 1;
           backend.rows().delta<float>().sigmoid_gate(gates.row(r) + h, 1, &factor);
           T* const head = of.row(r) + h * dim;
-          backend.rows().of<T>().weigh(head, factor, dim, head);
+          backend.rows().of<T>().multiply(head, factor, dim, head);
         }
     });
   });

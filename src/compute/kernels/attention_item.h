@@ -1,5 +1,6 @@
-// Attention of one item (a task and some heads) over any source of keys: its rows meet their keys
-// block by block in the order of attention.h. attention_run.h shares the items among the workers.
+// Attention of one item (a task and some heads) over any source of keys: its rows are multiplied
+// with their keys block by block in the order of attention.h. attention_run.h shares the items
+// among the workers.
 // Private to the operations; thread: any worker, with scratch of its own.
 //
 // A Source holds the keys that some heads of a sequence share. A softmax block [block, block_end)
@@ -44,8 +45,8 @@ const BlockBody<T>* block_body(Isa isa, int rows) {
   }
 }
 
-// Query rows (tokens times heads) that meet a block at a time: enough to reuse its tiles, few
-// enough to stay in cache.
+// Query rows (tokens times heads) that are computed with a block at a time: enough to reuse its
+// tiles, few enough to stay in cache.
 inline constexpr int kQueryRows = 64;
 // Query rows of one task that has many, so that reading its keys, or making their tiles, takes
 // little of the time.
@@ -125,23 +126,23 @@ struct ItemScratch {
 template <class T, class Sources>
 class ItemRun {
  public:
-  struct Place {
+  struct Item {
     const AttentionPlan& plan;
     const AttentionPlan::Task& task;
     int index = 0;  // index of the item in its task
     Layout layout;  // scratch that follows ItemScratch
   };
   ItemRun(const Backend& backend, const AttentionForm<T>& form, const ItemScratch<T>& scratch,
-          const Sources& sources, const Place& place)
+          const Sources& sources, const Item& item)
       : rows_(backend.rows()),
         products_(backend.products()),
         form_(form),
         scratch_(scratch),
         sources_(sources),
-        place_(place),
-        head_begin_(place.index * form.heads_per_item),
+        item_(item),
+        head_begin_(item.index * form.heads_per_item),
         num_heads_(std::min(form.heads_per_item, form.num_heads - head_begin_)),
-        num_rows_(place.task.num_rows * num_heads_),
+        num_rows_(item.task.num_rows * num_heads_),
         body_(block_body<T>(backend.isa(), num_rows_)) {
     HOCKET_CHECK(num_rows_ <= form.max_rows);
     set_queries();
@@ -156,10 +157,10 @@ class ItemRun {
     std::fill(state.m, state.m + num_rows_, -std::numeric_limits<float>::infinity());
     std::fill(state.l, state.l + num_rows_, 0.0f);
     std::fill(state.o, state.o + int64_t{num_rows_} * v_dim, 0.0f);
-    const int shared = form_.visible.bounded() ? 0 : place_.task.shared_keys;
+    const int shared = form_.visible.bounded() ? 0 : item_.task.shared_keys;
     if (begin < shared) {
-      const Member everyone = {.sequence = &sequence_of(place_.task),
-                               .num_tokens = place_.task.num_rows,
+      const Member everyone = {.sequence = &sequence_of(item_.task),
+                               .num_tokens = item_.task.num_rows,
                                .first_position = shared};
       run_blocks(everyone, begin, std::min(end, shared), state);
     }
@@ -188,8 +189,8 @@ class ItemRun {
   }
 
   void run_all_segments() {
-    const int num_keys = place_.plan.num_keys(place_.task);
-    int begin = place_.plan.first_key(place_.task, form_.visible);
+    const int num_keys = item_.plan.num_keys(item_.task);
+    int begin = item_.plan.first_key(item_.task, form_.visible);
     begin = begin / kAttentionSegment * kAttentionSegment;
     run_segment(begin, scratch_.all);
     while ((begin += kAttentionSegment) < num_keys) {
@@ -227,7 +228,7 @@ class ItemRun {
 
     int num_keys() const { return first_position + num_tokens; }
   };
-  // Query rows [begin, end) that meet a block together.
+  // Query rows [begin, end) that are computed with a block together.
   struct Rows {
     int begin, end;
   };
@@ -237,13 +238,13 @@ class ItemRun {
   };
 
   const AttentionSequence& sequence_of(const AttentionPlan::Task& task) const {
-    return place_.plan.sequences[task.sequence];
+    return item_.plan.sequences[task.sequence];
   }
   template <class F>
   void for_members(F&& f) const {
     int query_row = 0;
-    for (int i = 0; i < place_.task.num_members; ++i) {
-      const AttentionPlan::Task task = place_.plan.member(place_.task, i);
+    for (int i = 0; i < item_.task.num_members; ++i) {
+      const AttentionPlan::Task task = item_.plan.member(item_.task, i);
       const AttentionSequence& sequence = sequence_of(task);
       const Member member = {.sequence = &sequence,
                              .row_begin = sequence.row_begin + task.row_begin,
@@ -302,8 +303,7 @@ class ItemRun {
   void set_queries() {
     const int64_t first_column = int64_t{head_begin_} * form_.q_dim;
     const int64_t columns = int64_t{num_heads_} * form_.q_dim;
-    const bool gathers =
-        place_.task.num_members > 1 || (place_.task.num_rows > 1 && num_heads_ > 1);
+    const bool gathers = item_.task.num_members > 1 || (item_.task.num_rows > 1 && num_heads_ > 1);
     q_ = scratch_.q;
     q_stride_ = form_.q_dim;
     for_members([&](const Member& member) {
@@ -330,8 +330,8 @@ class ItemRun {
   // Runs the blocks of [begin, end) for the member's rows.
   void run_blocks(const Member& member, int begin, int end, const SoftmaxState& state) {
     if (begin >= end) return;
-    Layout layout = place_.layout;
-    Source source = sources_.source(*member.sequence, place_.index, layout);
+    Layout layout = item_.layout;
+    Source source = sources_.source(*member.sequence, item_.index, layout);
     for (int block = begin; block < end; block += kSoftmaxBlock) {
       const Keys keys = {block, std::min(block + kSoftmaxBlock, end)};
       source.load(keys.begin, keys.end);
@@ -495,7 +495,7 @@ class ItemRun {
   const AttentionForm<T>& form_;
   const ItemScratch<T>& scratch_;
   const Sources& sources_;
-  const Place place_;
+  const Item item_;
   const int head_begin_, num_heads_, num_rows_;
   const BlockBody<T>* const body_;
   const T* q_ = nullptr;  // set only if body_ is null

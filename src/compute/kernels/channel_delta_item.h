@@ -41,7 +41,7 @@ class ChannelDeltaItem : DeltaItem<T> {
 
   void run() {
     this->run_blocks([&](const Rows& rows) { run_rows(rows); },
-                     [&](int end, int border_before) { close(end, border_before); });
+                     [&](int end, int border_before) { store_state(end, border_before); });
   }
 
  private:
@@ -170,7 +170,7 @@ class ChannelDeltaItem : DeltaItem<T> {
                                  call_.out.template as<T>().row(row) + int64_t{head_} * dim);
   }
 
-  void close(int end, int border_before) {
+  void store_state(int end, int border_before) {
     const int border = border_before + kDeltaBlock, slot = sequence_.slot_at(border);
     const float* const last = sums(kDeltaBlock - 1);
     this->copy_inputs(end, layer_.state_conv_inputs(slot));

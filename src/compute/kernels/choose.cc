@@ -9,7 +9,7 @@
 namespace hocket {
 namespace {
 
-constexpr int kTasksPerWorker = 4;  // a worker that is held up then costs a quarter of its share
+constexpr int kTasksPerWorker = 4;  // a worker that is delayed then costs a quarter of its share
 constexpr int kPanelGroup = 2;      // gate and up stay in one task
 
 // Weight bytes of one task: a few microseconds of reading, so that workers end together. Many rows

@@ -70,7 +70,7 @@ class DeltaItem {
 
   void run() {
     run_blocks([&](const Rows& rows) { run_rows(rows); },
-               [&](int end, int border_before) { close(end, border_before); });
+               [&](int end, int border_before) { store_state(end, border_before); });
   }
 
  protected:
@@ -79,17 +79,17 @@ class DeltaItem {
     int row, first, count;
   };
 
-  // Calls run_rows() for the rows of each block, and close() behind a full one.
-  template <class RunRows, class Close>
-  void run_blocks(RunRows&& run_rows, Close&& close) {
+  // Calls run_rows() for the rows of each block, and store_state() behind a full one.
+  template <class RunRows, class StoreState>
+  void run_blocks(RunRows&& run_rows, StoreState&& store_state) {
     for (int row = 0; row < sequence_.num_rows;) {
       const int position = sequence_.first_position + row;
-      if (position == sequence_.opens_at) open(position);
+      if (position == sequence_.load_state_at) load_state(position);
       const int first = position - delta_border(position);
       const int count = std::min(kDeltaBlock - first, sequence_.num_rows - row);
       run_rows({.row = row, .first = first, .count = count});
       row += count;
-      if (first + count == kDeltaBlock) close(row, position - first);
+      if (first + count == kDeltaBlock) store_state(row, position - first);
     }
     store_inputs();
   }
@@ -131,7 +131,7 @@ class DeltaItem {
   }
 
   // Fills the block slot from the state at a border.
-  void open(int border) {
+  void load_state(int border) {
     const DeltaLayer& layer = call_.layer;
     const int slot = border == 0 ? -1 : sequence_.slot_at(border);
     for (int i = 0; i < kConvTaps - 1; ++i) {
@@ -389,7 +389,7 @@ class DeltaItem {
 
   // Computes the state at the border behind a full block, whose last row is `end` - 1, and begins
   // the next block.
-  void close(int end, int border_before) {
+  void store_state(int end, int border_before) {
     const DeltaLayer& layer = call_.layer;
     const int border = border_before + kDeltaBlock, slot = sequence_.slot_at(border);
     copy_inputs(end, layer.state_conv_inputs(slot));

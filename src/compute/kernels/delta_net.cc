@@ -22,7 +22,7 @@ void check_shapes(const DeltaNetCall& call) {
   for (const DeltaSequence& sequence : call.sequences) {
     HOCKET_CHECK((sequence.block >= 0 && sequence.num_rows > 0));
     HOCKET_CHECK(sequence.row_begin + sequence.num_rows <= call.x.rows);
-    HOCKET_CHECK((sequence.opens_at < 0 || sequence.opens_at % kDeltaBlock == 0));
+    HOCKET_CHECK((sequence.load_state_at < 0 || sequence.load_state_at % kDeltaBlock == 0));
   }
 }
 

@@ -50,7 +50,7 @@ class DeltaHead {
   // Computes row `row` of the sequence; the block holds the tokens before it.
   void run(int row) {
     const int position = sequence_.first_position + row, token = position % kDeltaBlock;
-    if (position == sequence_.opens_at) open(position);
+    if (position == sequence_.load_state_at) load_state(position);
     if (token == 0) std::fill_n(values(), shape_.values_elements(), T{});
     const std::vector<T> key = unit_of(at_.key, at_.key_channel, row, 1);
     const std::vector<T> query =
@@ -68,7 +68,7 @@ class DeltaHead {
     std::vector<float> o(net_.value_dim);
     for (int n = 0; n < net_.value_dim; ++n) o[n] = read(by_query, n, token);
     finish(o, sequence_.row_begin + row);
-    if (token == kDeltaBlock - 1) close(position + 1);
+    if (token == kDeltaBlock - 1) store_state(position + 1);
   }
 
  private:
@@ -105,7 +105,7 @@ class DeltaHead {
     for (int n = 0; n < net_.value_dim; ++n) y[n] = from_float<T>(o[n] * sigmoid(z[n]));
   }
 
-  void open(int border) {
+  void load_state(int border) {
     for (int n = 0; n < shape_.padded_value(); ++n)
       for (int d = 0; d < shape_.padded_key(); ++d) {
         const bool stored = border > 0 && d < net_.key_dim;
@@ -115,7 +115,8 @@ class DeltaHead {
       }
   }
 
-  // A key or query as it meets the state at the border, and the tokens [0, count) of the block.
+  // A key or query as it is multiplied with the state at the border, and the tokens [0, count) of
+  // the block.
   struct Reader {
     std::vector<float> x;  // [padded key]
     float factor = 1;      // multiplies the product with the state
@@ -211,7 +212,7 @@ class DeltaHead {
     sums()[token] = token == 0 ? g : sums()[token - 1] + g;
   }
 
-  void close(int border) {
+  void store_state(int border) {
     constexpr int kLast = kDeltaBlock - 1;
     float* const state = layer_.state(sequence_.slot_at(border), head_);
     const float* const before = border == kDeltaBlock
@@ -273,7 +274,7 @@ void store_conv_inputs(const DeltaNetCall& call, const DeltaSequence& sequence) 
                call.layer.conv_inputs(sequence.block, sequence.first_position + row));
 }
 
-void open_conv_inputs(const DeltaNetCall& call, const DeltaSequence& sequence, int border) {
+void load_conv_inputs(const DeltaNetCall& call, const DeltaSequence& sequence, int border) {
   const int channels = call.layer.shape.net.channels();
   for (int i = 0; i < kConvTaps - 1; ++i) {
     float* const to = call.layer.conv_inputs(sequence.block, border - (kConvTaps - 1) + i);
@@ -295,7 +296,7 @@ void delta_net(Backend& backend, const DeltaNetCall& call) {
       const DeltaSequence& sequence = call.sequences[index];
       for (int row = 0; row < sequence.num_rows; ++row) {
         const int position = sequence.first_position + row;
-        if (position == sequence.opens_at) open_conv_inputs(call, sequence, position);
+        if (position == sequence.load_state_at) load_conv_inputs(call, sequence, position);
         for (int head = 0; head < call.layer.shape.net.num_value_heads; ++head)
           DeltaHead<T>(backend, call, sequence, head).run(row);
         if ((position + 1) % kDeltaBlock == 0)

@@ -104,7 +104,7 @@ class Player {
                                     .num_rows = run.count,
                                     .first_position = run.position,
                                     .block = 1,
-                                    .opens_at = run.position == 0 ? 0 : -1,
+                                    .load_state_at = run.position == 0 ? 0 : -1,
                                     .states = states_};
     delta_net(backend_, {.x = View<const float>(run.x, run.count, x_columns()),
                          .gates = View<const float>(run.gates, run.count, gate_columns()),
@@ -152,7 +152,7 @@ std::vector<float> play(Isa isa, const Form& form, const Inputs& in, std::span<c
 }
 
 // Plays tokens one or a few at a time, each time with rows of `wrong` behind them, which the next
-// run computes anew; no border is among those.
+// run computes again; no border is among those.
 std::vector<float> play_with_failures(Isa isa, const Form& form, const Inputs& in,
                                       const Inputs& wrong, Slots& slots) {
   constexpr StateSlot kState[] = {{1 << 20, 2}};
@@ -268,7 +268,7 @@ TEST_P(DeltaNet, AStateThatIsKeptGivesTheSameBits) {
   const DeltaSequence sequence = {.num_rows = static_cast<int>(count),
                                   .first_position = 64,
                                   .block = 0,
-                                  .opens_at = 64,
+                                  .load_state_at = 64,
                                   .states = kFrom};
   delta_net(
       backend,

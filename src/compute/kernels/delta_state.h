@@ -140,15 +140,16 @@ struct DeltaLayer {
 };
 
 // Rows [row_begin, row_begin + num_rows) of a batch are the tokens from first_position on of one
-// sequence. A sequence comes once in a call.
+// sequence. A sequence is in a call once.
 struct DeltaSequence {
   int row_begin = 0;
   int num_rows = 0;
   int first_position = 0;
   int block = -1;  // its block slot
   // The border, among the rows, at which the block slot is filled from the state there (at position
-  // 0: with zeros), since other tokens were in it; -1: it goes on. A request's first rows have one.
-  int opens_at = -1;
+  // 0: with zeros). -1: the slot has the tokens before the rows already. A request's first rows
+  // have such a border.
+  int load_state_at = -1;
   // By rising `end`: the state before the first row, if there is one, and those that the rows make.
   // The state at each border is computed from the one before it, in place if both have one slot.
   std::span<const StateSlot> states;

@@ -137,8 +137,8 @@ class LatentRun {
   void run_absorbed(std::span<const AttentionPlan::Task> tasks) {
     const KvShape& shape = call_.kv.shape;
     const auto num_heads = static_cast<int>(call_.heads.key_up.size());
-    // If nope_dim is no multiple of 32, the operand extends into the rope part, which meets weights
-    // of zero.
+    // If nope_dim is no multiple of 32, the operand extends into the rope part, which is multiplied
+    // with weights of zero.
     HeadProducts<T>{call_.q.as<T>(), call_.q_absorbed.as<T>(), dims_.q_dim(), shape.row_elements(),
                     call_.heads.key_absorb}
         .run(backend_, call_.plan);

@@ -5,8 +5,8 @@
 //
 // amax = largest |x| of the row; scale = amax / 127; number = x * (127 / amax), to nearest even;
 // dequantized, x = round(number * scale). Tiny rows become zero; a row with a NaN or an infinity
-// comes back as all NaN (QuantizeRow).   Source: docs/contracts/arithmetic.md, "dispatch". Thread:
-// engine; workers split rows.
+// is dequantized to all NaN (QuantizeRow).   Source: docs/contracts/arithmetic.md, "dispatch".
+// Thread: engine; workers split rows.
 #pragma once
 
 #include <span>

@@ -90,7 +90,7 @@ TEST_F(RowKernelsTest, NormSwigluRoundDivideScaleAndExp) {
           });
         expect_same<T>(n, [&](const RowKernels& k, T* y) {
           k.of<T>().round(a.data(), n, y);
-          k.of<T>().weigh(y, 0.3f, n, y);
+          k.of<T>().multiply(y, 0.3f, n, y);
         });
         expect_same<T>(n, [&](const RowKernels& k, T* y) { k.of<T>().round(a.data(), n, y); });
         expect_same<T>(n,

@@ -18,7 +18,7 @@ namespace {
 // again.
 constexpr int kTriesPerByte = 10;
 constexpr int kMaxTurns = 3;
-constexpr int64_t kMaxFileBytes = 4096;  // then the file begins anew, which changes its size, too
+constexpr int64_t kMaxFileBytes = 4096;  // then the file begins again, which changes its size, too
 
 int open_lock(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / FolderLock::kFile;
@@ -38,8 +38,8 @@ bool is_deleted(int fd) {
   return fd >= 0 && fstat(fd, &info) == 0 && info.st_nlink == 0;
 }
 
-// Tells the process that holds the lock alone. If the byte cannot be written, that process finishes
-// its deletions first.
+// Signals the process that holds the lock alone. If the byte cannot be written, that process
+// finishes its deletions first.
 void add_byte(int fd) {
   const int64_t size = size_of(fd);
   static_cast<void>(size < kMaxFileBytes ? pwrite(fd, ".", 1, size) == 1 : ftruncate(fd, 0) == 0);

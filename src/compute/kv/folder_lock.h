@@ -1,6 +1,6 @@
 // Says whether processes use a folder of pages. Each of them holds a shared lock on a file in it
 // named in-use. The system takes the lock away when the process ends, however it does. A process
-// that deletes files in a folder of others holds the lock alone meanwhile. It gives the lock back
+// that deletes files in a folder of others holds the lock alone meanwhile. It releases the lock
 // when is_wanted() says that another process starts there: that one has changed the size of the
 // file. It may also have deleted the folder with the file in it; then the process that starts makes
 // both again.
@@ -30,8 +30,9 @@ class FolderLock {
   // Returns nullopt if a process uses the folder, or if that cannot be known.
   static std::optional<FolderLock> alone(const std::filesystem::path& folder);
 
-  // Tries to hold the folder if begin() did not get it; tells: adds a byte if that fails. Returns
-  // false if another process has it alone.
+  // Tries to hold the folder if begin() did not get it; tells: adds a byte to the file if that
+  // fails, so that the process which has it learns of this one. Returns false if another process
+  // has it alone.
   bool try_again(bool tells = true);
 
   // Returns true once another process waits to use the folder that alone() took.

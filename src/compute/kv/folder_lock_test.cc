@@ -14,6 +14,7 @@
 #include "base/folder_testing.h"
 #include "base/log.h"
 #include "compute/kv/page_files.h"
+#include "compute/kv/page_folders.h"
 
 namespace hocket {
 namespace {
@@ -155,6 +156,35 @@ TEST_F(FolderUseTest, AFormGoesWithItsLastPage) {
   EXPECT_TRUE(other->exists(key_of(1)));
 }
 
+// A list of tokens is enough to bring a session back from there.
+TEST_F(FolderUseTest, SessionsStayWhileAnotherStoreMayHaveTheirPages) {
+  const auto age = [](const fs::path& path, std::chrono::hours hours) {
+    fs::last_write_time(path, fs::file_time_type::clock::now() - hours);
+  };
+  const fs::path sessions = folder_ / kOther / "sessions";
+  write(*open(kOther), 1, 30);
+  note_shared(folder_ / kOther);
+  for (const char* owner : {"00", "01"}) {
+    fs::create_directories(sessions / owner);
+    fs::copy_file("/proc/self/comm", sessions / owner / "saved");
+  }
+  age(sessions / "00" / "saved", kOtherStoreKeeps - std::chrono::hours(1));
+  age(sessions / "01" / "saved", kOtherStoreKeeps + std::chrono::hours(1));
+  const auto mine = open(kMine);
+  write(*mine, 2, 1);
+  ASSERT_TRUE(mine->list());
+  mine->limit(kFileBytes);
+  EXPECT_EQ(mine->figures().evicted_others_total, 1u);
+  EXPECT_TRUE(fs::exists(sessions / "00" / "saved"));
+  EXPECT_FALSE(fs::exists(sessions / "01"));
+  age(sessions / "00" / "saved", kOtherStoreKeeps + std::chrono::hours(1));
+  ASSERT_TRUE(mine->list());
+  EXPECT_TRUE(fs::exists(sessions / "00" / "saved")) << "a process used the form a moment ago";
+  age(folder_ / kOther / kOtherStoreFile, std::chrono::hours(2));
+  ASSERT_TRUE(mine->list());
+  EXPECT_FALSE(fs::exists(folder_ / kOther));
+}
+
 // The process that deleted the files has deleted the folder, too, before it gave the lock back.
 TEST_F(FolderUseTest, AProcessThatStartsMakesAFolderAgainThatWasDeleted) {
   fs::create_directories(folder_);
@@ -223,7 +253,7 @@ TEST_F(FolderUseTest, AProcessThatStartsAsksAgain) {
   started.get();
 }
 
-// Asking goes on for as long as a process hangs, so the file may not grow with it.
+// Asking continues for as long as a process hangs, so the file may not grow with it.
 TEST_F(FolderUseTest, AskingForAFolderTakesABoundedFile) {
   fs::create_directories(folder_);
   const auto alone = FolderLock::alone(folder_);

@@ -21,7 +21,7 @@ Hmac hmac_sha256(std::string_view secret, std::initializer_list<std::span<const 
       OSSL_PARAM_construct_end(),
   };
   const auto bytes_of = [](const void* bytes) { return static_cast<const unsigned char*>(bytes); };
-  // A null would mean that the secret comes later.
+  // A null would mean that the secret follows later.
   const char* const key = secret.empty() ? "" : secret.data();
   HOCKET_CHECK(EVP_MAC_init(context.get(), bytes_of(key), secret.size(), how) == 1);
   for (const std::span<const std::byte> part : parts)

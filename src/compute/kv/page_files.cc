@@ -126,8 +126,12 @@ Result<void> PageFiles::list() {
     std::error_code ignored;  // a folder that cannot be listed counts nothing
     const auto pages = find_pages(path, 2 * kMaxFiles, ignored);
     const auto recent = fs::file_time_type::clock::now() - kRecent;
-    if (std::ranges::all_of(pages, [&](const FoundPage& page) { return page.used < recent; }))
+    if (pages.empty() && was_left_for_lists(path, recent)) {
+      if (const auto alone = FolderLock::alone(path)) remove_form(path, *alone);
+    } else if (std::ranges::all_of(pages,
+                                   [&](const FoundPage& page) { return page.used < recent; })) {
       add_found(pages, others.emplace_back(std::make_shared<OtherFolder>(path)));
+    }
   }
   std::ranges::sort(found, std::greater(), &File::used);
   {
@@ -245,7 +249,7 @@ bool PageFiles::take_oldest(std::vector<File>& oldest) {
   return true;
 }
 
-// Deletes outside of the lock, since a slow disk must not hold up has().
+// Deletes outside of the lock, since a slow disk must not delay has().
 void PageFiles::make_room() {
   use_.try_again();
   std::vector<File> oldest;

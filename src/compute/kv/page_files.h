@@ -6,13 +6,14 @@
 //
 // A file is whole or absent: it is written under another name and then renamed. Whatever is damaged
 // or does not belong there reads as absent and is deleted. Beyond limit() the file that was used
-// last the longest ago goes first. Several processes may share a folder: a file that another
+// last the longest ago is deleted first. Several processes may share a folder: a file that another
 // one wrote is found when it is asked for.
 //
 // Folders beside this one that are named as it is, by 16 digits in hex, hold pages of other models
 // or forms. Those that no process uses (folder_lock.h) count against the limit, too, and their
-// files are deleted in the same order; with the last one all else goes that a form leaves. Thread:
-// any. No lock is held for longer than kListedAtOnce files take.
+// files are deleted in the same order; with the last one all else is deleted that a form leaves,
+// except saved sessions whose pages another store may have (page_folders.h).
+// Thread: any. No lock is held for longer than kListedAtOnce files take.
 #pragma once
 
 #include <array>
@@ -48,10 +49,10 @@ class PageFiles {
   // naming the folder.
   static Result<std::unique_ptr<PageFiles>> open(std::filesystem::path folder);
 
-  // Lists the files that are there, and those of folders beside it that nobody uses, by the time of
-  // their last use, which takes seconds for hundreds of thousands; all else may run meanwhile.
-  // Until then only files that were written or read since open() are known to has(), figures() and
-  // limit(). Errors: io.
+  // Lists the files that are there, and those of folders beside it that no process uses, by the
+  // time of their last use, which takes seconds for hundreds of thousands; all else may run
+  // meanwhile. Until then only files that were written or read since open() are known to has(),
+  // figures() and limit(). Errors: io.
   Result<void> list();
 
   // Sets the limit for the size of all files together, and deletes what is more; the newest is kept
@@ -76,7 +77,7 @@ class PageFiles {
 
   struct Figures {
     int64_t files = 0, bytes = 0;
-    int64_t other_bytes = 0;  // in folders beside it that nobody uses
+    int64_t other_bytes = 0;  // in folders beside it that no process uses
     // Files that this process has deleted: to keep the limit, and because they were damaged.
     uint64_t evicted_total = 0, damaged_total = 0;
     uint64_t evicted_others_total = 0;  // the part of evicted_total from those folders

@@ -215,7 +215,7 @@ TEST_F(PageFilesTest, AFullDiskIsAnErrorByNameAndNothingIsLost) {
     EXPECT_FALSE(reads(*files, 50));
     for (const auto& entry : fs::recursive_directory_iterator(folder_))
       EXPECT_FALSE(entry.path().filename().string().starts_with("unfinished-"));
-    files->limit(2 * (kPageBytes + kHeadBytes));  // room is made, and writes go on
+    files->limit(2 * (kPageBytes + kHeadBytes));  // room is made, and writes continue
     EXPECT_TRUE(files->write(key_of(51), page_of(51)).has_value());
     EXPECT_TRUE(reads(*files, 51));
   }

@@ -44,9 +44,11 @@ bool is_folder(const fs::path& path) {
   return fs::symlink_status(path, gone).type() == fs::file_type::directory;
 }
 
-// Returns false if a process wants the folder of the form before all of them are deleted.
-bool remove_sessions(const fs::path& sessions, const FolderLock& alone) {
+// Deletes those that were last used before `oldest`. Returns false if others are there, or if a
+// process wants the folder of the form before all of them are deleted.
+bool remove_sessions(const fs::path& sessions, fs::file_time_type oldest, const FolderLock& alone) {
   if (!is_folder(sessions)) return true;
+  bool are_all_deleted = true;
   std::error_code problem;
   fs::directory_iterator owners(sessions, problem);
   for (; !problem && owners != fs::directory_iterator(); owners.increment(problem)) {
@@ -55,12 +57,24 @@ bool remove_sessions(const fs::path& sessions, const FolderLock& alone) {
     fs::directory_iterator files(owners->path(), gone);
     for (; !gone && files != fs::directory_iterator(); files.increment(gone)) {
       if (alone.is_wanted()) return false;
-      unlink(files->path().c_str());
+      std::error_code unknown;
+      const bool is_kept = files->last_write_time(unknown) >= oldest || unknown;
+      if (!is_kept) unlink(files->path().c_str());
+      are_all_deleted &= !is_kept;
     }
     rmdir(owners->path().c_str());
   }
   rmdir(sessions.c_str());
-  return true;
+  return are_all_deleted;
+}
+
+// Returns the time since which a form's sessions may have pages, when its folder has none. A disk
+// that cannot be asked deletes none of them.
+fs::file_time_type sessions_since(const fs::path& folder) {
+  std::error_code gone;
+  return fs::exists(folder / kOtherStoreFile, gone) || gone
+             ? fs::file_time_type::clock::now() - kOtherStoreKeeps
+             : fs::file_time_type::max();
 }
 
 }  // namespace
@@ -136,11 +150,23 @@ std::vector<fs::path> find_idle_folders(const fs::path& own) {
   return idle;
 }
 
+void note_shared(const fs::path& folder) {
+  static_cast<void>(write_whole_file(folder / kOtherStoreFile, {}));
+}
+
+bool was_left_for_lists(const fs::path& folder, fs::file_time_type recent) {
+  std::error_code gone;
+  const auto noted = fs::last_write_time(folder / kOtherStoreFile, gone);
+  return !gone && noted < recent;
+}
+
 void remove_form(const fs::path& folder, const FolderLock& alone) {
   for (int i = 0; i < 256; ++i)
     if (rmdir((folder / fmt::format("{:02x}", i)).c_str()) != 0 && errno != ENOENT) return;
-  if (!remove_sessions(folder / kSessionsFolder, alone) || alone.is_wanted()) return;
-  for (const char* name : {kSpeedFile, FolderLock::kFile}) unlink((folder / name).c_str());
+  if (!remove_sessions(folder / kSessionsFolder, sessions_since(folder), alone)) return;
+  if (alone.is_wanted()) return;
+  for (const char* name : {kSpeedFile, kOtherStoreFile, FolderLock::kFile})
+    unlink((folder / name).c_str());
   rmdir(folder.c_str());
 }
 

@@ -2,6 +2,7 @@
 // (page_files.h).   Thread: any.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <system_error>
@@ -17,8 +18,12 @@ namespace hocket {
 // the speed of its prompts.
 inline constexpr const char* kSessionsFolder = "sessions";
 inline constexpr const char* kSpeedFile = "prompt-speed";
+// Says that another store may have the form's pages, too. A page that nobody reads leaves that
+// store within kOtherStoreKeeps.
+inline constexpr const char* kOtherStoreFile = "other-store";
+inline constexpr std::chrono::hours kOtherStoreKeeps{30 * 24};
 
-// Makes the folder and those above it. Nobody else may read or change what clients wrote. Returns
+// Makes the folder and those above it. No other user may read or change what clients wrote. Returns
 // the error's number, or 0.
 int make_private_folder(const std::filesystem::path& folder);
 // Makes `below`, and `folder` around it if it was deleted while the server runs. Returns the
@@ -40,12 +45,20 @@ struct FoundPage {
 // the system.
 std::vector<FoundPage> find_pages(const std::filesystem::path& folder, size_t max_files,
                                   std::error_code& problem);
-// Finds the folders beside that of a form which have pages of other forms, and which nobody uses.
-// Those that another user could change are left alone, since a link in one leads anywhere.
+// Finds the folders beside that of a form which have pages of other forms, and which no process
+// uses. Those that another user could change are left alone, since a link in one leads anywhere.
 std::vector<std::filesystem::path> find_idle_folders(const std::filesystem::path& own);
+// Writes the form's kOtherStoreFile, as far as its folder can be written.
+void note_shared(const std::filesystem::path& folder);
+// Returns true if a form without a page in its folder was left for its saved sessions, and no
+// process has begun to use it since `recent`.
+bool was_left_for_lists(const std::filesystem::path& folder,
+                        std::filesystem::file_time_type recent);
 // Deletes what a form leaves when its last page is deleted: its saved sessions, the speed of its
-// prompts, and the folder, unless it has files of others. Stops if a page is there all the same,
-// and as soon as a process wants the folder. Precondition: `alone` holds it.
+// prompts, and the folder, unless it has files of others. If another store may have the pages,
+// sessions stay that were saved or restored within kOtherStoreKeeps, and all else with them. Stops
+// if a page is there all the same, and as soon as a process wants the folder.
+// Precondition: `alone` holds it.
 void remove_form(const std::filesystem::path& folder, const FolderLock& alone);
 
 }  // namespace hocket

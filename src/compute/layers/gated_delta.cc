@@ -21,20 +21,21 @@ void round_rows(Backend& backend, View<const float> from, MatrixView to) {
   });
 }
 
-// Projects the normed rows to the decays of channels and to b, which stand in work.delta_gates, and
+// Projects the normed rows to the decays of channels and to b, which are in work.delta_gates, and
 // to z behind the channels. The rows of key_dim numbers between the products are rounded.
-void project_channel_gates(const DeltaSite& site, const GatedDeltaWeights& weights,
+void project_channel_gates(const DeltaContext& context, const GatedDeltaWeights& weights,
                            const Half& half, MatrixView normed) {
   const auto [begin, count] = half.rows;
-  const DeltaNetConfig& net = site.model.delta_net;
-  const WorkBuffers& work = site.work;
+  const DeltaNetConfig& net = context.model.delta_net;
+  const WorkBuffers& work = context.work;
   const View<float> gates = work.delta_gates.slice_rows(begin, count);
-  linear(site.backend, normed, weights.gates, gates.slice_cols(net.key_columns(), weights.gates.n));
+  linear(context.backend, normed, weights.gates,
+         gates.slice_cols(net.key_columns(), weights.gates.n));
   const auto up = [&](int part, const PackedWeight& weight, View<float> to) {
     const MatrixView narrow = work.delta_narrow.slice_rows(begin, count);
-    round_rows(site.backend, gates.slice_cols(net.gate_columns() + part * net.key_dim, net.key_dim),
-               narrow);
-    linear(site.backend, narrow, weight, to);
+    round_rows(context.backend,
+               gates.slice_cols(net.gate_columns() + part * net.key_dim, net.key_dim), narrow);
+    linear(context.backend, narrow, weight, to);
   };
   up(0, weights.decay_up, gates.slice_cols(0, net.key_columns()));
   up(1, weights.z_up,
@@ -43,40 +44,41 @@ void project_channel_gates(const DeltaSite& site, const GatedDeltaWeights& weigh
 
 }  // namespace
 
-void gated_delta_in(const DeltaSite& site, const GatedDeltaWeights& weights, Half& half) {
+void gated_delta_in(const DeltaContext& context, const GatedDeltaWeights& weights, Half& half) {
   const auto [begin, count] = half.rows;
-  WorkBuffers& work = site.work;
+  WorkBuffers& work = context.work;
   const MatrixView normed = work.normed.slice_rows(begin, count);
-  rms_norm(site.backend, work.residual.slice_rows(begin, count), weights.input_norm,
-           static_cast<float>(site.model.rms_norm_eps), normed);
-  linear(site.backend, normed, weights.in,
+  rms_norm(context.backend, work.residual.slice_rows(begin, count), weights.input_norm,
+           static_cast<float>(context.model.rms_norm_eps), normed);
+  linear(context.backend, normed, weights.in,
          work.qkv.slice_rows(begin, count).slice_cols(0, weights.in.n));
-  if (site.model.delta_net.channel_decay) {
-    project_channel_gates(site, weights, half, normed);
+  if (context.model.delta_net.channel_decay) {
+    project_channel_gates(context, weights, half, normed);
   } else {
-    linear(site.backend, normed, weights.gates, work.delta_gates.slice_rows(begin, count));
+    linear(context.backend, normed, weights.gates, work.delta_gates.slice_rows(begin, count));
   }
 }
 
-void gated_delta_core(const DeltaSite& site, const GatedDeltaWeights& weights, Half& half) {
+void gated_delta_core(const DeltaContext& context, const GatedDeltaWeights& weights, Half& half) {
   const auto [begin, count] = half.rows;
-  WorkBuffers& work = site.work;
-  const DeltaNetConfig& net = site.model.delta_net;
+  WorkBuffers& work = context.work;
+  const DeltaNetConfig& net = context.model.delta_net;
   const MatrixView out = work.delta_out.slice_rows(begin, count);
   delta_net(
-      site.backend,
+      context.backend,
       {.x = work.qkv.slice_rows(begin, count).slice_cols(0, net.channels() + net.value_columns()),
        .gates = work.delta_gates.slice_rows(begin, count).slice_cols(0, net.gate_columns()),
        .taps = weights.taps,
        .a_log = weights.a_log,
        .dt_bias = weights.dt_bias,
        .norm = weights.norm,
-       .norm_eps = static_cast<float>(site.model.rms_norm_eps),
-       .layer = site.states,
+       .norm_eps = static_cast<float>(context.model.rms_norm_eps),
+       .layer = context.states,
        .sequences = half.delta,
        .out = out});
-  if (site.probe != nullptr) site.probe->after_delta_net();
-  linear(site.backend, out, weights.output, work.residual.slice_rows(begin, count), StoreMode::add);
+  if (context.probe != nullptr) context.probe->after_delta_net();
+  linear(context.backend, out, weights.output, work.residual.slice_rows(begin, count),
+         StoreMode::add);
 }
 
 }  // namespace hocket

@@ -30,18 +30,18 @@ struct GatedDeltaWeights {
   PackedWeight output;             // k = value_columns
 };
 
-// The objects that one layer of a pass works on.
-struct DeltaSite {
+// The objects that the delta net of one layer works on, borrowed for the call.
+struct DeltaContext {
   Backend& backend;
   const ModelConfig& model;
   WorkBuffers& work;
   const DeltaLayer& states;
-  ForwardProbe* probe = nullptr;  // told when the net is computed; may be null
+  ForwardProbe* probe = nullptr;  // called when the net is computed; may be null
 };
 
 // Reads the residual rows of `half`, and leaves their projections in work.qkv and work.delta_gates.
-void gated_delta_in(const DeltaSite& site, const GatedDeltaWeights& weights, Half& half);
+void gated_delta_in(const DeltaContext& context, const GatedDeltaWeights& weights, Half& half);
 // Adds the result to the residual rows of `half`, and updates the states of half.delta.
-void gated_delta_core(const DeltaSite& site, const GatedDeltaWeights& weights, Half& half);
+void gated_delta_core(const DeltaContext& context, const GatedDeltaWeights& weights, Half& half);
 
 }  // namespace hocket

@@ -28,8 +28,8 @@ struct GqaWeights {
   std::span<const float> result_norm;  // [hidden]; with ModelConfig::result_norms
 };
 
-// The objects that one layer of a pass works on.
-struct AttentionSite {
+// The objects that the attention of one layer works on, borrowed for the call.
+struct AttentionContext {
   Backend& backend;
   const ModelConfig& model;
   WorkBuffers& work;
@@ -39,9 +39,9 @@ struct AttentionSite {
 };
 
 // Reads the residual rows of `half`, stores their keys and values, sets half.state.q.
-void gqa_in(const AttentionSite& site, const GqaWeights& weights, Half& half);
+void gqa_in(const AttentionContext& context, const GqaWeights& weights, Half& half);
 // Takes half.state.q, adds the result, perhaps normed, to the residual rows of `half`. Gates are
 // read from work.qkv, those of whole heads from work.head_gates.
-void gqa_core(const AttentionSite& site, const GqaWeights& weights, Half& half);
+void gqa_core(const AttentionContext& context, const GqaWeights& weights, Half& half);
 
 }  // namespace hocket

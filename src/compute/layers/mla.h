@@ -24,8 +24,8 @@ struct MlaWeights {
 };
 
 // Reads the residual rows of `half`, stores their latents, sets half.state.q.
-void mla_in(const AttentionSite& site, const MlaWeights& weights, Half& half);
+void mla_in(const AttentionContext& context, const MlaWeights& weights, Half& half);
 // Takes half.state.q, adds the result to the residual rows of `half`.
-void mla_core(const AttentionSite& site, const MlaWeights& weights, Half& half);
+void mla_core(const AttentionContext& context, const MlaWeights& weights, Half& half);
 
 }  // namespace hocket

@@ -12,24 +12,24 @@ constexpr size_t at(Op op) {
 void set_mixer(Mixer mixer, LayerKind& kind) {
   if (mixer == Mixer::delta_net) {
     kind.run[at(Op::attn_in)] = [](const LayerCall& c) {
-      gated_delta_in(c.delta_site(), c.weights.delta, c.half);
+      gated_delta_in(c.delta_context(), c.weights.delta, c.half);
     };
     kind.run[at(Op::attn_core)] = [](const LayerCall& c) {
-      gated_delta_core(c.delta_site(), c.weights.delta, c.half);
+      gated_delta_core(c.delta_context(), c.weights.delta, c.half);
     };
   } else if (mixer == Mixer::gqa) {
     kind.run[at(Op::attn_in)] = [](const LayerCall& c) {
-      gqa_in(c.attention_site(), c.weights.gqa, c.half);
+      gqa_in(c.attention_context(), c.weights.gqa, c.half);
     };
     kind.run[at(Op::attn_core)] = [](const LayerCall& c) {
-      gqa_core(c.attention_site(), c.weights.gqa, c.half);
+      gqa_core(c.attention_context(), c.weights.gqa, c.half);
     };
   } else {
     kind.run[at(Op::attn_in)] = [](const LayerCall& c) {
-      mla_in(c.attention_site(), c.weights.mla, c.half);
+      mla_in(c.attention_context(), c.weights.mla, c.half);
     };
     kind.run[at(Op::attn_core)] = [](const LayerCall& c) {
-      mla_core(c.attention_site(), c.weights.mla, c.half);
+      mla_core(c.attention_context(), c.weights.mla, c.half);
     };
   }
 }
@@ -63,8 +63,8 @@ void compute_arrived(const LayerCall& c) {
 void run_chosen_experts(const LayerCall& c) {
   compute_arrived(c);
   while (c.dispatcher.more_waves(c.half)) {
-    c.dispatcher.combine_start(c.exchange_site(), c.half);
-    c.dispatcher.dispatch_wait(c.exchange_site(), c.half);
+    c.dispatcher.combine_start(c.exchange_context(), c.half);
+    c.dispatcher.dispatch_wait(c.exchange_context(), c.half);
     compute_arrived(c);
   }
 }
@@ -72,7 +72,7 @@ void run_chosen_experts(const LayerCall& c) {
 void combine_normed(const LayerCall& c) {
   const View<float> shared = c.half.state.shared_y.take();
   clear_results(c.backend, c.work, c.half);
-  c.dispatcher.combine_wait(c.exchange_site(), c.half);
+  c.dispatcher.combine_wait(c.exchange_context(), c.half);
   add_results(c.backend, {shared, c.weights.result_norms, static_cast<float>(c.model.rms_norm_eps)},
               c.work, c.half);
 }
@@ -92,18 +92,18 @@ void set_feed_forward(FeedForward feed_forward, LayerKind& kind) {
   };
   kind.run[at(Op::dispatch_start)] = [](const LayerCall& c) {
     if (c.model.moe.weighted_inputs) weigh_inputs(c.backend, c.work, c.half);
-    c.dispatcher.dispatch_start(c.exchange_site(), c.half);
+    c.dispatcher.dispatch_start(c.exchange_context(), c.half);
   };
   kind.run[at(Op::dispatch_wait)] = [](const LayerCall& c) {
-    c.dispatcher.dispatch_wait(c.exchange_site(), c.half);
+    c.dispatcher.dispatch_wait(c.exchange_context(), c.half);
   };
   kind.run[at(Op::experts)] = run_chosen_experts;
   kind.run[at(Op::combine_start)] = [](const LayerCall& c) {
-    c.dispatcher.combine_start(c.exchange_site(), c.half);
+    c.dispatcher.combine_start(c.exchange_context(), c.half);
   };
   kind.run[at(Op::combine_wait)] = [](const LayerCall& c) {
     if (c.model.result_norms) return combine_normed(c);
-    c.dispatcher.combine_wait(c.exchange_site(), c.half);
+    c.dispatcher.combine_wait(c.exchange_context(), c.half);
   };
   if (feed_forward == FeedForward::experts) return;
   kind.graph = &shared_moe_graph();

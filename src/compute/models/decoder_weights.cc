@@ -149,7 +149,7 @@ std::string layer_prefix(const TensorNames& names, int index) {
   return fmt::format("{}layers.{}.", names.model, names.first_layer + index);
 }
 
-// `mlp`: what stands before the names of the gate and the experts.
+// `mlp`: what is before the names of the gate and the experts.
 ExpertWeights load_expert(const Family& family, const std::string& mlp, int expert) {
   const auto& [model, names, loader] = family;
   return load_swiglu(model, names, fmt::format("{}experts.{}.", mlp, expert),

@@ -40,7 +40,7 @@ struct TensorNames {
 struct MtpNames {
   // Before "layers.{i}." of module i; empty: the modules are layers behind those of the model.
   std::string_view model = {};
-  // True if the four are named like tensors of the layer; else they stand behind `model`.
+  // True if the four are named like tensors of the layer; else they are behind `model`.
   bool in_layer = true;
   std::string_view embedding_norm = "enorm.weight", hidden_norm = "hnorm.weight";
   std::string_view projection = "eh_proj.weight", final_norm = "shared_head.norm.weight";

@@ -47,12 +47,12 @@ struct LayerCall {
   int layer;
   Half& half;
   std::span<uint32_t> expert_counts = {};  // [experts] choices of this layer; empty: not counted
-  bool windowed = false;                   // as AttentionSite::windowed
+  bool windowed = false;                   // as AttentionContext::windowed
   ForwardProbe* probe = nullptr;           // may be null
 
-  AttentionSite attention_site() const { return {backend, model, work, kv, layer, windowed}; }
-  DeltaSite delta_site() const { return {backend, model, work, states, probe}; }
-  ExchangeSite exchange_site() const { return {backend, work, layer}; }
+  AttentionContext attention_context() const { return {backend, model, work, kv, layer, windowed}; }
+  DeltaContext delta_context() const { return {backend, model, work, states, probe}; }
+  ExchangeContext exchange_context() const { return {backend, work, layer}; }
 };
 
 // A kind of layer: its graph, and one function per operation of that graph (null for the others).

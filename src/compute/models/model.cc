@@ -130,7 +130,7 @@ Result<void> Model::forward(const ForwardBatch& batch, const Pass& pass) const {
   begin_rows(batch, pass);
   const EmptyHalves empty =
       pass.dispatcher.exchanges() ? EmptyHalves::played : EmptyHalves::passed_over;
-  // The thread that drives transfers is worker 0: it moves what came while the others compute.
+  // The thread that drives transfers is worker 0: it moves what arrived while the others compute.
   const auto move = [&] { pass.dispatcher.progress_inside(); };
   std::optional<WorkerPool::LoopCallback> moving;
   if (pass.dispatcher.exchanges()) moving.emplace(pass.backend.workers(), move);
@@ -201,7 +201,7 @@ void Model::embed_rows(const ForwardBatch& batch, const Pass& pass) const {
     });
 }
 
-// The hidden rows are copied first, because they may stand in the residual rows that the embedding
+// The hidden rows are copied first, because they may be in the residual rows that the embedding
 // overwrites.
 void Model::join_rows(const ForwardBatch& batch, const Pass& pass) const {
   const int rows = batch.num_rows(), width = config_.hidden_size;

@@ -20,7 +20,7 @@ TensorNames layer_names(const ModelConfig& model, const ModelFamily& family, int
   return names;
 }
 
-// Returns what stands before the names of the tensors beside the layer.
+// Returns what is before the names of the tensors beside the layer.
 std::string beside_layer(const MtpNames& mtp, const TensorNames& names) {
   return mtp.in_layer ? fmt::format("{}layers.{}.", names.model, names.first_layer)
                       : std::string(names.model);

@@ -142,7 +142,7 @@ struct Script {
                              .num_rows = rows,
                              .first_position = begin,
                              .block = sequence,
-                             .opens_at = begin == 0 ? 0 : -1,
+                             .load_state_at = begin == 0 ? 0 : -1,
                              .states = std::span(kStates).subspan(sequence, 1)});
       for (int i = begin; i < begin + rows; ++i) {
         const PageId page = own[i / kPageTokens];

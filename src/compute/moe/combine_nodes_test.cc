@@ -30,7 +30,7 @@ TEST(CombineNodes, ARankWithAnAlignedPartOfTheTreeHasOne) {
     for (int expert = 0; expert < 16; ++expert) EXPECT_EQ(two[expert], expert / 8 * groups / 2);
     EXPECT_EQ(CombineNodes(*Placement::contiguous(16, 8), groups).max_nodes(), 1);
   }
-  // Empty leaves stand behind each run of three experts, so a half or a quarter is a node.
+  // Empty leaves are behind each run of three experts, so a half or a quarter is a node.
   for (const int ranks : {1, 2, 4})
     EXPECT_EQ(CombineNodes(*Placement::contiguous(12, ranks), 12).max_nodes(), 1);
 }

@@ -27,11 +27,11 @@ struct PassSpec {
   uint64_t step = 0;
   // decode: no rank has rows of prompts, nor more than ExchangeLimits::max_decode_rows.
   Phase phase = Phase::prefill;
-  // Number of parts in which the rows of a half leave, and of waves in which each comes back:
-  // powers of two, together at most ExchangeLimits::max_parts; 1 where nothing travels. A part or
-  // wave has a portion of the half's rows, or in `decode` a portion of each rank's experts. Each
-  // part is computed when it is here, in any sequence, wave by wave, and each wave is sent back
-  // when it is done. Parts and waves change no bit.
+  // Number of parts in which the rows of a half leave, and of waves in which the results of each
+  // are sent back: powers of two, together at most ExchangeLimits::max_parts; 1 where nothing
+  // travels. A part or wave has a portion of the half's rows, or in `decode` a portion of each
+  // rank's experts. Each part is computed when it is here, in any sequence, wave by wave, and each
+  // wave is sent back when it is done. Parts and waves change no bit.
   int parts = 1, waves = 1;
   // Added to the numbers of layers in the stamps of exchanges; passes of modules for multi-token
   // prediction have numbers of their own.
@@ -39,7 +39,7 @@ struct PassSpec {
 };
 
 // The objects that an exchange works on, borrowed for the call.
-struct ExchangeSite {
+struct ExchangeContext {
   Backend& backend;
   WorkBuffers& work;
   int layer = 0;
@@ -54,16 +54,16 @@ class Dispatcher {
   // Called before the first operation of a pass. num_rows: the rows of all halves on this rank.
   virtual void begin_pass(const PassSpec& pass, int num_rows) = 0;
 
-  virtual void dispatch_start(const ExchangeSite& site, Half& half) = 0;
+  virtual void dispatch_start(const ExchangeContext& context, Half& half) = 0;
   // Returns the next wave of the part in hand, if there is one. Else waits for the first part that
   // is here among those not yet returned.
-  virtual void dispatch_wait(const ExchangeSite& site, Half& half) = 0;
+  virtual void dispatch_wait(const ExchangeContext& context, Half& half) = 0;
   // Returns true if another dispatch_wait of this half is due in this layer. The combine_start of
   // the wave that was computed comes before it.
   virtual bool more_waves(const Half& half) const = 0;
-  virtual void combine_start(const ExchangeSite& site, Half& half) = 0;
+  virtual void combine_start(const ExchangeContext& context, Half& half) = 0;
   // Waits for all waves of all parts.
-  virtual void combine_wait(const ExchangeSite& site, Half& half) = 0;
+  virtual void combine_wait(const ExchangeContext& context, Half& half) = 0;
 
   // Drives transfers without waiting; called between operations.
   virtual void progress() = 0;

@@ -53,10 +53,10 @@ std::string check_lists(const ArrivedRows& rows, const MessageFormat& format) {
     int here = 0;
     for (int s = 0; s < format.top_k; ++s) {
       const int32_t id = rows.ids.row(r)[s];
-      if (id >= format.num_experts || -1 - int64_t{id} >= std::ssize(format.only_here))
+      if (id >= format.num_experts || -1 - int64_t{id} >= std::ssize(format.exclusive_experts))
         return fmt::format("it names expert {}", id);
       if (id < 0) {
-        if (format.only_here[-1 - id] == 0) continue;
+        if (format.exclusive_experts[-1 - id] == 0) continue;
         return fmt::format("it says that another rank computes expert {}", -1 - id);
       }
       ++listed[id];

@@ -5,7 +5,7 @@
 //              per rank only: int32 ids [rows][k], float weights [rows][k] |
 //              rows: per rank in source order, per expert expert by expert, in each in source order
 //   combine    head | rows: per rank, a sum for each row in order and each of its nodes ascending
-//              (combine_nodes.h); per expert, one for each row that came, in their order
+//              (combine_nodes.h); per expert, one for each row that was received, in their order
 //
 // A row has round_up(hidden, 32) activations. In a dispatch of int8 it has
 // quantized_columns(hidden) bytes, with its scale, as in kernels/quantized_rows.h. Ids are the
@@ -29,8 +29,8 @@ inline constexpr int kMaxRankExperts = 1024;
 // The layout in which rows travel; all ranks use the same in a pass.
 //   per_rank    A row travels once to every rank that holds one of its experts. Each rank returns
 //               one sum for each node of combine groups there, mostly one.
-//   per_expert  A row travels once for every expert, and every expert's row comes back. So all rows
-//               of an expert are in one part.
+//   per_expert  A row travels once for every expert, and every expert's row is sent back. So all
+//               rows of an expert are in one part.
 enum class RowLayout : uint8_t { per_rank, per_expert };
 
 // The format that a message must have to be accepted.
@@ -41,8 +41,8 @@ struct MessageFormat {
   int top_k = 0;
   int max_rows = 0;  // the most rows of a dispatch
   int64_t row_bytes = 0;
-  // [all experts] 1 if only the receiver has the expert, so that no other rank computes it.
-  std::span<const uint8_t> only_here = {};
+  // [all experts] 1 if only the receiver has the expert: no other rank computes it.
+  std::span<const uint8_t> exclusive_experts = {};
 
   // Returns the bytes of a dispatch with this number of rows.
   int64_t dispatch_bytes(int64_t num_rows) const;

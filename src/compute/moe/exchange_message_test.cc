@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kMessageExperts = 6, kMessageTopK = 3, kPeer = 4, kMessageHidden = 40;
 // Experts 0 and 3 to 5 are elsewhere too.
-constexpr uint8_t kOnlyHere[kMessageExperts] = {0, 1, 1, 0, 0, 0};
+constexpr uint8_t kExclusiveExperts[kMessageExperts] = {0, 1, 1, 0, 0, 0};
 constexpr MessageFormat format_of(RowLayout layout, DType dtype) {
   return {.layout = layout,
           .dtype = dtype,
@@ -21,7 +21,7 @@ constexpr MessageFormat format_of(RowLayout layout, DType dtype) {
           .top_k = kMessageTopK,
           .max_rows = layout == RowLayout::per_rank ? 8 : 24,
           .row_bytes = dtype == DType::int8 ? quantized_columns(kMessageHidden) : 64,
-          .only_here = kOnlyHere};
+          .exclusive_experts = kExclusiveExperts};
 }
 constexpr MessageFormat kPerRank = format_of(RowLayout::per_rank, DType::bf16);
 constexpr MessageFormat kPerExpert = format_of(RowLayout::per_expert, DType::bf16);

@@ -27,7 +27,7 @@ bool is_number_of_parts(int parts) {
   return parts >= 1 && parts <= kMaxParts && std::has_single_bit(static_cast<unsigned>(parts));
 }
 
-std::vector<uint8_t> only_here(const Placement& placement, int rank) {
+std::vector<uint8_t> exclusive_experts(const Placement& placement, int rank) {
   std::vector<uint8_t> only;
   for (int expert = 0; expert < placement.num_experts(); ++expert)
     only.push_back(std::ranges::all_of(placement.places_of(expert),
@@ -37,9 +37,10 @@ std::vector<uint8_t> only_here(const Placement& placement, int rank) {
   return only;
 }
 
-std::vector<std::vector<uint8_t>> only_here(const Placements& placements, int rank) {
+std::vector<std::vector<uint8_t>> exclusive_experts(const Placements& placements, int rank) {
   std::vector<std::vector<uint8_t>> layers;
-  for (const Placement& layer : placements.layers()) layers.push_back(only_here(layer, rank));
+  for (const Placement& layer : placements.layers())
+    layers.push_back(exclusive_experts(layer, rank));
   return layers;
 }
 
@@ -93,12 +94,13 @@ std::array<MessageSizes, kMaxLanes> ExpertParallelDispatcher::max_bytes(const Op
 }
 
 ExpertParallelDispatcher::LayerPlaces::LayerPlaces(Placement given, int rank)
-    : placement(std::move(given)), only_here(hocket::only_here(placement, rank)) {}
+    : placement(std::move(given)), exclusive_experts(hocket::exclusive_experts(placement, rank)) {}
 
 void ExpertParallelDispatcher::place(int layer, LayerPlaces& places) {
-  HOCKET_CHECK(places.only_here.size() == config_.only_here.at(static_cast<size_t>(layer)).size());
+  HOCKET_CHECK(places.exclusive_experts.size() ==
+               config_.exclusive_experts.at(static_cast<size_t>(layer)).size());
   config_.placements.swap(layer, places.placement);
-  config_.only_here[static_cast<size_t>(layer)].swap(places.only_here);
+  config_.exclusive_experts[static_cast<size_t>(layer)].swap(places.exclusive_experts);
 }
 
 Result<std::unique_ptr<ExpertParallelDispatcher>> ExpertParallelDispatcher::create(
@@ -119,7 +121,7 @@ Result<std::unique_ptr<ExpertParallelDispatcher>> ExpertParallelDispatcher::crea
   return std::unique_ptr<ExpertParallelDispatcher>(new ExpertParallelDispatcher(
       {.placements = options.placement,
        .leaves = combine_leaves(moe.num_experts, options.combine_groups),
-       .only_here = only_here(options.placement, exchange.rank()),
+       .exclusive_experts = exclusive_experts(options.placement, exchange.rank()),
        .rank = exchange.rank(),
        .num_ranks = exchange.num_ranks(),
        .top_k = moe.top_k,
@@ -208,11 +210,11 @@ void ExpertParallelDispatcher::send(const Part& part, MessageKind kind, MessageT
     messages[peer] = pieces[peer];
   }
   const int message = kind == MessageKind::dispatch ? part.index : rows_->back_message(part);
-  keep(exchange_.start(lane_of(part.half.index, message), kind, stamp_of(part.site.layer),
+  keep(exchange_.start(lane_of(part.half.index, message), kind, stamp_of(part.context.layer),
                        std::span(messages.data(), config_.num_ranks)));
 }
 
-void ExpertParallelDispatcher::dispatch_start(const ExchangeSite& site, Half& half) {
+void ExpertParallelDispatcher::dispatch_start(const ExchangeContext& context, Half& half) {
   const MatrixView normed = half.state.normed.take();
   half.state.dispatched.set({});
   halves_[half.index].part = 0;
@@ -220,7 +222,7 @@ void ExpertParallelDispatcher::dispatch_start(const ExchangeSite& site, Half& ha
   all_due(half, pass_.parts);
   if (error_) return;
   for (int index = 0; index < pass_.parts; ++index) {
-    const Part part = {site, half, index};
+    const Part part = {context, half, index};
     rows_->list_dispatch(part, normed);
     rows_->gather_dispatch(part);
     send(part, MessageKind::dispatch, &RowExchange::dispatch_to);
@@ -232,7 +234,7 @@ bool ExpertParallelDispatcher::more_waves(const Half& half) const {
   return !error_ && (state.num_pending > 0 || state.wave + 1 < pass_.waves);
 }
 
-void ExpertParallelDispatcher::dispatch_wait(const ExchangeSite& site, Half& half) {
+void ExpertParallelDispatcher::dispatch_wait(const ExchangeContext& context, Half& half) {
   HalfState& state = halves_[half.index];
   if (!half.state.dispatched.empty()) {  // only for the first part
     half.state.dispatched.take();
@@ -242,14 +244,14 @@ void ExpertParallelDispatcher::dispatch_wait(const ExchangeSite& site, Half& hal
   if (state.wave + 1 < pass_.waves && !error_) {
     ++state.wave;
     exchange_.progress();  // the wave before travels while this one is computed
-    half.state.arrived.set(rows_->next_wave({site, half, state.part, state.wave}));
+    half.state.arrived.set(rows_->next_wave({context, half, state.part, state.wave}));
     return;
   }
   state.wave = 0;
-  const int lane = take_first(state, MessageKind::dispatch, site.layer);
+  const int lane = take_first(state, MessageKind::dispatch, context.layer);
   const bool here = lane >= 0;
   if (here) state.part = lane - lane_of(half.index, 0);
-  const Part part = {site, half, state.part};
+  const Part part = {context, half, state.part};
   const bool whole = here && keep(read_rows(part));
   half.state.arrived.set(
       rows_->arrange(part, whole ? std::span(arrived_) : std::span<ArrivedRows>()));
@@ -282,17 +284,17 @@ Result<void> ExpertParallelDispatcher::read_rows(const Part& part) {
   return {};
 }
 
-void ExpertParallelDispatcher::combine_start(const ExchangeSite& site, Half& half) {
+void ExpertParallelDispatcher::combine_start(const ExchangeContext& context, Half& half) {
   const ExpertRows rows = half.state.computed.take();
   if (!more_waves(half)) half.state.combining.set(rows);
   if (error_) return;
-  const Part part = {site, half, halves_[half.index].part, halves_[half.index].wave};
+  const Part part = {context, half, halves_[half.index].part, halves_[half.index].wave};
   rows_->make_results(part, rows);
   send(part, MessageKind::combine, &RowExchange::combine_to);
 }
 
 // Waits for all waves and adds their results to the residual as soon as they make whole sums.
-void ExpertParallelDispatcher::combine_wait(const ExchangeSite& site, Half& half) {
+void ExpertParallelDispatcher::combine_wait(const ExchangeContext& context, Half& half) {
   half.state.combining.take();
   const Routing routing = half.state.routing.take();
   const View<float> shared =
@@ -303,10 +305,10 @@ void ExpertParallelDispatcher::combine_wait(const ExchangeSite& site, Half& half
   HalfState& state = halves_[half.index];
   all_due(half, grain().num_waves());
   while (state.num_pending > 0) {
-    const int lane = take_first(state, MessageKind::combine, site.layer);
+    const int lane = take_first(state, MessageKind::combine, context.layer);
     if (lane < 0) return;
     const int message = lane - lane_of(half.index, 0);
-    const Part part = {site, half, message % pass_.parts, message / pass_.parts};
+    const Part part = {context, half, message % pass_.parts, message / pass_.parts};
     if (!keep(read_results(part, routing, results))) return;
     lanes[num_lanes++] = lane;
     if (!rows_->can_sum(state.num_pending)) continue;

@@ -3,7 +3,7 @@
 // also those without rows. In each pass rows travel in one of two modes: per_rank_exchange.h and
 // per_expert_exchange.h have their lists and sums, and draw the way of one row; row_exchange.h
 // chooses the rank of each row. This class carries the messages in the sequence of the operations,
-// waits for parts as they come, and keeps the first error.
+// waits for parts as they arrive, and keeps the first error.
 //
 // If rows travel in parts (PassSpec::parts), all this happens once for each part, on its own lane,
 // and the way back once for each of its waves.
@@ -11,7 +11,7 @@
 // The sums equal those of one rank with as many combine groups. A group lies on one rank, which
 // adds its slots in the sequence of the token's list, and then the nodes of the tree of groups of
 // which it computes all slots (combine_nodes.h). The token's owner adds these up the tree,
-// whichever came first. Source: docs/contracts/arithmetic.md, "combine groups";
+// whichever arrived first. Source: docs/contracts/arithmetic.md, "combine groups";
 // docs/contracts/expert_parallel.md; docs/contracts/overlap.md, "parts".
 #pragma once
 
@@ -52,11 +52,12 @@ class ExpertParallelDispatcher final : public Dispatcher {
   static Result<std::unique_ptr<ExpertParallelDispatcher>> create(const Options& options,
                                                                   AllToAll& exchange);
 
-  // A layer's places, for place(). `only_here` [experts]: 1 if this rank alone has the expert.
+  // A layer's places, for place(). `exclusive_experts` [experts]: 1 if this rank alone has the
+  // expert.
   struct LayerPlaces {
     LayerPlaces(Placement placement, int rank);
     Placement placement;
-    std::vector<uint8_t> only_here;
+    std::vector<uint8_t> exclusive_experts;
   };
   // Exchanges the places of a layer for others, between two passes. All ranks do it between the
   // same two. Precondition: Options::any_placement, and Options::placement lists the layer.
@@ -65,11 +66,11 @@ class ExpertParallelDispatcher final : public Dispatcher {
 
   bool exchanges() const override { return true; }
   void begin_pass(const PassSpec& pass, int num_rows) override;
-  void dispatch_start(const ExchangeSite& site, Half& half) override;
-  void dispatch_wait(const ExchangeSite& site, Half& half) override;
+  void dispatch_start(const ExchangeContext& context, Half& half) override;
+  void dispatch_wait(const ExchangeContext& context, Half& half) override;
   bool more_waves(const Half& half) const override;
-  void combine_start(const ExchangeSite& site, Half& half) override;
-  void combine_wait(const ExchangeSite& site, Half& half) override;
+  void combine_start(const ExchangeContext& context, Half& half) override;
+  void combine_wait(const ExchangeContext& context, Half& half) override;
   void progress() override;
   void progress_inside() override;
   // The error remains; after a lost rank, make a new dispatcher over a new exchange.
@@ -84,7 +85,7 @@ class ExpertParallelDispatcher final : public Dispatcher {
     std::array<int, kMaxParts> pending{};  // lanes whose message was not waited for, ascending
     int num_pending = 0;
     int part = 0, wave = 0;          // the part that was taken last, and its wave in hand
-    std::vector<int32_t> rows_from;  // [ranks] rows that came from each, in all parts
+    std::vector<int32_t> rows_from;  // [ranks] rows received from each, in all parts
   };
 
   ExpertParallelDispatcher(RowExchange::Config config, AllToAll& exchange);

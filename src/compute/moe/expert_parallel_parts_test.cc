@@ -1,4 +1,4 @@
-// Tests that parts are computed as they come and sent back as they are done, and the memory for
+// Tests that parts are computed as they arrive and sent back as they are done, and the memory for
 // parts.
 #include <gtest/gtest.h>
 
@@ -52,7 +52,7 @@ TEST(ExpertParallelParts, AreComputedAsTheyComeAndSentBackAsTheyAreDone) {
     std::vector<int> taken;
     std::vector<Duration> when, sent_back;
     do {
-      rank.dispatcher->dispatch_wait(rank.site(), half);
+      rank.dispatcher->dispatch_wait(rank.context(), half);
       const int part = half.state.arrived.peek().first_expert;  // each part has one expert
       taken.push_back(part);
       when.push_back(hub.now() - begin);
@@ -81,7 +81,7 @@ TEST(ExpertParallelParts, WavesAreSentBackWhileTheRestIsComputed) {
       int num_waves = 0;
       TimePoint here{};
       do {
-        rank.dispatcher->dispatch_wait(rank.site(), half);
+        rank.dispatcher->dispatch_wait(rank.context(), half);
         if (num_waves == 0) here = hub.now();
         hub.spend(end.rank(), kComputing);
         rank.compute(half);
@@ -90,7 +90,7 @@ TEST(ExpertParallelParts, WavesAreSentBackWhileTheRestIsComputed) {
                   num_waves * kComputing);
       } while (rank.dispatcher->more_waves(half));
       EXPECT_EQ(num_waves, kParts);
-      rank.dispatcher->combine_wait(rank.site(), half);
+      rank.dispatcher->combine_wait(rank.context(), half);
       EXPECT_EQ(hub.now() - here, kParts * kComputing + kLatency);
     }
   });

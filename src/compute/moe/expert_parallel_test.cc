@@ -101,7 +101,7 @@ void pass_there_and_back(Rank& rank, const Choice& choice, const Ranges& ranges,
                                 rank.start(1, ranges[1][me].begin, ranges[1][me].count)};
   std::array<PartsSeen, 2> seen;
   const auto wait = [&](Half& half) {
-    rank.dispatcher->dispatch_wait(rank.site(), half);
+    rank.dispatcher->dispatch_wait(rank.context(), half);
     if (id.waves == 1) seen[half.index].note(rank, half, choice, ranges, id);
   };
   for (Half& half : halves) wait(half);
@@ -113,7 +113,7 @@ void pass_there_and_back(Rank& rank, const Choice& choice, const Ranges& ranges,
     }
   }
   for (Half& half : halves) {
-    rank.dispatcher->combine_wait(rank.site(), half);
+    rank.dispatcher->combine_wait(rank.context(), half);
     EXPECT_TRUE(half.state.empty());
     EXPECT_TRUE(id.waves > 1 || seen[half.index].all(id.parts));
   }
@@ -174,10 +174,10 @@ TEST(ExpertParallelDispatch, RowsGoToTheRanksThatArePresent) {
                                     kMaxRows);
         Half half = rank.start(0, 0, kMaxRows);
         do {
-          rank.dispatcher->dispatch_wait(rank.site(), half);
+          rank.dispatcher->dispatch_wait(rank.context(), half);
           rank.compute(half);
         } while (rank.dispatcher->more_waves(half));
-        rank.dispatcher->combine_wait(rank.site(), half);
+        rank.dispatcher->combine_wait(rank.context(), half);
         ASSERT_TRUE(rank.dispatcher->status()) << rank.dispatcher->status().error().message;
         for (int row = 0; row < kMaxRows; ++row)
           for (int i = 0; i < kHidden; ++i)  // weights sum to 1.5
@@ -327,7 +327,7 @@ TEST(ExpertParallelDispatch, ARankOfAnotherFormatIsNamed) {
     Rank rank(end, neighbours, end.rank() == 2 ? Wire::int8 : Wire::plain);
     rank.dispatcher->begin_pass({.phase = Phase::decode}, kMaxRows);
     Half half = rank.start(0, 0, kMaxRows);
-    rank.dispatcher->dispatch_wait(rank.site(), half);
+    rank.dispatcher->dispatch_wait(rank.context(), half);
     const Result<void> seen = rank.dispatcher->status();
     all_there.arrive_and_wait();
     ASSERT_FALSE(seen.has_value());
@@ -337,7 +337,7 @@ TEST(ExpertParallelDispatch, ARankOfAnotherFormatIsNamed) {
     };
     EXPECT_TRUE(end.rank() == 2 ? blames(0) || blames(1) : blames(2)) << seen.error().message;
     rank.compute(half);
-    rank.dispatcher->combine_wait(rank.site(), half);
+    rank.dispatcher->combine_wait(rank.context(), half);
     EXPECT_TRUE(half.state.empty());
   });
 }
@@ -365,11 +365,11 @@ void expect_named(Phase phase, int parts) {
     std::array<Half, 2> halves = {rank.start(0, 0, kMaxRows - (lies ? 0 : 4)),
                                   rank.start(1, lies ? 0 : kMaxRows - 4, lies ? kMaxRows : 4)};
     if (!lies) {
-      for (Half& half : halves) rank.dispatcher->dispatch_wait(rank.site(), half);
+      for (Half& half : halves) rank.dispatcher->dispatch_wait(rank.context(), half);
       for (Half& half : halves) {
         rank.compute(half);
         while (rank.dispatcher->more_waves(half)) {
-          rank.dispatcher->dispatch_wait(rank.site(), half);
+          rank.dispatcher->dispatch_wait(rank.context(), half);
           rank.compute(half);
         }
       }
@@ -381,7 +381,7 @@ void expect_named(Phase phase, int parts) {
     if (!seen) {
       EXPECT_NE(seen.error().message.find("rank 2 sent"), std::string::npos);
     }
-    for (Half& half : halves) rank.dispatcher->combine_wait(rank.site(), half);
+    for (Half& half : halves) rank.dispatcher->combine_wait(rank.context(), half);
     EXPECT_TRUE(halves[0].state.empty() && halves[1].state.empty());
     const Result<void> status = rank.dispatcher->status();
     ASSERT_FALSE(status.has_value());

@@ -77,7 +77,7 @@ struct ExpertRank {
     half.state.normed.set(work.normed.slice_rows(begin, count));
     half.state.routing.set({.ids = work.expert_ids.slice_rows(begin, count),
                             .weights = work.expert_weights.slice_rows(begin, count)});
-    dispatcher->dispatch_start(site(), half);
+    dispatcher->dispatch_start(context(), half);
     return half;
   }
   // Runs experts that return their input: of the wave, or with the first wave of the part if all
@@ -89,9 +89,9 @@ struct ExpertRank {
     for (int64_t r = offsets.front(); r < offsets.back() && !rows.gate_up_done; ++r)
       std::copy_n(rows.x.as<float>().row(r), kHidden, rows.y.as<float>().row(r));
     half.state.computed.set(rows);
-    dispatcher->combine_start(site(), half);
+    dispatcher->combine_start(context(), half);
   }
-  ExchangeSite site() { return {backend, work}; }
+  ExchangeContext context() { return {backend, work}; }
 
   ModelConfig model = one_moe_layer(kExperts, kTopK, kHidden);
   std::optional<RankSet> present;

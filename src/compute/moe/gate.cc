@@ -53,7 +53,7 @@ void weigh_inputs(Backend& backend, WorkBuffers& work, Half& half) {
     const View<T> from = normed.as<T>(), to = weighted.as<T>();
     for_row_ranges(backend, from.rows, from.cols, [&](int64_t begin, int64_t end, int) {
       for (int64_t r = begin; r < end; ++r) {
-        backend.rows().of<T>().weigh(from.row(r), *weights.row(r), from.cols, to.row(r));
+        backend.rows().of<T>().multiply(from.row(r), *weights.row(r), from.cols, to.row(r));
         *weights.row(r) = 1;
       }
     });

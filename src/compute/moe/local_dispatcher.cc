@@ -13,8 +13,8 @@ LocalDispatcher::LocalDispatcher(const ModelConfig& model, int combine_groups)
       leaves_(combine_leaves(num_experts_, num_experts_ == 0 ? 1 : combine_groups)),
       output_scale_(static_cast<float>(model.moe.output_scale)) {}
 
-void LocalDispatcher::dispatch_start(const ExchangeSite& site, Half& half) {
-  WorkBuffers& work = site.work;
+void LocalDispatcher::dispatch_start(const ExchangeContext& context, Half& half) {
+  WorkBuffers& work = context.work;
   const auto [begin, count] = half.rows;
   const Routing& routing = half.state.routing.peek();
   const View<int32_t> position = work.expert_position.slice_rows(begin, count);
@@ -46,28 +46,28 @@ void LocalDispatcher::dispatch_start(const ExchangeSite& site, Half& half) {
   const MatrixView normed = half.state.normed.take();
   if (work.limits.int8_dispatch) {
     const MatrixView leaving = work.leaving.slice_rows(begin, count);
-    quantize_rows(site.backend, normed, leaving);
-    dequantize_rows(site.backend, leaving, rows, sorted.x);
+    quantize_rows(context.backend, normed, leaving);
+    dequantize_rows(context.backend, leaving, rows, sorted.x);
   } else {
-    gather_rows(site.backend, normed, rows, sorted.x);
+    gather_rows(context.backend, normed, rows, sorted.x);
   }
   half.state.dispatched.set(sorted);
 }
 
-void LocalDispatcher::dispatch_wait(const ExchangeSite&, Half& half) {
+void LocalDispatcher::dispatch_wait(const ExchangeContext&, Half& half) {
   half.state.arrived.set(half.state.dispatched.take());
 }
 
-void LocalDispatcher::combine_start(const ExchangeSite&, Half& half) {
+void LocalDispatcher::combine_start(const ExchangeContext&, Half& half) {
   half.state.combining.set(half.state.computed.take());
 }
 
-void LocalDispatcher::combine_wait(const ExchangeSite& site, Half& half) {
+void LocalDispatcher::combine_wait(const ExchangeContext& context, Half& half) {
   const ExpertRows rows = half.state.combining.take();
   const Routing routing = half.state.routing.take();
   const View<float> shared =
       half.state.shared_y.empty() ? View<float>() : half.state.shared_y.take();
-  combine_rows(site.backend,
+  combine_rows(context.backend,
                {.y = rows.y,
                 .ids = routing.ids,
                 .position = rows.position,
@@ -75,8 +75,8 @@ void LocalDispatcher::combine_wait(const ExchangeSite& site, Half& half) {
                 .leaves = leaves_,
                 .output_scale = output_scale_,
                 .shared = shared,
-                .residual = site.work.results.slice_rows(half.rows.begin, half.rows.count),
-                .int8_sums = site.work.limits.int8_combine});
+                .residual = context.work.results.slice_rows(half.rows.begin, half.rows.count),
+                .int8_sums = context.work.limits.int8_combine});
 }
 
 }  // namespace hocket

@@ -24,11 +24,11 @@ class LocalDispatcher final : public Dispatcher {
 
   bool exchanges() const override { return false; }
   void begin_pass(const PassSpec&, int) override {}
-  void dispatch_start(const ExchangeSite& site, Half& half) override;
-  void dispatch_wait(const ExchangeSite& site, Half& half) override;
+  void dispatch_start(const ExchangeContext& context, Half& half) override;
+  void dispatch_wait(const ExchangeContext& context, Half& half) override;
   bool more_waves(const Half&) const override { return false; }
-  void combine_start(const ExchangeSite& site, Half& half) override;
-  void combine_wait(const ExchangeSite& site, Half& half) override;
+  void combine_start(const ExchangeContext& context, Half& half) override;
+  void combine_wait(const ExchangeContext& context, Half& half) override;
   void progress() override {}
   void progress_inside() override {}
   Result<void> status() const override { return {}; }

@@ -50,12 +50,12 @@ class LocalDispatch : public ::testing::Test {
     half.state.normed.set(work_.normed.slice_rows(begin, count));
     half.state.routing.set({.ids = work_.expert_ids.slice_rows(begin, count),
                             .weights = work_.expert_weights.slice_rows(begin, count)});
-    dispatcher.dispatch_start(site(), half);
-    dispatcher.dispatch_wait(site(), half);
+    dispatcher.dispatch_start(context(), half);
+    dispatcher.dispatch_wait(context(), half);
     return half;
   }
 
-  ExchangeSite site() { return {backend_, work_}; }
+  ExchangeContext context() { return {backend_, work_}; }
 
   WorkerPool workers_;
   Backend backend_;
@@ -90,8 +90,8 @@ TEST_F(LocalDispatch, IdentityExpertsGiveTheWeightedSumBack) {
     for (int64_t r = 0; r < rows.x.rows; ++r)
       std::copy_n(rows.x.as<float>().row(r), kHidden, rows.y.as<float>().row(r));
     half.state.computed.set(rows);
-    dispatcher.combine_start(site(), half);
-    dispatcher.combine_wait(site(), half);
+    dispatcher.combine_start(context(), half);
+    dispatcher.combine_wait(context(), half);
     EXPECT_TRUE(half.state.empty());
     for (int64_t t = 0; t < kRows; ++t)
       for (int64_t i = 0; i < kHidden; ++i)  // weights sum to 1.5

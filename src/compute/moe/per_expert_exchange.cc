@@ -49,8 +49,8 @@ void PerExpertExchange::place_experts() {
 
 // Returns the begins of the half's leaving rows in all parts: [places by their turn + 1].
 int32_t* PerExpertExchange::offsets_of(const Part& part) const {
-  return part.site.work.exchange.sent_offsets.row(part.half.index *
-                                                  config_.limits.exchange.max_parts);
+  return part.context.work.exchange.sent_offsets.row(part.half.index *
+                                                     config_.limits.exchange.max_parts);
 }
 
 RowExchange::Range PerExpertExchange::leaving(const Part& part, int rank) const {
@@ -61,7 +61,7 @@ RowExchange::Range PerExpertExchange::leaving(const Part& part, int rank) const 
 }
 
 // Lists the leaving rows of all parts at once: by part, rank and expert, one row for every slot.
-// Sets work.expert_position to the number of a slot's row in the message that it comes back in.
+// Sets work.expert_position to the number of a slot's row in the message in which it is sent back.
 // Rank 1 of 3, with two experts a rank and one part:
 //
 //   sent_from   | e4: t0 t2 | e5: t1 | e0: t0 | e1: t2 | e2: | e3: t1 |
@@ -69,7 +69,7 @@ RowExchange::Range PerExpertExchange::leaving(const Part& part, int rank) const 
 //   message     | to rank 2          | to rank 0       | own rows       |
 void PerExpertExchange::list_dispatch(const Part& part, const MatrixView& normed) {
   if (part.index > 0) return;
-  const WorkBuffers& work = part.site.work;
+  const WorkBuffers& work = part.context.work;
   const ExchangeBuffers& lists = work.exchange;
   const RowRange rows = part.half.rows;
   const int64_t first = int64_t{rows.begin} * config_.top_k;
@@ -86,7 +86,7 @@ void PerExpertExchange::list_dispatch(const Part& part, const MatrixView& normed
   for (int p = 0; p < grain_.parts; ++p)
     for (int rank = 0; rank < config_.num_ranks; ++rank) {
       const int32_t* const starts = offsets.data() + message_first_[p * config_.num_ranks + rank];
-      const std::span<uint32_t> counts = counts_for({part.site, part.half, p}, rank);
+      const std::span<uint32_t> counts = counts_for({part.context, part.half, p}, rank);
       for (size_t e = 0; e < counts.size(); ++e) counts[e] = starts[e + 1] - starts[e];
     }
   std::array<int32_t, size_t{kMaxParts} * kMaxExpertRanks> begins;  // one for each message back
@@ -104,7 +104,7 @@ void PerExpertExchange::list_dispatch(const Part& part, const MatrixView& normed
 
 void PerExpertExchange::list_arrived(const Part& part, std::span<const ArrivedRows> arrived,
                                      std::span<int32_t> segments) {
-  const ExchangeBuffers& lists = part.site.work.exchange;
+  const ExchangeBuffers& lists = part.context.work.exchange;
   const int experts = experts_of(config_.rank, part.index).count;
   for (int peer = 0; peer < config_.num_ranks; ++peer)
     for (int e = 0, row = 0; e < experts; ++e) {
@@ -113,10 +113,10 @@ void PerExpertExchange::list_arrived(const Part& part, std::span<const ArrivedRo
     }
 }
 
-// Copies the result rows, rank by rank, in the sequence in which their rows came.
+// Copies the result rows, rank by rank, in the sequence in which their rows arrived.
 void PerExpertExchange::write_results(const Part& part, const ExpertRows& rows, MatrixView out,
                                       Returned& returned) {
-  const ExchangeBuffers& lists = part.site.work.exchange;
+  const ExchangeBuffers& lists = part.context.work.exchange;
   const int first =
       rows.first_expert - static_cast<int>(experts_of(config_.rank, part.index).begin);
   const int32_t* const segments = lists.segments.row(part.half.index) + first * config_.num_ranks;
@@ -136,9 +136,9 @@ void PerExpertExchange::write_results(const Part& part, const ExpertRows& rows, 
   const std::span<const std::byte* const> sources(lists.sources, at);
   const MatrixView to = out.slice_rows(begin, at);
   if (config_.limits.int8_combine)
-    quantize_rows(part.site.backend, sources, rows.y.dtype, rows.y.cols, to);
+    quantize_rows(part.context.backend, sources, rows.y.dtype, rows.y.cols, to);
   else
-    gather_rows(part.site.backend, sources, to);
+    gather_rows(part.context.backend, sources, to);
 }
 
 void PerExpertExchange::expect_results(const Part& part, const Routing&, std::span<int> counts) {

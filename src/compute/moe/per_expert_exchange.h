@@ -1,5 +1,5 @@
 // The exchange of decode in several parts: each row travels once for every one of its experts, and
-// every expert's row comes back as it is. Parts are shares of each rank's experts, so that each
+// every expert's row is sent back as it is. Parts are shares of each rank's experts, so that each
 // expert's weights are read once. The way of row t3 of rank 1, with 4 experts a rank and 2 in a
 // combine group:
 //
@@ -31,7 +31,7 @@ class PerExpertExchange final : public RowExchange {
 
  private:
   // The position of a place's rows among the leaving rows, which are sorted by part, leaving order
-  // and place, and the message in which they come back: back_message() * num_ranks + rank.
+  // and place, and the message in which they are sent back: back_message() * num_ranks + rank.
   struct Leaving {
     int32_t turn = 0;
     int32_t message = 0;

@@ -26,7 +26,7 @@ int64_t PerRankExchange::first_sent(const Part& part) const {
 // first_sent().
 std::span<int32_t> PerRankExchange::offsets_of(const Part& part) const {
   const int number = part.half.index * config_.limits.exchange.max_parts + part.index;
-  return {part.site.work.exchange.sent_offsets.row(number),
+  return {part.context.work.exchange.sent_offsets.row(number),
           static_cast<size_t>(config_.num_ranks + 1)};
 }
 
@@ -46,7 +46,7 @@ RowExchange::SlotLists PerRankExchange::slots_of(const WorkBuffers& work, const 
 //   sent_from     | rank 2: t0 t3 t4 | rank 0: t1 t3 | own: t0 t2 ...      of rank 1 of 3
 //   sent_offsets  0                  3               5
 void PerRankExchange::list_dispatch(const Part& part, const MatrixView& normed) {
-  const ExchangeBuffers& lists = part.site.work.exchange;
+  const ExchangeBuffers& lists = part.context.work.exchange;
   const Routing& routing = part.half.state.routing.peek();
   const Placement& placement = placement_of(part);
   const Range rows = rows_of(part);
@@ -107,7 +107,7 @@ void PerRankExchange::count_by_wave(std::span<const ArrivedRows> arrived, int ex
 // expert rows are placed. The lists are kept until the sums are made; the messages are not.
 void PerRankExchange::list_arrived(const Part& part, std::span<const ArrivedRows> arrived,
                                    std::span<int32_t> segments) {
-  const ExchangeBuffers& lists = part.site.work.exchange;
+  const ExchangeBuffers& lists = part.context.work.exchange;
   const int half = part.half.index, top_k = config_.top_k;
   const int experts = experts_of(config_.rank, part.index).count;
   const std::span<const int> experts_here = placement_of(part).experts_of(config_.rank);
@@ -116,7 +116,7 @@ void PerRankExchange::list_arrived(const Part& part, std::span<const ArrivedRows
   int64_t row = ExchangeBuffers::region_begin(half, lists.shape.arriving_rows(), 0, num_rows);
   int32_t sum = 0;
   for (int wave = 0; wave < grain_.waves; ++wave) {
-    std::vector<int32_t>& first = returned_of({part.site, part.half, part.index, wave}).first;
+    std::vector<int32_t>& first = returned_of({part.context, part.half, part.index, wave}).first;
     const int64_t begin = row;
     for (int peer = 0; peer < config_.num_ranks; ++peer) {
       const ArrivedRows& rows = arrived[peer];
@@ -147,19 +147,20 @@ void PerRankExchange::list_arrived(const Part& part, std::span<const ArrivedRows
   move_back(segments);
 }
 
-// Writes one row for each node of each row that came; list_arrived() has counted them.
+// Writes one row for each node of each row that arrived; list_arrived() has counted them.
 void PerRankExchange::write_results(const Part& part, const ExpertRows& rows, MatrixView out,
                                     Returned&) {
-  const ExchangeBuffers& lists = part.site.work.exchange;
+  const ExchangeBuffers& lists = part.context.work.exchange;
   const auto [begin, count] = arrived_[part.half.index][part.wave];
-  combine_partly(part.site.backend, {.y = rows.y,
-                                     .ids = lists.ids.slice_rows(begin, count),
-                                     .position = lists.position.slice_rows(begin, count),
-                                     .weights = lists.weights.slice_rows(begin, count),
-                                     .nodes = lists.nodes.slice_rows(begin, count),
-                                     .first = {lists.first_sum + begin, static_cast<size_t>(count)},
-                                     .leaves = config_.leaves,
-                                     .out = out});
+  combine_partly(part.context.backend,
+                 {.y = rows.y,
+                  .ids = lists.ids.slice_rows(begin, count),
+                  .position = lists.position.slice_rows(begin, count),
+                  .weights = lists.weights.slice_rows(begin, count),
+                  .nodes = lists.nodes.slice_rows(begin, count),
+                  .first = {lists.first_sum + begin, static_cast<size_t>(count)},
+                  .leaves = config_.leaves,
+                  .out = out});
 }
 
 // Numbers the sums of a part's rows as the ranks send them: token by token, nodes ascending. Sets
@@ -173,7 +174,7 @@ void PerRankExchange::number_results(const Part& part, const Routing& routing) {
   const Placement& placement = placement_of(part);
   auto& expected = expected_[part.half.index];
   const auto count_of = [&](int rank, int wave) -> int& {
-    return expected[back_message({part.site, part.half, part.index, wave})][rank];
+    return expected[back_message({part.context, part.half, part.index, wave})][rank];
   };
   std::array<int, kMaxExpertRanks> row_number, wave_of;  // the last row sent to each rank
   for (int rank = 0; rank < config_.num_ranks; ++rank) {
@@ -182,7 +183,7 @@ void PerRankExchange::number_results(const Part& part, const Routing& routing) {
   }
   for (int64_t t = rows.begin; t < rows.end(); ++t) {
     const int32_t* const ids = routing.ids.row(t);
-    int32_t* const place = part.site.work.expert_position.row(part.half.rows.begin + t);
+    int32_t* const place = part.context.work.expert_position.row(part.half.rows.begin + t);
     std::fill_n(place, config_.top_k, -1);
     const int32_t* const places = places_of(part, t);
     std::array<int, kMaxSlots> slots;  // one slot of each node, nodes ascending
@@ -245,7 +246,7 @@ void PerRankExchange::sum_results(const Part& part, const CombineInputs& in) {
     sum_located(of, rows, in, {});
   };
   if (waves == 1) return add(part);
-  for (int index = 0; index < grain_.parts; ++index) add({part.site, part.half, index});
+  for (int index = 0; index < grain_.parts; ++index) add({part.context, part.half, index});
 }
 
 }  // namespace hocket

@@ -1,7 +1,7 @@
 // The exchange of prefill, and of decode in one part and wave: each row travels once to every rank
 // that holds one of its experts. Each rank sends back one sum per tree node that it holds
 // completely, usually one (combine_nodes.h). Parts are shares of the rows, and so are waves: of
-// those that came from each rank. The way of row t3 of rank 1, with 4 experts a rank and 2 in a
+// those received from each rank. The way of row t3 of rank 1, with 4 experts a rank and 2 in a
 // combine group; a sum is rounded wherever it closes a bracket:
 //
 //   chosen              experts 8 2 3 0, weights a b c d            8 is expert 0 of rank 2
@@ -50,7 +50,7 @@ class PerRankExchange final : public RowExchange {
 
   // The rows that arrived in a half's last part, by wave, as places in the lists of arrived rows.
   std::array<std::array<Range, kMaxParts>, kMaxHalves> arrived_;
-  // The results that come back: [halves][messages][ranks].
+  // The results that are sent back: [halves][messages][ranks].
   std::array<std::array<std::array<int, kMaxExpertRanks>, kMaxParts>, kMaxHalves> expected_{};
   // The parts of a half whose results are numbered, a bit for each.
   std::array<uint32_t, kMaxHalves> numbered_{};

@@ -26,15 +26,15 @@ RowExchange::RowExchange(const Config& config, RowLayout layout)
 
 MessageFormat RowExchange::dispatch_format(int rank, const Part& part) const {
   const int num_experts = experts_of(rank, part.index).count;
-  const size_t layer =
-      std::min(static_cast<size_t>(first_layer_ + part.site.layer), config_.only_here.size() - 1);
+  const size_t layer = std::min(static_cast<size_t>(first_layer_ + part.context.layer),
+                                config_.exclusive_experts.size() - 1);
   return {.layout = layout_,
           .dtype = config_.limits.int8_dispatch ? DType::int8 : config_.dtype,
           .num_experts = num_experts,
           .top_k = config_.top_k,
           .max_rows = max_rows(num_experts),
           .row_bytes = config_.dispatch_row_bytes,
-          .only_here = config_.only_here[layer]};
+          .exclusive_experts = config_.exclusive_experts[layer]};
 }
 
 MessageFormat RowExchange::combine_format() const {
@@ -47,7 +47,7 @@ MessageFormat RowExchange::combine_format() const {
 // Returns the memory for the head of a combine; that for a dispatch follows it.
 std::byte* RowExchange::head_of(const Part& part, int message, int rank) const {
   const int number = part.half.index * config_.limits.exchange.max_parts + message;
-  return part.site.work.exchange.heads.row(number * config_.num_ranks + rank);
+  return part.context.work.exchange.heads.row(number * config_.num_ranks + rank);
 }
 
 std::span<uint32_t> RowExchange::counts_for(const Part& part, int rank) const {
@@ -100,27 +100,28 @@ void RowExchange::choose_places(const Part& part, const Range& rows) const {
 void RowExchange::quantize_dispatch(const Part& part, const MatrixView& normed,
                                     const Range& rows) const {
   if (!config_.limits.int8_dispatch) return;
-  quantize_rows(part.site.backend, normed.slice_rows(rows.begin, rows.count),
-                part.site.work.leaving.slice_rows(part.half.rows.begin + rows.begin, rows.count));
+  quantize_rows(
+      part.context.backend, normed.slice_rows(rows.begin, rows.count),
+      part.context.work.leaving.slice_rows(part.half.rows.begin + rows.begin, rows.count));
 }
 
 void RowExchange::gather_dispatch(const Part& part) const {
-  const WorkBuffers& work = part.site.work;
+  const WorkBuffers& work = part.context.work;
   const ExchangeBuffers& lists = work.exchange;
   const int64_t begin = leaving(part, (config_.rank + 1) % config_.num_ranks).begin;
   const int64_t end = leaving(part, config_.rank).begin;
   gather_rows(
-      part.site.backend, work.leaving.slice_rows(part.half.rows.begin, part.half.rows.count),
+      part.context.backend, work.leaving.slice_rows(part.half.rows.begin, part.half.rows.count),
       {lists.sent_from + begin, lists.sent_from + end}, lists.sent.slice_rows(begin, end - begin));
 }
 
 RowExchange::Pieces RowExchange::dispatch_to(const Part& part, int rank) const {
-  const ExchangeBuffers& lists = part.site.work.exchange;
+  const ExchangeBuffers& lists = part.context.work.exchange;
   const Range rows = leaving(part, rank);
   const MessageFormat format = dispatch_format(rank, part);
   std::byte* const head = head_of(part, part.index, rank) + kMessageHeadBytes;
   write_head(format, rows.count, head);
-  const SlotLists slots = slots_of(part.site.work, rows);
+  const SlotLists slots = slots_of(part.context.work, rows);
   const auto* const sent = static_cast<const std::byte*>(lists.sent.data);
   return {std::span<const std::byte>(head,
                                      static_cast<size_t>(dispatch_head_bytes(format.num_experts))),
@@ -130,7 +131,7 @@ RowExchange::Pieces RowExchange::dispatch_to(const Part& part, int rank) const {
 }
 
 ArrivedRows RowExchange::own_rows(const Part& part) const {
-  const WorkBuffers& work = part.site.work;
+  const WorkBuffers& work = part.context.work;
   const Range rows = leaving(part, config_.rank);
   const SlotLists slots = slots_of(work, rows);
   return {.num_rows = rows.count,
@@ -148,7 +149,7 @@ ArrivedRows RowExchange::own_rows(const Part& part) const {
 //   segments    e0: r0 | r1 | r2   e1: r0 | r1 | r2   ...   begin of each source's rows
 //   offsets     ^ e0               ^ e1                     begin of each expert's rows
 ExpertRows RowExchange::arrange(const Part& part, std::span<const ArrivedRows> arrived) {
-  const WorkBuffers& work = part.site.work;
+  const WorkBuffers& work = part.context.work;
   const ExchangeBuffers& lists = work.exchange;
   const int half = part.half.index, experts = experts_of(config_.rank, part.index).count;
   const int waves = waves_have_rows() ? grain_.waves : 1;
@@ -174,7 +175,7 @@ ExpertRows RowExchange::arrange(const Part& part, std::span<const ArrivedRows> a
   if (!arrived.empty()) list_arrived(part, arrived, segments);
 
   // Results of earlier parts are still being sent from x, so each part takes its own place. y is
-  // read before the next part comes, so parts share it.
+  // read before the next part arrives, so parts share it.
   int64_t& taken = num_arrived_[half];
   const auto region = [&](MatrixView all, int64_t used) {
     const int64_t capacity = lists.shape.expert_rows();
@@ -184,9 +185,9 @@ ExpertRows RowExchange::arrange(const Part& part, std::span<const ArrivedRows> a
   taken += at;
   const std::span<const std::byte* const> sources(lists.sources, at);
   if (config_.limits.int8_dispatch) {
-    dequantize_rows(part.site.backend, sources, arranged_[half].x);
+    dequantize_rows(part.context.backend, sources, arranged_[half].x);
   } else {
-    gather_rows(part.site.backend, sources, arranged_[half].x);
+    gather_rows(part.context.backend, sources, arranged_[half].x);
   }
   return next_wave(part);
 }
@@ -194,7 +195,7 @@ ExpertRows RowExchange::arrange(const Part& part, std::span<const ArrivedRows> a
 ExpertRows RowExchange::next_wave(const Part& part) const {
   const int half = part.half.index;
   const Range experts = experts_of(config_.rank, part.index);
-  const int32_t* const offsets = part.site.work.exchange.expert_offsets.row(half);
+  const int32_t* const offsets = part.context.work.exchange.expert_offsets.row(half);
   ExpertRows rows = {.x = arranged_[half].x, .y = arranged_[half].y};
   if (waves_have_rows()) {
     const size_t each = experts.count + 1;
@@ -239,19 +240,19 @@ const std::byte* RowExchange::own_results(const Part& part) const {
 
 void RowExchange::sum_located(const Part& part, const Range& rows, const CombineInputs& in,
                               View<const float> weights) const {
-  const WorkBuffers& work = part.site.work;
+  const WorkBuffers& work = part.context.work;
   const auto of_rows = [&](auto view) {
     return view.rows > 0 ? view.slice_rows(rows.begin, rows.count) : view;
   };
-  combine_placed(part.site.backend, {.dtype = result_dtype(),
-                                     .rows = {work.exchange.results, rows.count, config_.top_k},
-                                     .ids = of_rows(in.routing.ids),
-                                     .weights = of_rows(weights),
-                                     .leaves = config_.leaves,
-                                     .output_scale = config_.output_scale,
-                                     .shared = of_rows(in.shared),
-                                     .residual = work.results.slice_rows(
-                                         part.half.rows.begin + rows.begin, rows.count)});
+  combine_placed(part.context.backend, {.dtype = result_dtype(),
+                                        .rows = {work.exchange.results, rows.count, config_.top_k},
+                                        .ids = of_rows(in.routing.ids),
+                                        .weights = of_rows(weights),
+                                        .leaves = config_.leaves,
+                                        .output_scale = config_.output_scale,
+                                        .shared = of_rows(in.shared),
+                                        .residual = work.results.slice_rows(
+                                            part.half.rows.begin + rows.begin, rows.count)});
 }
 
 void RowExchange::move_back(std::span<int32_t> starts) {

@@ -33,13 +33,14 @@ class RowExchange {
   // The numbers that hold for all passes.
   struct Config {
     Placements placements;
-    std::vector<int32_t> leaves;                  // combine_leaves(): that of each expert
-    std::vector<std::vector<uint8_t>> only_here;  // [layers of placements][experts] 1: only here
+    std::vector<int32_t> leaves;  // combine_leaves(): that of each expert
+    std::vector<std::vector<uint8_t>>
+        exclusive_experts;  // [layers of placements][experts] 1: only here
     int rank = 0, num_ranks = 1, top_k = 0;
     float output_scale = 1;
     WorkLimits limits;
     DType dtype = DType::bf16;       // type of activations
-    int64_t result_row_bytes = 0;    // bytes of a row that comes from the experts
+    int64_t result_row_bytes = 0;    // bytes of a row that the experts return
     int64_t dispatch_row_bytes = 0;  // bytes of a row that leaves for them
   };
   // Consecutive rows of a half, rows of a list, or experts of a rank.
@@ -50,12 +51,12 @@ class RowExchange {
   };
   // A part of a half, or a wave of it, borrowed for one operation.
   struct Part {
-    const ExchangeSite& site;
+    const ExchangeContext& context;
     const Half& half;
     int index = 0, wave = 0;
   };
   using Pieces = std::array<std::span<const std::byte>, 4>;  // a message without AllToAll's head
-  // The results of a half: results[message * num_ranks + rank] is the first row that came from
+  // The results of a half: results[message * num_ranks + rank] is the first row received from
   // there in each back_message().
   struct CombineInputs {
     const Routing& routing;
@@ -72,7 +73,8 @@ class RowExchange {
   }
   // Called before the first part of a half arrives in a layer.
   virtual void begin_layer(const Half& half) { num_arrived_[half.index] = 0; }
-  // Returns the number, among the messages of a half, of that in which a wave comes back: its lane.
+  // Returns the number, among the messages of a half, of that in which a wave is sent back: its
+  // lane.
   int back_message(const Part& part) const { return part.wave * grain_.parts + part.index; }
   // Returns the most rows that one rank may send in a pass to this number of experts.
   virtual int max_rows(int num_experts) const = 0;
@@ -99,11 +101,11 @@ class RowExchange {
   Pieces combine_to(const Part& part, int rank) const;
   const std::byte* own_results(const Part& part) const;
   MessageFormat combine_format() const;
-  // Sets counts[rank] to the number of results that come from each rank in this wave.
+  // Sets counts[rank] to the number of results that each rank sends in this wave.
   virtual void expect_results(const Part& part, const Routing& routing, std::span<int> counts) = 0;
   // Returns true if rows can be added up when all messages but num_pending are here.
   virtual bool can_sum(int num_pending) const = 0;
-  // Adds the results of the rows that can be added up since this message came.
+  // Adds the results of the rows that can be added up since this message arrived.
   virtual void sum_results(const Part& part, const CombineInputs& in) = 0;
 
  protected:
@@ -143,15 +145,15 @@ class RowExchange {
                              Returned& returned) = 0;
 
   const Placement& placement_of(const Part& part) const {
-    return config_.placements.at(first_layer_ + part.site.layer);
+    return config_.placements.at(first_layer_ + part.context.layer);
   }
   // Chooses the place that computes each slot of some rows of a half, in ExchangeBuffers::places:
   // the only place of its expert, or the one of its replicas whose rank has least to compute of
-  // these rows. So each rank spreads its own rows evenly, and tells no other rank.
+  // these rows. So each rank spreads its own rows evenly, and no other rank has to know it.
   void choose_places(const Part& part, const Range& rows) const;
   // Returns the places of a row of the half.
   int32_t* places_of(const Part& part, int64_t row) const {
-    return part.site.work.exchange.places.row(part.half.rows.begin + row);
+    return part.context.work.exchange.places.row(part.half.rows.begin + row);
   }
   // Returns the place of `rank` among those to which rows leave: the next rank is 0, this one last.
   int leaving_order(int rank) const {
@@ -168,7 +170,7 @@ class RowExchange {
     const auto at = [&](int64_t w) { return static_cast<int>(w * range.count / waves); };
     return {range.begin + at(wave), at(wave + 1) - at(wave)};
   }
-  // The place of a slot's result: a row of what came in results[message]; row < 0: none.
+  // The place of a slot's result: a row of the received results[message]; row < 0: none.
   struct ResultLocation {
     int64_t message = 0, row = 0;
   };
@@ -204,7 +206,7 @@ class RowExchange {
 template <class PlaceOf>
 void RowExchange::find_results(const Part& part, const Range& rows, const CombineInputs& in,
                                PlaceOf place_of) const {
-  const WorkBuffers& work = part.site.work;
+  const WorkBuffers& work = part.context.work;
   const std::byte** to = work.exchange.results;
   for (int64_t t = rows.begin; t < rows.end(); ++t)
     for (int s = 0; s < config_.top_k; ++s) {

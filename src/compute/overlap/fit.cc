@@ -45,7 +45,7 @@ int FittedTimes::num_learned(const Bucket& bucket, size_t quantity) const {
   return cell == cells_.end() ? 0 : cell->medians[quantity].count();
 }
 
-// Returns the bucket's cell; if there is none, the one that was used longest ago begins anew for
+// Returns the bucket's cell; if there is none, the one that was used longest ago begins again for
 // it.
 FittedTimes::Cell& FittedTimes::cell_for(const Bucket& bucket) {
   auto cell = std::ranges::find(cells_, border_of(bucket), &Cell::border);

@@ -64,7 +64,7 @@ void Ledger::cut_into(std::span<const int> half_rows) {
   std::ranges::copy(half_rows, account_.half_rows.begin());
 }
 
-// Books the time since the last booking, less the waits in it, to the innermost thing that goes on.
+// Books the time since the last booking, less the waits in it, to the innermost activity under way.
 void Ledger::book(TimePoint now) {
   const Duration spent = now - since_ - waited_;
   since_ = now;

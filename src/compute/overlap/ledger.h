@@ -6,9 +6,9 @@
 //        + idle (the rest; at 1 % or more something is not booked)
 //
 // On the wire, in parallel, transfer = hidden (this rank computed during it) + exposed. The first
-// sum is exact to the nanosecond, because each moment is booked to what was going on then. The
+// sum is exact to the nanosecond, because each moment is booked to what the thread did then. The
 // ledger is always on. It reads the clock once per operation, since each begins where the one
-// before it ended; exchanges bring their own times. Thread: that of worker 0. Allocates only at
+// before it ended; exchanges have times of their own. Thread: that of worker 0. Allocates only at
 // construction. Source: docs/contracts/overlap.md, "Ledger".
 #pragma once
 
@@ -69,8 +69,8 @@ struct StepAccount {
 };
 
 // One bar of a timeline of the last step: an operation; a wait inside one; the messages of an
-// exchange as they left (push: while they were handed over, in an operation) or came (wire); or
-// other work.
+// exchange as they left (push: while they were passed to the transport, in an operation) or arrived
+// (wire); or other work.
 struct LedgerSpan {
   enum class Kind : uint8_t { op, exposed, waiting, push, wire, other };
   Kind kind = Kind::op;
@@ -165,7 +165,7 @@ class Ledger final : public ExchangeListener {
   std::vector<LedgerSpan> spans_;
   bool keeps_spans_ = false;
 
-  // The state of the open step: what is going on, and since when (since_) it is not booked.
+  // The state of the open step: what the thread does, and since when (since_) it is not booked.
   bool is_open_ = false, in_op_ = false, after_op_ = false;
   int other_depth_ = 0;
   LedgerSpan op_;

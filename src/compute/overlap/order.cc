@@ -42,12 +42,12 @@ class OrderChecker {
     return std::nullopt;
   }
 
-  std::optional<OrderFault> stands_once(int half, Op op) const {
+  std::optional<OrderFault> occurs_once(int half, Op op) const {
     const auto same = [&](const Slot& s) { return s.half == half && s.op == op; };
     const auto count = std::ranges::count_if(order_.slots, same);
     if (count == 1) return std::nullopt;
     const std::string name = op_of(half, op);
-    const std::string what = fmt::format("{} stands {} times, must stand once", name, count);
+    const std::string what = fmt::format("{} occurs {} times, must occur once", name, count);
     if (count > 1) {
       const auto first = std::ranges::find_if(order_.slots, same);
       const auto second = std::find_if(first + 1, order_.slots.end(), same);
@@ -144,7 +144,7 @@ std::optional<OrderFault> find_fault(const Order& order, const OpGraph& graph) {
   if (auto fault = checker.slots_are_sound()) return fault;
   for (int half = 0; half < order.num_halves; ++half) {
     for (const Op op : graph.ops)
-      if (auto fault = checker.stands_once(half, op)) return fault;
+      if (auto fault = checker.occurs_once(half, op)) return fault;
     if (auto fault = checker.needs_are_met(half)) return fault;
     if (auto fault = checker.layers_follow(half)) return fault;
   }

@@ -213,7 +213,7 @@ TEST(OrderYaml, SaysLineAndRemedyOfEveryMistake) {
   std::string no_mlp = to_yaml(serial_order());
   no_mlp.erase(no_mlp.find(" a.mlp,"), 7);
   const Refusal refusals[] = {
-      {no_mlp, "f:4: order serial: a.mlp stands 0 times, must stand once",
+      {no_mlp, "f:4: order serial: a.mlp occurs 0 times, must occur once",
        "put a.mlp behind a.attn_core"},
       {"", "f holds no order", "name, halves and slots, as docs/contracts/overlap.md shows"},
       {"[1, 2]", "f:1: an order is a map", "name, halves and slots, each with a colon"},
@@ -246,9 +246,9 @@ TEST(OrderYaml, SaysLineAndRemedyOfEveryMistake) {
        "combine_start, combine_wait"},
       {with_slot("b.gate"), "f:5: order x: b.gate is of half b, but there is 1",
        "halves: 2, or take it out"},
-      {with_slot("a.attn_core"), "f:5: order x: a.gate stands 0 times, must stand once",
+      {with_slot("a.attn_core"), "f:5: order x: a.gate occurs 0 times, must occur once",
        "put a.gate behind a.attn_core"},
-      {twice + "  - a.gate\n", "f:14: order x: a.gate stands 2 times, must stand once",
+      {twice + "  - a.gate\n", "f:14: order x: a.gate occurs 2 times, must occur once",
        "take a.gate out"},
       {to_yaml(serial_order()) + "---\n" + to_yaml(serial_order()), "f:7: a second order",
        "one order"},

@@ -24,7 +24,7 @@ Result<std::vector<OrderDocument>> parse_orders(std::string_view yaml, std::stri
 // Returns all documents of a file. Errors: io (it cannot be read), those of parse_orders().
 Result<std::vector<OrderDocument>> read_orders(const std::string& path);
 // Reads one document as in orders/*.yaml. The order must be legal for every kind of layer: each
-// operation stands in it once for each half. `where` names the text in errors: "my.yaml". Errors:
+// operation is in it once for each half. `where` names the text in errors: "my.yaml". Errors:
 // bad_value.
 //
 //   name: four-phase

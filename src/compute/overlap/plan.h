@@ -24,7 +24,7 @@ inline constexpr int kWholeShare = 64;  // unit of Plan::share
 inline constexpr int kEvenShare = kWholeShare / 2;
 
 // Returns the lane of the exchange that a message of a half takes; agreements take lane 0. Part p
-// of P takes the p-th lane of the half, and wave w of part p comes back on the (w P + p)-th.
+// of P takes the p-th lane of the half, and wave w of part p is sent back on the (w P + p)-th.
 constexpr int lane_of(int half, int message) {
   return half * kMaxParts + message;
 }
@@ -34,14 +34,14 @@ inline constexpr size_t kNumPlanKinds = 3;
 
 struct Plan {
   int order = 0;  // index in the table; 0 is serial
-  // Number of parts in which the rows of a half leave, and of waves in which each comes back.
-  // Powers of two, together at most kMaxParts.
+  // Number of parts in which the rows of a half leave, and of waves in which the results of each
+  // are sent back. Powers of two, together at most kMaxParts.
   int parts = 1, waves = 1;
   // The first half's part of the work, in 1 / kWholeShare: 1 .. kWholeShare - 1.
   int share = kEvenShare;
 
   Grain grain() const { return {parts, waves}; }
-  // True if both are one candidate, which is predicted at its best share anew by each search.
+  // True if both are one candidate, which is predicted again at its best share by each search.
   bool equals_but_for_share(const Plan& other) const {
     return order == other.order && grain() == other.grain();
   }

@@ -79,8 +79,8 @@ SearchInput Planner::input(const Bucket& bucket) const {
   return {fit_, *options_.orders, layers, bucket, options_.row_tile};
 }
 
-// Returns the record of the bucket; if there is none, the one that was used longest ago begins anew
-// for it.
+// Returns the record of the bucket; if there is none, the one that was used longest ago begins
+// again for it.
 PlanRecord& Planner::record_for(const Bucket& bucket) {
   const Bucket border = border_of(bucket);
   auto found = std::ranges::find_if(records_, [&](const PlanRecord& record) {
@@ -109,7 +109,7 @@ void Planner::search_for(PlanRecord& record) {
   record.found = search(asked, std::move(record.found));
   record.played.step_us = predict_plan(asked, record.played.plan).step_us;
   record.num_asked_since_search = 0;
-  // Without a step, nothing but predictions can speak for another plan. Forced halves begin with
+  // Without a step, only predictions can favour another plan. Forced halves begin with
   // SGLang's orders whatever is predicted, and leave them once these were measured.
   const bool may_at_once = choice_for(record).mode != OverlapChoice::Mode::two_batch;
   if (may_at_once && (is_first || record.num_steps == 0)) decide(record, true);

@@ -104,7 +104,7 @@ class Server {
       : machine_(machine), options_(options), noise_(noise), random_(seed), planner_(options) {}
 
   // Plays a step of this size by the planner's plan and reports it. As with real ranks, the planner
-  // is asked for both phases before it is known which one is played, and it hears of a step only
+  // is asked for both phases before it is known which one is played, and it is told of a step only
   // after it has chosen the next plan.
   void step(const Bucket& bucket) {
     Bucket other = bucket;

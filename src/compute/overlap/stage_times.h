@@ -52,7 +52,7 @@ struct StageTimes {
 };
 
 // The number of messages to each rank for the rows of a half: they leave in `parts`, and each part
-// comes back in `waves`.
+// is sent back in `waves`.
 struct Grain {
   int parts = 1, waves = 1;
 

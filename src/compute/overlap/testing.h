@@ -23,7 +23,7 @@ inline const Order& order_named(std::string_view name) {
   return OrderTable::builtin().at(index);
 }
 
-// Returns any legal order of two halves, not only reasonable ones: an operation stands anywhere
+// Returns any legal order of two halves, not only reasonable ones: an operation may be anywhere
 // between what it needs and what needs it, the period is cut anywhere, and half b is up to two
 // layers behind.
 inline Order random_order(std::mt19937& random) {

@@ -43,7 +43,7 @@ struct PlannerTuning {
   // Searching.
   double search_share = 0.003;    // share of the time that steps take
   double first_credit_us = 5000;  // time for searches before the first step
-  double max_credit_us = 500;     // time saved for later, so that no step is held up
+  double max_credit_us = 500;     // time saved for later, so that no step is delayed
   int max_between = 64;           // steps between two searches of a bucket
 
   // Changing the plan of a bucket.
@@ -69,7 +69,7 @@ inline constexpr PlannerTuning kTuning;
 // The ledger's estimate of arrivals: a line through the times of messages.
 struct LedgerTuning {
   int points = 16;           // steps whose mean message makes a point of the line
-  int latency_steps = 64;    // steps after which the least latency of a link is measured anew
+  int latency_steps = 64;    // steps after which the least latency of a link is measured again
   double slope_apart = 1.5;  // ratio of the bytes of two points from which their slope counts
   int few_slopes = 3;        // slopes from which a line is more than a ratio
 };

@@ -113,7 +113,7 @@ bool read_q6_k_row(const GgufType& type, const std::byte* from, const ScaledRows
   return sound;
 }
 
-// Two bits of number i, which stand in planes: 128 numbers in 32 bytes.
+// Two bits of number i, which are in planes: 128 numbers in 32 bytes.
 int two_bits(const std::byte* bytes, int i) {
   return byte_at(bytes + i / 128 * kGgufGroup + i % kGgufGroup) >> 2 * (i % 128 / kGgufGroup) & 3;
 }

@@ -152,7 +152,7 @@ GgufLocation location_in_layer(std::string_view tensor) {
   return location;
 }
 
-// Tensors of Qwen's module that stand beside its layer, and their names in other families.
+// Tensors of Qwen's module that are beside its layer, and their names in other families.
 constexpr std::pair<std::string_view, std::string_view> kBesideLayer[] = {
     {"fc.", "eh_proj."},
     {"pre_fc_norm_embedding.", "enorm."},

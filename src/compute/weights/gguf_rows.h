@@ -39,7 +39,7 @@ struct GgufRun {
 std::shared_ptr<const StoredRows> gguf_gathered_rows(
     std::vector<std::shared_ptr<const StoredRows>> matrices, std::vector<GgufRun> runs);
 
-// A matrix whose columns stand in runs of equal width: run i is run order[i] of the file.
+// A matrix whose columns are in runs of equal width: run i is run order[i] of the file.
 std::shared_ptr<const StoredRows> gguf_gathered_columns(std::shared_ptr<const StoredRows> matrix,
                                                         std::vector<int64_t> order);
 

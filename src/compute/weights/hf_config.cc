@@ -156,7 +156,7 @@ void add_eos(std::vector<TokenId>& ids, const std::vector<int64_t>& more) {
   }
 }
 
-// Reads the language model from `text`. Keys that describe the whole folder may stand there or in
+// Reads the language model from `text`. Keys that describe the whole folder may be there or in
 // `top`, which is the same object unless the family is nested.
 void read_text_model(JsonFields& text, JsonFields& top, const HfFamily& family,
                      ModelConfig& model) {
@@ -195,7 +195,7 @@ void read_text_model(JsonFields& text, JsonFields& top, const HfFamily& family,
     model.bos_id = TokenId{static_cast<int32_t>(begins.integer("bos_token_id", ids))};
 }
 
-// Reads what stands beside text_config: parts that are not loaded, and the tokens of their input.
+// Reads what is beside text_config: parts that are not loaded, and the tokens of their input.
 void read_other_parts(JsonFields& top, ModelConfig& model) {
   for (const std::string_view part : {"vision_config", "audio_config"})
     if (top.object(part)) model.left_aside.emplace_back(part);

@@ -329,7 +329,7 @@ void read_llama4(JsonFields& config, ModelConfig& model) {
 }
 
 // Sliding layers have another number of heads, and angles without scaling. Lists with one entry for
-// each layer may go on with those of prediction layers.
+// each layer may continue with those of prediction layers.
 void read_step3p5(JsonFields& config, ModelConfig& model) {
   model.num_kv_heads = static_cast<int>(config.integer("num_attention_groups", kHeads));
   model.head_dim = static_cast<int>(config.integer("head_dim", kHeadDim));

@@ -55,7 +55,7 @@ void read_qwen_mtp(JsonFields& config, ModelConfig& model);
 // A window or a chunk, in tokens.
 inline constexpr Range kWindowRange{1, 1 << 30};
 
-// If a list of one entry a layer may go on with those of layers that are not loaded.
+// If a list of one entry a layer may continue with those of layers that are not loaded.
 enum class Longer : uint8_t { refused, allowed };
 
 // Reads layer_types, which names the kind of each layer: "full_attention", or `local`.

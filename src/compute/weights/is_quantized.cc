@@ -1,4 +1,4 @@
-// Tells which modules of a folder are quantized, by the lists and patterns of its config.
+// Finds which modules of a folder are quantized, by the lists and patterns of its config.
 #include <optional>
 #include <regex>
 #include <unordered_map>

@@ -38,7 +38,8 @@
 namespace hocket {
 
 struct LoadProgress {
-  int64_t bytes_done = 0, bytes_total = 0;  // bytes of packed weights
+  // Bytes of the packed form: of all weights, and of those that are packed so far.
+  int64_t bytes_done = 0, bytes_total = 0;
 };
 
 enum class Bias : uint8_t { none, present };
@@ -156,7 +157,7 @@ class WeightLoader {
   // Returns a hash over the calls so far and the options that decide how files are packed. Calls
   // that pack the same tensors in the same way to the same places have the same hash.
   uint64_t fingerprint() const;
-  // Gives the memory to the model; the views stay valid as long as it lives. Empty if
+  // Moves the memory to the model; the views stay valid as long as it lives. Empty if
   // Options::packed or Options::memory is set.
   Buffer take_memory();
 

@@ -31,8 +31,8 @@ void drop_pages(std::span<const std::byte> map, std::span<const std::byte> part)
   const auto first = reinterpret_cast<uintptr_t>(map.data()), last = first + map.size();
   const auto data = reinterpret_cast<uintptr_t>(part.data());
   if (part.empty() || data < first || data >= last) return;
-  // Neighbouring pages are removed, too: a touched page brings in its neighbours, even those of
-  // tensors that were already given back.
+  // Neighbouring pages are removed, too: with a touched page the kernel maps its neighbours, even
+  // those of tensors that were already released.
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const uintptr_t begin = std::max(first, data - std::min(data, kFaultAround)) / page * page;
   const uintptr_t end = std::min(last, data + part.size() + kFaultAround);

@@ -31,7 +31,7 @@ constexpr int64_t kDataBegin = int64_t{2} << 20;
 constexpr int64_t kReadBytes = int64_t{16} << 20;  // bytes that one worker maps at once
 // Bytes of one write. File systems with large pages make them as large as a write.
 constexpr int64_t kWriteBytes = int64_t{8} << 20;
-// Bytes that may wait for the disk, so that nobody who stops the writer waits for gigabytes.
+// Bytes that may wait for the disk, so that stopping the writer never waits for gigabytes.
 constexpr int64_t kSyncBytes = int64_t{256} << 20;
 constexpr time_t kLeftoverSeconds = 3600;
 
@@ -115,7 +115,7 @@ Result<void> check_header(int fd, const PackedKey& key, const std::filesystem::p
 struct FreshFile {
   int fd;
   const std::filesystem::path& path;
-  const std::atomic<bool>* stopping;  // null: nobody stops the writer
+  const std::atomic<bool>* stopping;  // null: the writer is not stopped
 };
 
 Result<void> write_all(const FreshFile& to, const void* from, int64_t bytes, int64_t offset) {
@@ -254,8 +254,8 @@ Result<PackedFile> PackedFile::open(const std::filesystem::path& path, const Pac
   return packed;
 }
 
-Result<std::optional<PackedDraft>> PackedDraft::begin(const std::filesystem::path& path,
-                                                      const PackedKey& key) {
+Result<std::optional<UnfinishedPackedFile>> UnfinishedPackedFile::begin(
+    const std::filesystem::path& path, const PackedKey& key) {
   std::error_code problem;
   std::filesystem::create_directories(path.parent_path(), problem);
   if (problem) {
@@ -279,13 +279,13 @@ Result<std::optional<PackedDraft>> PackedDraft::begin(const std::filesystem::pat
     return cannot("lock", fresh);
   }
   if (!is_still(file.get(), fresh)) return std::nullopt;
-  PackedDraft draft(path, key, file.release());
-  HOCKET_TRY_VOID(make_room(draft.fd_, key, fresh));
-  return draft;
+  UnfinishedPackedFile unfinished(path, key, file.release());
+  HOCKET_TRY_VOID(make_room(unfinished.fd_, key, fresh));
+  return unfinished;
 }
 
-Result<void> PackedDraft::finish(std::span<const std::byte> packed,
-                                 const std::atomic<bool>* stopping) {
+Result<void> UnfinishedPackedFile::finish(std::span<const std::byte> packed,
+                                          const std::atomic<bool>* stopping) {
   HOCKET_CHECK(std::ssize(packed) == key_.bytes);
   const std::filesystem::path written = fresh();
   HOCKET_TRY_VOID(fill_file({.fd = fd_, .path = written, .stopping = stopping}, key_, packed));
@@ -294,10 +294,10 @@ Result<void> PackedDraft::finish(std::span<const std::byte> packed,
   return {};
 }
 
-PackedDraft::PackedDraft(PackedDraft&& other) noexcept
+UnfinishedPackedFile::UnfinishedPackedFile(UnfinishedPackedFile&& other) noexcept
     : path_(std::move(other.path_)), key_(other.key_), fd_(std::exchange(other.fd_, -1)) {}
 
-PackedDraft::~PackedDraft() {
+UnfinishedPackedFile::~UnfinishedPackedFile() {
   if (fd_ < 0) return;
   unlink(fresh().c_str());
   close(fd_);

@@ -59,24 +59,24 @@ class PackedFile {
 
 // A file that is not written yet. It is locked, and the disk has room for it.   Thread: any, one at
 // a time.
-class PackedDraft {
+class UnfinishedPackedFile {
  public:
-  // Creates the folder if it is missing, and removes the drafts that killed processes left in it an
-  // hour ago or earlier. Returns nullopt if another process is writing the same file. Errors: io,
-  // with what to change, also if another user may write to the file.
-  static Result<std::optional<PackedDraft>> begin(const std::filesystem::path& path,
-                                                  const PackedKey& key);
+  // Creates the folder if it is missing, and removes the unfinished files that killed processes
+  // left in it an hour ago or earlier. Returns nullopt if another process is writing the same file.
+  // Errors: io, with what to change, also if another user may write to the file.
+  static Result<std::optional<UnfinishedPackedFile>> begin(const std::filesystem::path& path,
+                                                           const PackedKey& key);
   // Writes the weights and gives the file its name. Without this, or after an error, nothing stays.
   // `stopping` is looked at before each 8 MiB. Errors: io; shutting_down if it was true.
   Result<void> finish(std::span<const std::byte> packed,
                       const std::atomic<bool>* stopping = nullptr);
 
-  PackedDraft(PackedDraft&& other) noexcept;
-  PackedDraft& operator=(PackedDraft&&) = delete;
-  ~PackedDraft();
+  UnfinishedPackedFile(UnfinishedPackedFile&& other) noexcept;
+  UnfinishedPackedFile& operator=(UnfinishedPackedFile&&) = delete;
+  ~UnfinishedPackedFile();
 
  private:
-  PackedDraft(std::filesystem::path path, const PackedKey& key, int fd)
+  UnfinishedPackedFile(std::filesystem::path path, const PackedKey& key, int fd)
       : path_(std::move(path)), key_(key), fd_(fd) {}
   std::filesystem::path fresh() const { return path_.string() + ".new"; }
   std::filesystem::path path_;

@@ -154,7 +154,7 @@ TEST(PackedFile, AFileThatOthersCanWriteIsRefused) {
   const fs::path fresh = kept.path.string() + ".new";
   std::ofstream(fresh) << "x";
   mode_of(fresh, 0666);
-  const auto begun = PackedDraft::begin(kept.path, kKey);
+  const auto begun = UnfinishedPackedFile::begin(kept.path, kKey);
   ASSERT_FALSE(begun.has_value());
   EXPECT_THAT(begun.error().fix, HasSubstr("chmod go-w " + fresh.string()));
   fs::remove(fresh);

@@ -14,9 +14,10 @@ namespace hocket {
 // Returns false if another process is writing the same file. Errors: io.
 inline Result<bool> write_packed(const std::filesystem::path& path, const PackedKey& key,
                                  std::span<const std::byte> packed) {
-  HOCKET_TRY(std::optional<PackedDraft> draft, PackedDraft::begin(path, key));
-  if (!draft) return false;
-  HOCKET_TRY_VOID(draft->finish(packed));
+  HOCKET_TRY(std::optional<UnfinishedPackedFile> unfinished,
+             UnfinishedPackedFile::begin(path, key));
+  if (!unfinished) return false;
+  HOCKET_TRY_VOID(unfinished->finish(packed));
   return true;
 }
 

@@ -14,7 +14,7 @@ namespace {
 // be more, to keep all workers busy.
 constexpr int64_t kLoopBytes = int64_t{8} << 20;
 constexpr int64_t kMinTasksAWorker = 2;
-constexpr int64_t kChunkBytes = int64_t{1} << 20;
+constexpr int64_t kRangeBytes = int64_t{1} << 20;
 // Enough for disks and network file systems to read many blocks at once.
 constexpr int64_t kAheadBytes = int64_t{64} << 20;
 
@@ -34,15 +34,15 @@ void PackingQueue::run(int tasks, const std::function<void(int task, int worker)
 
 void PackingQueue::add(MatrixReader reader, const SourceMatrix& part, const PackedWeight& to) {
   const int64_t piece_bytes = std::max<int64_t>(kPanelN * reader.row_bytes(), 1);
-  const auto step = static_cast<int>(std::max<int64_t>(kChunkBytes / piece_bytes, 1));
+  const auto step = static_cast<int>(std::max<int64_t>(kRangeBytes / piece_bytes, 1));
   const auto entry = std::make_shared<Entry>(Entry{std::move(reader), part, to});
   for (int begin = 0; begin < part.pieces() && !error_; begin += step) {
-    Chunk chunk{entry, begin, std::min(begin + step, part.pieces())};
-    chunk.file_bytes = (chunk.end - begin) * piece_bytes;
-    entry->reader.will_read(chunk.first_row(), chunk.last_row());
-    ahead_bytes_ += chunk.file_bytes;
-    waiting_bytes_ += chunk.packed_bytes();
-    waiting_.push_back(std::move(chunk));
+    PieceRange range{entry, begin, std::min(begin + step, part.pieces())};
+    range.file_bytes = (range.end - begin) * piece_bytes;
+    entry->reader.will_read(range.first_row(), range.last_row());
+    ahead_bytes_ += range.file_bytes;
+    waiting_bytes_ += range.packed_bytes();
+    waiting_.push_back(std::move(range));
     while (ahead_bytes_ > kAheadBytes && !error_) pack_first();
   }
 }
@@ -53,37 +53,37 @@ void PackingQueue::finish() {
 
 void PackingQueue::pack_first() {
   const int64_t min_tasks = kMinTasksAWorker * std::ssize(scratch_);
-  std::vector<Chunk> chunks;
+  std::vector<PieceRange> pieces;
   int64_t bytes = 0, tasks = 0;
   while (!waiting_.empty() && (bytes < kLoopBytes || tasks < min_tasks)) {
-    chunks.push_back(std::move(waiting_.front()));
+    pieces.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
-    bytes += chunks.back().file_bytes;
-    tasks += chunks.back().end - chunks.back().begin;
+    bytes += pieces.back().file_bytes;
+    tasks += pieces.back().end - pieces.back().begin;
   }
-  pack(chunks);
+  pack(pieces);
   ahead_bytes_ -= bytes;
-  for (size_t i = 0; i < chunks.size(); ++i) {
-    const Chunk& first = chunks[i];
-    while (i + 1 < chunks.size() && chunks[i + 1].of == first.of) ++i;
-    first.of->reader.done_with(first.first_row(), chunks[i].last_row());
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const PieceRange& first = pieces[i];
+    while (i + 1 < pieces.size() && pieces[i + 1].of == first.of) ++i;
+    first.of->reader.done_with(first.first_row(), pieces[i].last_row());
   }
-  for (const Chunk& chunk : chunks) waiting_bytes_ -= chunk.packed_bytes();
+  for (const PieceRange& range : pieces) waiting_bytes_ -= range.packed_bytes();
   if (options_.packed && !error_) options_.packed();
 }
 
-void PackingQueue::pack(std::span<const Chunk> chunks) {
+void PackingQueue::pack(std::span<const PieceRange> pieces) {
   struct Task {
     Entry* of;
     int piece;
   };
   std::vector<Task> tasks;
-  for (const Chunk& chunk : chunks) {
-    const PackedWeight& to = chunk.of->to;
-    const int last = chunk.of->part.packed_row(chunk.end - 1) / kPanelN;
+  for (const PieceRange& range : pieces) {
+    const PackedWeight& to = range.of->to;
+    const int last = range.of->part.packed_row(range.end - 1) / kPanelN;
     options_.pages.prefault(to.panel(last) + to.panel_bytes(), options_.workers);
-    for (int piece = chunk.begin; piece < chunk.end; ++piece)
-      tasks.push_back({chunk.of.get(), piece});
+    for (int piece = range.begin; piece < range.end; ++piece)
+      tasks.push_back({range.of.get(), piece});
   }
   run(static_cast<int>(tasks.size()), [&](int task, int worker) {
     Entry& of = *tasks[task].of;
@@ -92,8 +92,8 @@ void PackingQueue::pack(std::span<const Chunk> chunks) {
     if (!pack_matrix_rows(of.reader, move, of.to, scratch_[worker]))
       std::atomic_ref(of.finite).store(false);
   });
-  for (const Chunk& chunk : chunks)
-    if (!chunk.of->finite && !error_) error_ = not_finite(chunk.of->reader);
+  for (const PieceRange& range : pieces)
+    if (!range.of->finite && !error_) error_ = not_finite(range.of->reader);
 }
 
 }  // namespace hocket

@@ -1,9 +1,9 @@
 // Parts of matrices that wait to be packed, in the order in which a model asks for them. The pages
-// of the files are asked for when a part is added and given back when it is packed. Up to
+// of the files are asked for when a part is added and released when it is packed. Up to
 // kAheadBytes of the files wait between the two, so the kernel reads while the workers pack, and
 // one loop of the workers packs parts of several matrices:
 //
-//   files   | given back | packed by one loop |  asked for, perhaps read  | not asked for
+//   files   |  released  | packed by one loop |  asked for, perhaps read  | not asked for
 //                        kLoopBytes           up to kAheadBytes
 //
 // Private to the room.   Thread: the one that loads; the workers inside a call.
@@ -29,7 +29,7 @@ class PackingQueue {
  public:
   struct Options {
     WorkerPool* workers = nullptr;  // null: the caller alone
-    PrefaultedMemory pages;         // memory that nobody has used, if the parts are packed there
+    PrefaultedMemory pages;         // memory that was never used, if the parts are packed there
     std::function<void()> packed;   // called after each loop
   };
   explicit PackingQueue(Options options);
@@ -56,7 +56,7 @@ class PackingQueue {
     bool finite = true;
   };
   // Some pieces of an entry.
-  struct Chunk {
+  struct PieceRange {
     std::shared_ptr<Entry> of;
     int begin = 0, end = 0;
     int64_t file_bytes = 0;
@@ -67,11 +67,11 @@ class PackingQueue {
     }
   };
   void pack_first();  // by one loop
-  void pack(std::span<const Chunk> chunks);
+  void pack(std::span<const PieceRange> pieces);
 
   Options options_;
   std::vector<RowScratch> scratch_;  // one for each worker
-  std::deque<Chunk> waiting_;
+  std::deque<PieceRange> waiting_;
   int64_t ahead_bytes_ = 0, waiting_bytes_ = 0;
   std::optional<Error> error_;
 };

@@ -20,7 +20,7 @@ void PrefaultedMemory::prefault(const std::byte* last, WorkerPool* workers) {
   const int64_t end = std::min(round_up(last - begin, kHugePage) + ahead, std::ssize(memory_));
   const auto pages = static_cast<int>((end - touched_ + kHugePage - 1) / kHugePage);
   workers->run(pages, [&](int page, int) {
-    // Written as it was read: vectors may stand there.
+    // Written as it was read: vectors may be there.
     volatile std::byte* const first = memory_.data() + touched_ + page * kHugePage;
     *first = *first;
   });

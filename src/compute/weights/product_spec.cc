@@ -7,7 +7,7 @@
 namespace hocket {
 namespace {
 
-// Source bytes of heads that are packed before their file pages are given back.
+// Source bytes of heads that are packed before their file pages are released.
 constexpr int64_t kReleaseBytes = int64_t{8} << 20;
 constexpr int64_t kTasksAWorker = 2;
 

@@ -195,7 +195,7 @@ Scheme read_scheme(JsonFields& group, JsonFields& weights, const std::string& fo
   out.strategy = weights.text("strategy", weights.has("group_size") ? "group" : "tensor");
   out.symmetric = weights.flag("symmetric", true);
   out.activations = read_activations(group);
-  // "weight" and "static" only tell the order in which the tool rounded; "group" moves columns.
+  // "weight" and "static" only name the order in which the tool rounded; "group" moves columns.
   only(weights, "actorder", {"false", R"("weight")", R"("static")"});
   only(weights, "dynamic", {"false"});
   only(group, "output_activations", {});

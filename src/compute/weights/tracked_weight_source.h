@@ -1,5 +1,6 @@
-// Remembers which tensors of a source were found, so that those that nobody asked for can be named:
-// they may belong to a part of the model that is computed wrongly without them.   Thread: any.
+// Remembers which tensors of a source were found, so that the ones that were never asked for can be
+// named: they may belong to a part of the model that is computed wrongly without them.   Thread:
+// any.
 #pragma once
 
 #include <functional>

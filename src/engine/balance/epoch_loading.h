@@ -24,10 +24,10 @@ class EpochLoading {
   const RankSet& ranks() const { return ranks_; }
   bool has_loaded(const RankSet& ranks) const { return is_done_ && ranks_ == ranks; }
 
-  // An expert came, or could not be loaded.
+  // An expert was loaded, or could not be loaded.
   void note_progress(TimePoint now) { progress_at_ = now; }
-  // Returns since when nothing has come, if the loading is under way and was not given up.
-  // last_came: when the last expert came.
+  // Returns since when nothing has arrived, if the loading is under way and was not given up.
+  // last_came: when the last expert was loaded.
   std::optional<TimePoint> still_since(TimePoint last_came) const;
 
   // Notes why a layer could not be loaded, while it is tried again. Returns false if that is known.

@@ -14,7 +14,7 @@ Placements EpochPlaces::of(const RankSet& ranks) const {
   return ranks == RankSet::all(num_ranks()) ? home_ : home_.among(ranks);
 }
 
-// Those that leave keep their experts, so nothing but replicas goes before they have left.
+// Those that leave keep their experts, so only replicas are removed before they have left.
 ExpertChanges EpochPlaces::changes_without_others(const Placements& now,
                                                   const RankSet& stay) const {
   ExpertChanges changes;

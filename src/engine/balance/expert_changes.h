@@ -1,5 +1,5 @@
 // Says which layers' experts should move, from how many rows chose each. A pure function: ranks
-// that have equal counts and placements come to the same changes, so none has to tell another.
+// that have equal counts and placements find the same changes, so none has to send them.
 //
 // The work of an expert in a step is that of its rows, and of reading its weights if it has any:
 //

@@ -1,8 +1,8 @@
 // Loads experts of this rank while it serves, as at the start: from the model's files, by the same
 // code, so their bits are those that any rank has. They land in memory that is planned at start
 // (ExpertMemory), and what a layer gives up is the memory for the next. With --weight-cache nothing
-// can be given up, because the file stays as it is: experts that come home are used from there
-// again. Owner: ExpertMover. Thread: its thread `mover`, except where noted.
+// can be given up, because the file stays as it is: experts that are mapped there again are used
+// from there again. Owner: ExpertMover. Thread: its thread `mover`, except where noted.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ class ExpertLoader {
   struct Loaded {
     uint64_t num_experts = 0, num_bytes = 0;
     double seconds = 0;
-    TimePoint last_at{};  // when the last one came
+    TimePoint last_at{};  // when the last one was loaded
   };
   // The runner outlives it.
   ExpertLoader(Options options, Runner& runner);
@@ -43,7 +43,7 @@ class ExpertLoader {
   Result<std::unique_ptr<LayerMove>> load_layer(int layer, const Placement& to);
   // Takes back the memory of experts of `move` that the model does not use.
   void reclaim(const LayerMove& move);
-  // The next expert opens the files anew, as they are then.
+  // The next expert opens the files again, as they are then.
   void close_files() { source_.reset(); }
 
   Loaded loaded() const;  // Thread: any.

@@ -228,7 +228,7 @@ bool ExpertMover::check_files() {
   return true;
 }
 
-// A reason is logged once, until another comes.
+// A reason is logged once, until there is another.
 void ExpertMover::fail_with(const Error& why) {
   bool is_new = false;
   {
@@ -342,7 +342,7 @@ void ExpertMover::log_loaded(const RankSet& ranks, const ExpertLoader::Loaded& b
             to_seconds(RealClock().now() - since), ranks.text());
 }
 
-// A reason is logged once, until another comes.
+// A reason is logged once, until there is another.
 void ExpertMover::note_load_error(const Error& why, Duration remaining) {
   const Error failure =
       error(ErrorCode::lost_rank,

@@ -6,8 +6,8 @@
 //
 // The memory for one layer's experts of this rank is planned at start, and what a layer gives up is
 // the memory for the next. So never more than that is in flight. With --weight-cache nothing can be
-// given up: the experts that do not come home (ExpertLoader) take memory, which is planned at start
-// for --tolerate-ranks.
+// given up: the experts that are not used from that file (ExpertLoader) take memory, which is
+// planned at start for --tolerate-ranks.
 //
 // The thread `mover` has the lowest priority, so it computes in the gaps of the steps.
 // Thread: engine, except where noted.
@@ -67,7 +67,7 @@ class ExpertMover {
   const ExpertChanges* planned() const;
   // Begins to load the experts of the changes, one layer after the other.
   void load();
-  // Returns how many layers are loaded, of those that change. It goes on behind moved().
+  // Returns how many layers are loaded, of those that change. It continues behind moved().
   int num_loaded() const { return num_loaded_.load(std::memory_order_acquire); }
   // True if the changes were given up, for the reason in the stats.
   bool failed() const { return failed_.load(std::memory_order_acquire); }
@@ -87,7 +87,7 @@ class ExpertMover {
   // again for Options::max_retry_time (engine/balance/retries.h). Returns how long the rank that
   // loads most will take, as far as is known; 0 if nothing is begun.
   Duration load_for_epoch(const RankSet& ranks);
-  // Gives up what load_for_epoch() began if no expert has come for Options::max_expert_time.
+  // Gives up what load_for_epoch() began if no expert has arrived for Options::max_expert_time.
   // Thread: engine.
   void check_progress();
   // Returns true if load_for_epoch() has loaded the experts for `ranks`, and end_epoch() was not

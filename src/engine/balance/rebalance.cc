@@ -56,7 +56,7 @@ void Rebalance::start_over(bool gave_up) {
 }
 
 // Layers that have not changed stay as they are, also one that no step has had yet.
-// Ranks that leave go then; the others load what is left when they have gone.
+// Ranks that leave do so then; the others load what is missing afterwards.
 void Rebalance::give_up() {
   has_move_ = false;
   mover_.drop();
@@ -159,7 +159,7 @@ void Rebalance::agreed(std::span<const BalanceVote> votes, std::span<const StepR
     case Phase::gathering:
       return gather(votes);
     case Phase::planning:
-      return weigh(votes);
+      return decide(votes);
     case Phase::moving:
       return follow_moves(votes);
   }
@@ -191,8 +191,8 @@ void Rebalance::gather(std::span<const BalanceVote> votes) {
   phase_ = Phase::planning;
 }
 
-// Ranks of one release come to the same changes; if they do not, nothing changes.
-void Rebalance::weigh(std::span<const BalanceVote> votes) {
+// Ranks of one release find the same changes; if they do not, no expert moves.
+void Rebalance::decide(std::span<const BalanceVote> votes) {
   const auto has_planned = [](const BalanceVote& vote) { return (vote.flags & planned) != 0; };
   if (!all_of(votes, has_planned)) return;
   const uint32_t changes = votes[static_cast<size_t>(options_.rank)].changes;

@@ -69,7 +69,7 @@ class Rebalance final : public BalanceVoter {
   void prepare_leave(bool agree, uint32_t changes);
   void count();
   void gather(std::span<const BalanceVote> votes);
-  void weigh(std::span<const BalanceVote> votes);
+  void decide(std::span<const BalanceVote> votes);
   void follow_moves(std::span<const BalanceVote> votes);
   // Seconds of kHorizon.
   struct MoveBenefit {

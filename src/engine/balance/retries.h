@@ -1,5 +1,5 @@
 // Says for how long work that fails is tried again: for a time from its first failure, and at least
-// kMinRetries times, since one try may take longer than that time. Work that succeeds begins anew.
+// kMinRetries times, since one try may take longer than that time. Work that succeeds begins again.
 #pragma once
 
 #include <algorithm>

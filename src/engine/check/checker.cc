@@ -186,7 +186,7 @@ class ReferenceReader final : public RowReader {
   }
 
   // Compares the logits at the reference's ids, and that no other id has a larger one. Equal logits
-  // may stand in any order.
+  // may be in any order.
   void compare_top8(Quantity& quantity, std::span<const float> logits, std::span<const int32_t> ids,
                     std::span<const float> want, const Origin& origin) {
     largest_.resize(want.size());

@@ -101,7 +101,7 @@ class Player final : public ForwardProbe {
                               .num_rows = count,
                               .first_position = sequence.computed,
                               .block = sequence.state.slot,
-                              .opens_at = sequence.computed == 0 ? 0 : -1,
+                              .load_state_at = sequence.computed == 0 ? 0 : -1,
                               .states = {&sequence.state, 1}});
     }
     add_sequence({.row_begin = row_begin,

@@ -66,7 +66,7 @@ struct QualityInput {
 };
 // Compares weights with plain weights, then int8 KV, dispatch and combine, each with the same
 // weights alone.
-// Each number has a bound that comes from the bundled model. Loads one form after the other.
+// Each number has a bound that was measured on the bundled model. Loads one form after the other.
 // Errors: those of Runner::create and play_scripts().
 Result<std::vector<CheckLine>> check_quality(const QualityInput& input,
                                              std::span<const Script> scripts);

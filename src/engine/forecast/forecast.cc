@@ -118,8 +118,8 @@ int64_t needed_bytes(const ServerSettings& settings, const Forecast& f) {
 }
 
 // Forecasts with `settings` and compares the result with `now`.
-std::optional<Advice> weigh(const ForecastInput& q, const Forecast& now,
-                            const ServerSettings& settings, std::string flags) {
+std::optional<Advice> advice_for(const ForecastInput& q, const Forecast& now,
+                                 const ServerSettings& settings, std::string flags) {
   ForecastInput changed = q;
   changed.settings = settings;
   const Result<Forecast> then = forecast(changed, now.kv_len);
@@ -146,7 +146,7 @@ Advice combine(const ForecastInput& q, const Forecast& now) {
     tried.push_back(change);
     std::string flags;
     for (const Change& c : tried) flags += (flags.empty() ? "" : " ") + c.text();
-    const std::optional<Advice> advice = weigh(q, now, more, std::move(flags));
+    const std::optional<Advice> advice = advice_for(q, now, more, std::move(flags));
     if (!advice || static_cast<double>(advice->needed_bytes) * kMatters >
                        static_cast<double>(best.needed_bytes))
       continue;
@@ -240,7 +240,7 @@ std::optional<Advice> advise(const ForecastInput& q, const Forecast& now) {
   for (const Change& change : changes(q.settings, now)) {
     ServerSettings settings = q.settings;
     change.apply(settings, change.value);
-    const std::optional<Advice> advice = weigh(q, now, settings, change.text());
+    const std::optional<Advice> advice = advice_for(q, now, settings, change.text());
     if (!advice || !advice->fits) continue;
     if (!now.fits()) return advice;
     if (advice->tokens_per_s >= kMatters * advice->tokens_per_s_before &&

@@ -45,8 +45,8 @@ class HostSpeed {
       const double plain_s = cost_.seconds(answer_rows(batch), speed_);
       const int rows = rows_within(batch, interval_s);
       if (rows == 0) break;
-      // While the prompt is computed, the answers beside it go on; what they lack then is computed
-      // in steps without it.
+      // While the prompt is computed, the answers beside it continue; what they lack then is
+      // computed in steps without it.
       const double with_prompt = static_cast<double>(prompt_len_) / rows;
       const double without = std::max(0.0, static_cast<double>(answer_len_) / batch - with_prompt);
       best = std::max(best, 1 / (with_prompt * step_seconds(batch, rows) + without * plain_s));

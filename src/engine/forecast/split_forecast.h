@@ -1,5 +1,5 @@
 // Forecasts when prefill apart from decode (--disaggregation-mode) pays for a number of hosts:
-// requests a second that all of them together complete while no token of an answer comes later than
+// requests a second that all of them together complete while no token of an answer is later than
 // an interval behind the one before.
 //
 //   mixed   each host computes prompts and answers: a step has the rows of b answers, and the

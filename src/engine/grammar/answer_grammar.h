@@ -40,7 +40,7 @@ class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
                 std::shared_ptr<std::atomic<int64_t>> client_bytes = nullptr);
   ~AnswerGrammar();
 
-  // Returns the mask of tokens that may come next (mask_allows); empty if the grammar cannot be
+  // Returns the mask of tokens that are allowed next (mask_allows); empty if the grammar cannot be
   // followed any further. Valid until accept(). Thread: that which samples the row.
   std::span<const uint32_t> mask();
   // Takes the drawn token, which the mask allowed, and up to `max_forced` of the tokens that must

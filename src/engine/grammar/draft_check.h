@@ -1,8 +1,8 @@
 // Finds how many drafts of an answer its grammar would let through, so that no row is spent on the
-// others, and the tokens that it forces, which are drafts that hold. It follows the answer with a
-// matcher of its own. The answer's matcher fails at limits of time and memory, and a wrong draft
-// must not count towards them, since a draft changes no answer. Owner: RankGrammars. Thread:
-// engine.
+// others, and the tokens that it forces, which are drafts that are always accepted. It follows the
+// answer with a matcher of its own. The answer's matcher fails at limits of time and memory, and a
+// wrong draft must not count towards them, since a draft changes no answer. Owner: RankGrammars.
+// Thread: engine.
 #pragma once
 
 #include <chrono>

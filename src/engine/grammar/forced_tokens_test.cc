@@ -197,7 +197,7 @@ TEST(ForcedTokens, AreTheSameAsDrafts) {
   for (size_t i = 0; i < want.size(); ++i) expect_same(got[i], want[i]);
   const SchedulerStats stats = engine->stats().scheduler;
   EXPECT_GT(stats.num_verified_total, 20u);
-  EXPECT_GT(stats.held_total[0], 5u);
+  EXPECT_GT(stats.accepted_total[0], 5u);
   log::set_level(log::Level::info);
 }
 

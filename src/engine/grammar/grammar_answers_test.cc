@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "base/log.h"
-#include "engine/grammar/random_schemas.h"
+#include "engine/grammar/random_schemas_testing.h"
 #include "engine/grammar/testing.h"
 
 namespace hocket {

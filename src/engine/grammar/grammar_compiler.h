@@ -24,6 +24,7 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "base/result.h"
 #include "base/thread.h"
 #include "engine/grammar/answer_grammar.h"
 #include "engine/grammar/grammar_cache.h"
@@ -82,10 +83,10 @@ class GrammarCompiler {
   // has dropped it. It is not called for a ticket that is settled at once, as its lane is full.
   // Clients take turns, however many grammars one of them waits for.
   // unlimited: the limits of lanes do not count, since another rank had taken the request.
-  enum class Room : uint8_t { limited, unlimited };
+  enum class Admission : uint8_t { limited, unlimited };
   std::shared_ptr<GrammarTicket> enqueue(std::shared_ptr<const GrammarSpec> spec,
                                          std::function<void()> done, uint64_t client = 0,
-                                         Room room = Room::limited);
+                                         Admission admission = Admission::limited);
   GrammarStats stats() const { return counts_->read(); }
 
  private:
@@ -104,7 +105,8 @@ class GrammarCompiler {
 
   void run(Lane& lane);
   void make_vocabulary();
-  bool enter(Lane& lane, const std::shared_ptr<GrammarTicket>& ticket);
+  Result<void> enter(Lane& lane, const std::shared_ptr<GrammarTicket>& ticket);
+  Result<void> check_room(const Lane& lane, uint64_t client) const HOCKET_REQUIRES(mutex_);
   void leave_out_expired(Lane& lane) HOCKET_REQUIRES(mutex_);
   std::shared_ptr<GrammarTicket> next(Lane& lane);
   void serve(Lane& lane, const std::shared_ptr<GrammarTicket>& ticket);

@@ -119,7 +119,7 @@ TEST_F(Compiler, BoundsWhatWaits) {
     begun.count_down();
     go_on.wait();
   });
-  begun.wait();  // its thread is held up
+  begun.wait();  // its thread is delayed
   EXPECT_TRUE(first->answer().has_value());
   auto second = compiler.enqueue(shared_spec(GrammarKind::regex, "b"), [] {}, 1);
   const auto late = second->answer();
@@ -139,7 +139,7 @@ TEST_F(Compiler, BoundsWhatWaits) {
   // Its request was taken by a rank that was lost.
   const auto taken_over = compiler.enqueue(
       shared_spec(GrammarKind::regex, "g"), [&] { done.count_down(); }, 2,
-      GrammarCompiler::Room::unlimited);
+      GrammarCompiler::Admission::unlimited);
   go_on.count_down();
   done.wait();
   EXPECT_TRUE(third->answer().has_value());
@@ -155,7 +155,7 @@ TEST_F(Compiler, ClientsTakeTurns) {
     begun.count_down();
     go_on.wait();
   });
-  begun.wait();  // its thread is held up
+  begun.wait();  // its thread is delayed
   std::string order;
   std::vector<std::shared_ptr<GrammarTicket>> tickets;
   for (const auto& [client, name] :

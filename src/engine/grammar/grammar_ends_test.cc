@@ -96,7 +96,7 @@ TEST_P(GrammarEnds, WithAnErrorWhereNothingIsLeft) {
   const Answer got = answer(input);
   EXPECT_EQ(got.summary.finish, FinishReason::error);
   EXPECT_EQ(got.summary.error.code, ErrorCode::invalid_request);
-  // The other requests go on.
+  // The other requests continue.
   EXPECT_EQ(answer(greedy_input({1, 2, 3}, 3)).tokens.size(), 3u);
 }
 

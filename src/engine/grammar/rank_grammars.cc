@@ -42,9 +42,9 @@ Result<bool> RankGrammars::ready(const Request& request) {
   Following& mine = following_[request.id];
   if (mine.grammar != nullptr) return true;
   if (mine.ticket == nullptr)
-    mine.ticket = compiler_->enqueue(
-        request.sampling.grammar, wake_, proven_client(request.client),
-        request.taken_over ? GrammarCompiler::Room::unlimited : GrammarCompiler::Room::limited);
+    mine.ticket = compiler_->enqueue(request.sampling.grammar, wake_, proven_client(request.client),
+                                     request.taken_over ? GrammarCompiler::Admission::unlimited
+                                                        : GrammarCompiler::Admission::limited);
   auto answer = mine.ticket->answer();
   if (!answer) {
     forget(request.id);

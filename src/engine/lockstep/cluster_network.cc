@@ -78,7 +78,8 @@ Result<std::optional<RankNetwork::Link>> ClusterNetwork::join(const RankSet& ran
   };
   if (transport() == nullptr) HOCKET_TRY_VOID(open(view->epoch));
   if (RealClock().now() >= publish_at_) {
-    // Others may know the address already, so only one that was never told costs the transport.
+    // Others may know the address already, so the transport is lost only if the address was never
+    // sent.
     const bool is_first = publish_at_ == TimePoint{};
     if (auto published = publish_address(); !published && is_first)
       return not_yet(published.error());
@@ -119,7 +120,7 @@ Result<void> ClusterNetwork::open(uint32_t epoch) {
   return {};
 }
 
-// The address is needed until all ranks have met: a rank that leaves the epoch later ends it.
+// The address is needed until all ranks are connected: a rank that leaves the epoch later ends it.
 Result<void> ClusterNetwork::publish_address() {
   publish_at_ = RealClock().now() + options_.address_lifetime / 2;
   const std::string said =

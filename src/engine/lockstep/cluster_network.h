@@ -4,13 +4,14 @@
 //          address -> the others' -> secrets -> connect -> enter(epoch)
 //   lose   waits first for the control plane, which may know better which rank is at fault
 //
-// UCX authenticates nobody, so each pair of ranks has a secret in each direction, which every
-// message carries (UcxTransport::set_secrets): an HMAC over epoch, ranks and both nonces, with a
-// key from the cluster's token. Nonces are new in every epoch, so messages of an earlier one are
-// not taken.
+// UCX does not authenticate its peers, so each pair of ranks has a secret in each direction, which
+// every message carries (UcxTransport::set_secrets): an HMAC over epoch, ranks and both nonces,
+// with a key from the cluster's token. Nonces are new in every epoch, so messages of an earlier one
+// are not taken.
 //
-// A rank that dies ends its connections, and ranks that give up the step then end theirs, so the
-// first connection that ends need not be that of the dead rank. The control plane decides.
+// When a rank's process ends, so do its connections, and ranks that give up the step then end
+// theirs, so the first connection that ends need not be that of the lost rank. The control plane
+// decides.
 #pragma once
 
 #include <memory>
@@ -66,7 +67,7 @@ class ClusterNetwork final : public RankNetwork {
   HeartbeatState& heartbeat_state() override { return control_.heartbeat_state(); }
   void wake() override;
   bool can_rejoin() const override { return true; }
-  // The control plane tells the others.
+  // The control plane informs the others.
   bool others_can_serve() const override { return true; }
 
  private:
@@ -86,8 +87,9 @@ class ClusterNetwork final : public RankNetwork {
   ControlPlane& control_;
   const Options options_;
   const std::string version_;
-  uint32_t epoch_ = 0;                  // epoch of transport_
-  TimePoint publish_at_{};              // when its address is set again, while it meets the others
+  uint32_t epoch_ = 0;  // epoch of transport_
+  // when its address is set again, while it connects to the others
+  TimePoint publish_at_{};
   std::vector<std::string> addresses_;  // indexed by rank; empty: not known yet
   std::vector<Nonce> nonces_;           // indexed by rank
   mutable Mutex mutex_;                 // other threads read the members below

@@ -68,7 +68,7 @@ void HalfPacker::put(int answer, bool first) {
   num_first_ += first ? 1 : -1;
 }
 
-// An answer that fits into no half goes to the one with more room.
+// An answer that fits into no half gets into the one with more room.
 void HalfPacker::assign_answers(int max_first, int max_second) {
   double second = 0;
   for (const int answer : sorted_) {
@@ -89,7 +89,7 @@ void HalfPacker::assign_answers(int max_first, int max_second) {
   }
 }
 
-// Moves the cheapest answers, which changes the cost least, while the number comes nearer.
+// Moves the cheapest answers, which changes the cost least, while the number gets nearer.
 void HalfPacker::round_to(int first_rows) {
   const bool grows = first_rows > count_;
   for (size_t i = sorted_.size(); i-- > 0 && count_ != first_rows;) {
@@ -121,19 +121,20 @@ HalfPacker::Change HalfPacker::best_change(bool from_first, double excess, Count
       if (in_first(leaves) == from_first && may_leave(from_first) && left_over < best.left_over)
         best = {leaves, -1, left_over};
     }
-    weigh_changes(from_first, excess, kAnyRows, best);
+    consider_changes(from_first, excess, kAnyRows, best);
     return best;
   }
   for (uint64_t remaining = row_counts_; remaining != 0; remaining &= remaining - 1)
-    weigh_changes(from_first, excess, std::countr_zero(remaining), best);
+    consider_changes(from_first, excess, std::countr_zero(remaining), best);
   return best;
 }
 
 // Finds the best exchange of two answers, each of num_rows rows. For each one that may leave, the
-// best one to come back costs the leaving one's cost less the excess. Both halves are sorted by
+// best one to move back costs the leaving one's cost less the excess. Both halves are sorted by
 // falling cost, so one walk finds all pairs.
-void HalfPacker::weigh_changes(bool from_first, double excess, int num_rows, Change& best) const {
-  const auto weigh = [&](int leaves, int comes) {
+void HalfPacker::consider_changes(bool from_first, double excess, int num_rows,
+                                  Change& best) const {
+  const auto consider = [&](int leaves, int comes) {
     const double left_over = std::abs(excess - (cost(leaves) - cost(comes)));
     if (left_over < best.left_over) best = {leaves, comes, left_over};
   };
@@ -151,8 +152,8 @@ void HalfPacker::weigh_changes(bool from_first, double excess, int num_rows, Cha
       if (cost(other) < wanted) break;
       dearer = other;
     }
-    if (dearer >= 0) weigh(leaves, dearer);
-    if (next < sorted_.size()) weigh(leaves, sorted_[next]);
+    if (dearer >= 0) consider(leaves, dearer);
+    if (next < sorted_.size()) consider(leaves, sorted_[next]);
   }
 }
 

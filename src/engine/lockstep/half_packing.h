@@ -44,7 +44,7 @@ class HalfPacker {
   bool in_first(int answer) const { return first_[static_cast<size_t>(answer)] != 0; }
 
  private:
-  // A change: one answer leaves the half with more cost, and one may come back.
+  // A change: one answer leaves the half with more cost, and one may move to it.
   struct Change {
     int leaves = -1, comes = -1;
     double left_over = 0;  // excess of that half after the change
@@ -62,7 +62,7 @@ class HalfPacker {
   void round_to(int first_rows);
   void even_out(Counts counts);
   Change best_change(bool from_first, double excess, Counts counts) const;
-  void weigh_changes(bool from_first, double excess, int num_rows, Change& best) const;
+  void consider_changes(bool from_first, double excess, int num_rows, Change& best) const;
 
   std::span<const PackedAnswer> answers_;  // those that pack() was given
   std::vector<double> costs_;              // indexed by answer

@@ -180,10 +180,10 @@ Result<std::string> describe_bits(const ServerSettings& settings) {
   return fmt::format("model {} | arithmetic {}", model, arithmetic);
 }
 
-Result<Identity> make_identity(const ServerSettings& settings, const LaunchPlan& plan) {
-  Identity self{.rank = plan.rank,
-                .num_ranks = plan.num_ranks,
-                .ranks_per_node = plan.ranks_per_node,
+Result<Identity> make_identity(const ServerSettings& settings, const Launch& launch) {
+  Identity self{.rank = launch.rank,
+                .num_ranks = launch.num_ranks,
+                .ranks_per_node = launch.ranks_per_node,
                 .host = this_environment().host_name,
                 .version = std::string(kVersion)};
   HOCKET_TRY(self.arithmetic, describe_arithmetic(settings));

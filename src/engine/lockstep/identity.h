@@ -16,7 +16,7 @@ namespace hocket {
 // Reads the folder's small files completely; of each tensor it hashes name, type, shape and
 // samples, or all of a small one, so that two checkpoints of one model differ. Errors: those of
 // choose_model_form and open_model_weights; io.
-Result<Identity> make_identity(const ServerSettings& settings, const LaunchPlan& plan);
+Result<Identity> make_identity(const ServerSettings& settings, const Launch& launch);
 
 // Returns in words what the bits of keys and values depend on, beside tokens and places: the
 // model's files, as make_identity() reads them, and the arithmetic. Errors: those of

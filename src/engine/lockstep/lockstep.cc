@@ -274,7 +274,7 @@ void Lockstep::forget_loads() {
   }
 }
 
-// Concludes the step from the votes alone, so every rank comes to the same result.
+// Derives the step from the votes alone, so every rank finds the same result.
 //
 //   any rank continues a chunk, or begins and is allowed   prompts    Phase::prefill
 //   else any rank has decode rows                          decode     Phase::decode

@@ -1,19 +1,21 @@
-// Keeps ranks that share the experts in step. Before each step every rank sends a vote: its
-// proposal for that step. From all votes each rank concludes which ranks compute and how rows
-// travel. While the ranks sample, the votes of the next step are already on their way:
+// Keeps ranks that share the experts in step. Before each step every rank sends a vote to all: its
+// proposal for that step. From all votes each rank derives the same answer to two questions: which
+// ranks compute, and how rows travel. The votes for the next step travel while the ranks sample:
 //
 //   rank 0   forward 6 | begin: 3 answers | sample 6, commit, reply | finish -.- schedule 7
 //   rank 1   forward 6 | begin: nothing   |                         | finish -+- 7, no rows
 //   rank 2   forward 6 | begin: nothing   |                         | finish -'- 7, no rows
 //
-// In its vote each rank also reports on the step that it has just played, and the lead proposes how
-// to play the next one: one plan if prompts are computed, another if not. All ranks play what the
-// lead proposed, so a plan changes between two steps, on all ranks together. In an epoch without
-// some ranks only those that are present vote. The lead is the lowest of them.
-// The agreement is binding. A request that comes after begin_agreement() waits for the step after,
-// unless a rank begins prompts anyway; if all requests of a rank end after it, the rank runs a step
-// without rows. If no rank has rows, no rank runs, and each sleeps until it has work or another
-// rank begins an agreement. So no rank waits for a message that another decided not to send.
+// A vote also reports the times of the step that the rank has just played. The vote of the lead,
+// the lowest rank that is present, proposes two plans for the next step: one in case prompts are
+// computed, one in case none are. All ranks play the lead's plan, so a plan changes on all ranks at
+// the same step. Ranks that are missing in an epoch do not vote.
+//
+// Each rank does what was agreed. A request that arrives after begin_agreement() waits for the step
+// behind the next one, unless some rank begins prompts in the next one anyway. A rank whose
+// requests have all ended since then runs that step without rows. If no rank has rows, no rank runs
+// a step, and each waits until it has work or another rank begins an agreement. So no rank waits
+// for a message that another decided not to send.
 // Source: docs/contracts/expert_parallel.md, "Lockstep".
 #pragma once
 
@@ -80,7 +82,7 @@ class BalanceVoter {
   virtual BalanceVote vote() = 0;
   struct Agreement {
     bool computes = false;  // a step follows in which some rank has rows
-    RankSet leaving;        // ranks that ask to stop while others go on
+    RankSet leaving;        // ranks that ask to stop while others continue
   };
   // votes and reports [ranks].
   virtual void agreed(std::span<const BalanceVote> votes, std::span<const StepReport> reports,
@@ -125,16 +127,17 @@ class Lockstep final : public SchedulerHooks {
   bool may_begin() override { return agreed_.may_begin; }
   bool any_rank_computes(const Batch& mine) override;
   // Return how to play the step that was agreed on. ends() is true if this rank stops after it,
-  // because all ranks asked to stop, or because it may leave alone. For that, all of these hold:
-  //   - it may leave alone by its options, and asked to one agreement before;
-  //   - no rank has rows, or: this rank has none, the others have its experts, and its leaving does
-  //     not pause them.
+  // because all ranks asked to stop, or because this rank may leave while the others continue. It
+  // may leave if all of these are true:
+  //   - its options allow it, and it asked to leave in an earlier agreement;
+  //   - no rank has rows; or this rank has none, the others have its experts, and they can serve
+  //     without it.
   const PassSpec& pass() const { return agreed_.pass; }
   const Plan& plan() const { return agreed_.plan; }  // its parts are those of the pass
   bool is_trial() const { return agreed_.is_trial; }
-  // Return the passes of the module that drafts, which all ranks play before the step: the largest
-  // number that any rank needs. The first is for rows of the step before, and exchanged like it;
-  // the others are for one row of each answer.
+  // Returns the passes of the module that drafts, which all ranks play before the step: as many as
+  // the rank plays that needs most. The first computes rows of the step before, and its rows travel
+  // as in that step; each of the others computes one row of each answer.
   std::span<const PassSpec> module_passes() const {
     return std::span(agreed_.module_passes).first(static_cast<size_t>(agreed_.num_module_passes));
   }
@@ -145,15 +148,16 @@ class Lockstep final : public SchedulerHooks {
   uint64_t num_unknown_plans() const { return num_unknown_plans_; }
   // Returns the reports of all ranks on the step before the last agreement; some may be invalid.
   std::span<const StepReport> reports() const { return reports_; }
-  // Returns the rows of the next step, if it is of this phase, on the rank that has most. This
-  // rank's are taken from `mine`, the others' from their last votes. 0 if none are expected.
+  // Returns the expected rows of the next step, if it is of this phase, on the rank that has
+  // most: this rank's by `mine`, those of others by their last votes. 0 if there are none.
   int expected_rows(Phase phase, const StepProposal& mine) const;
   // Returns the answers of the other ranks that share the step that was agreed on, by their votes.
   int num_other_answers() const { return agreed_.num_other_answers; }
   // Returns the drafts that these answers had in the last step.
   int num_other_drafts() const { return agreed_.num_other_drafts; }
 
-  // Returns another rank that asks to stop, so that no request should begin; -1: none. Thread: any.
+  // Returns another rank that asks to stop; while there is one, no request should begin. -1: none.
+  // Thread: any.
   int stopping_peer() const { return stopping_peer_.load(std::memory_order_relaxed); }
   // Returns the load in the last vote of `rank`. Thread: any.
   RankLoad load_of(int rank) const;
@@ -169,23 +173,25 @@ class Lockstep final : public SchedulerHooks {
   // Returns true if steps should overlap from the next one on: the lead says so in its vote, and no
   // rank says that none should.
   bool steps_overlap() const { return agreed_.steps_overlap; }
-  // Says whether another thread computes the steps that were agreed on, and opens them in the
-  // heartbeat; while it does, it has the exchange (carrier()).
+  // Sets whether the forward thread computes the steps that were agreed on. Then that thread
+  // has the exchange during each pass (carrier()), and reports the begin of steps to the heartbeat.
   void set_overlapped(bool overlapped) { is_overlapped_ = overlapped; }
-  // Returns what carries the votes of this rank and lends the exchange to passes.
+  // Returns what carries the votes of this rank and gives the exchange to each pass while that
+  // runs.
   VoteCarrier& carrier() { return carrier_; }
-  // Returns the rows of the step that was agreed on, as its votes foresaw them, on the rank that
+  // Returns the rows of the step that was agreed on, as its votes expected them, on the rank that
   // has most.
   int rows() const { return agreed_.rows; }
-  // Returns how long the step that was agreed on may take before the rank counts as hung.
+  // Returns the time after which the rank counts as hung in the step that was agreed on.
   Duration hung_after() const { return hang_limit_.hung_after(agreed_.pass.phase, agreed_.rows); }
-  // Notes how long a step of this mode took, if another thread computes. rows: as rows() said.
+  // Notes how long a step of this phase took, if the forward thread computes. rows: those that
+  // rows() returned for it.
   void note_took(Phase phase, int rows, Duration took) { hang_limit_.note(phase, rows, took); }
 
   // True between begin_agreement() and finish_agreement().
   bool is_under_way() const { return under_way_; }
-  // True if finish_agreement() should run: an agreement is under way here or another rank began
-  // one, or an error prevents all.
+  // True if finish_agreement() should run: an agreement is under way here, another rank began
+  // one, or an error prevents all further ones.
   bool peer_waiting();
   // Waits for peer_waiting(), Transport::wake() or until `max_wait` is over.
   void wait(Duration max_wait);
@@ -196,7 +202,7 @@ class Lockstep final : public SchedulerHooks {
     uint16_t answers = 0;   // with rows in the step
     uint16_t drafts = 0;    // expected; further decode rows
     uint8_t begins = 0;     // a prompt may begin
-    uint8_t continues = 0;  // a chunked prompt goes on
+    uint8_t continues = 0;  // a chunked prompt continues
     uint8_t ends = 0;       // asks to stop after this step
     uint8_t trials = 0;     // is_trial of plans: bit 0 with prompts, bit 1 decode
     uint8_t takes_requests = 0;

@@ -46,7 +46,7 @@ class LoopbackNetwork final : public RankNetwork {
   HeartbeatState& heartbeat_state() override { return heartbeat_state_; }
   void wake() override { end_->wake(); }
   bool can_rejoin() const override { return false; }
-  // The network cannot tell the others. All ranks are asked to stop, one soon after another, and
+  // The network cannot inform the others. All ranks are asked to stop, one soon after another, and
   // stop together.
   bool others_can_serve() const override { return false; }
   Transport& end() { return *end_; }

@@ -45,12 +45,12 @@ class RankNetwork {
   // engine.
   virtual Result<std::optional<RankSet>> members(Duration max_wait) = 0;
   // Connects to the other ranks of this epoch, which takes at most `max_wait`; nullopt if not all
-  // have come, then call members() again. Errors: lost_rank, which is final. Thread: engine.
+  // are connected, then call members() again. Errors: lost_rank, which is final. Thread: engine.
   virtual Result<std::optional<Link>> join(const RankSet& ranks, Duration max_wait) = 0;
   // Ends the link and its transport, if there is one. Thread: engine.
   virtual void leave() = 0;
 
-  // Tells the others that this rank leaves for good, so that none waits for its next message. No
+  // Informs the others that this rank leaves for good, so that none waits for its next message. No
   // epoch follows. Thread: engine.
   virtual void announce_end() {}
 
@@ -75,8 +75,8 @@ class RankNetwork {
   virtual bool can_rejoin() const = 0;
   // True if the others pause while this rank is away, however many may be missing.
   virtual bool pauses_others() const { return false; }
-  // True if a rank may stop while the others go on. For that the network must tell them that it has
-  // left, or they would wait for its next message until the stall timeout.
+  // True if a rank may stop while the others continue. For that the network must inform them that
+  // it has left, or they would wait for its next message until the stall timeout.
   virtual bool others_can_serve() const = 0;
 };
 

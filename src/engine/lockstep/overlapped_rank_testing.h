@@ -111,7 +111,7 @@ class OverlappedRank {
   struct Pass {
     PassSpec spec;
     std::optional<Error> lost;
-    std::string other_rows;  // which rows of another step, layer or rank came; empty: none
+    std::string other_rows;  // which rows of another step, layer or rank were received; empty: none
   };
 
   int pick(int from, int to) {

@@ -20,7 +20,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <utility>
 
 #include "base/mutex.h"
 #include "compute/overlap/ledger.h"
@@ -73,23 +72,21 @@ class RankOverlap {
   // Returns how to pack decode rows for this plan; nullopt if it has one half.
   std::optional<HalfPacking> packing(const Plan& plan) const;
 
-  // Proposes plans instead of the planner; for tests, before a step runs.
-  using Proposer = std::function<PlanProposal(Phase)>;
-  void propose_by(Proposer proposer) { proposer_ = std::move(proposer); }
-
   // These may be called by any thread.
   OverlapStats stats() const;
   std::optional<PlannerState> planner_state() const;
 
  private:
+  friend class EngineProbe;
+
   PlanProposal propose(Phase phase, int rows);
   void add_up(const StepAccount& account);
 
   const Options options_;
   double keys_per_row_ = HalfPacking().keys_per_row;
   std::optional<Ledger> ledger_;
-  std::optional<Planner> planner_;  // on the ranks of several that may have to plan
-  Proposer proposer_;
+  std::optional<Planner> planner_;               // on the ranks of several that may have to plan
+  std::function<PlanProposal(Phase)> proposer_;  // tests alone set it, in place of the planner
   std::atomic<bool> plans_{false};
   bool is_open_ = false;
   StepReport report_;

@@ -47,7 +47,7 @@ Result<void> VoteCarrier::collect() {
     if (now == State::here || now == State::failed || is_here()) break;
     num_events_.wait(seen, std::memory_order_acquire);
   }
-  // From here on nobody else changes the state.
+  // From here on no other thread changes the state.
   if (state_.load(std::memory_order_acquire) == State::posted) start();
   if (state_.load(std::memory_order_relaxed) == State::started) take();
   if (state_.load(std::memory_order_relaxed) == State::failed) return fail(*error_);

@@ -9,7 +9,8 @@
 // the pass, between its operations, and never wait there: a vote leaves once the one before is
 // sent, and those of the others are taken once they are all here. If the pass is over before they
 // are here, collect() takes the exchange back and waits itself. So no two threads use the exchange
-// at the same time, and an agreement that began is always finished, whatever becomes of the pass.
+// at the same time, and an agreement that began is always finished, whether or not the pass
+// succeeds.
 // Thread: engine, except where marked "forward". Allocates only in construction.
 // Source: docs/decisions/0021-the-pass-carries-the-votes.md.
 #pragma once
@@ -42,7 +43,7 @@ class VoteCarrier {
   std::span<const std::byte> from(int rank) const;
 
   // Lends the exchange to a pass that is about to be launched. Several may be under way; the
-  // exchange comes back with the last of them.
+  // exchange is returned by the last of them.
   void lend() { ++num_lent_; }
   // True if the exchange belongs to the engine's thread.
   bool is_here() const { return num_returned_.load(std::memory_order_acquire) == num_lent_; }
@@ -63,11 +64,11 @@ class VoteCarrier {
   std::atomic<uint32_t> num_returned_{0};
   // The thread that has the exchange changes it; only the engine's leaves none, here and failed.
   std::atomic<State> state_{State::none};
-  std::atomic<uint32_t> num_events_{0};  // the forward thread tells collect() to look again
+  std::atomic<uint32_t> num_events_{0};  // the forward thread makes collect() check again
   Stamp stamp_;
   std::vector<std::byte> mine_;
   std::vector<std::vector<std::byte>> votes_;  // [ranks]
-  std::vector<size_t> sizes_;                  // [ranks] bytes that came
+  std::vector<size_t> sizes_;                  // [ranks] bytes that were received
   std::vector<AllToAll::Parts> parts_;         // [ranks]
   std::optional<Error> error_;                 // set before State::failed
 };

@@ -1,5 +1,5 @@
 // Pages in files (compute/kv/page_files.h) as a store. Files are touched on threads of its own, so
-// that a mount that stops answering holds up nobody beyond a limit.   Thread: any.
+// that a mount that stops answering delays its callers at most by a limit.   Thread: any.
 #pragma once
 
 #include <filesystem>
@@ -18,8 +18,8 @@ class FileStore final : public PageStore {
   static constexpr int64_t kMinBytesPerSecond = 1 << 20;
   // Limit of making the folder; a sleeping mount may need long.
   static constexpr Duration kOpenLimit = std::chrono::seconds(120);
-  // A start waits at most this long for the list of the folder's files; then listing goes on while
-  // the server runs.
+  // A start waits at most this long for the list of the folder's files; then listing continues
+  // while the server runs.
   static constexpr Duration kListWait = std::chrono::seconds(1);
   // The calls of a store in `folder`, which end within `limit` and the time of their bytes.
   static std::shared_ptr<TimedCalls> calls_for(const std::filesystem::path& folder,

@@ -13,8 +13,8 @@ PageKey PageKeys::root_of(const CacheNamespace& name_space) const {
   return hash_page_(form_, words);
 }
 
-void PageKeys::extend(const CacheNamespace& name_space, std::span<const TokenId> tokens,
-                      std::vector<PageKey>& keys) const {
+void PageKeys::append_to(const CacheNamespace& name_space, std::span<const TokenId> tokens,
+                         std::vector<PageKey>& keys) const {
   const size_t num_pages = tokens.size() / page_tokens_;
   keys.reserve(num_pages);
   while (keys.size() < num_pages) {

@@ -19,9 +19,9 @@ class PageKeys {
   PageKeys(const PageKey& form, size_t page_tokens) : form_(form), page_tokens_(page_tokens) {}
 
   // Adds the keys that `keys` lacks of the whole pages of `tokens`.
-  void extend(const CacheNamespace& name_space, std::span<const TokenId> tokens,
-              std::vector<PageKey>& keys) const;
-  // The key of a state is made from that of the page that it stands behind.
+  void append_to(const CacheNamespace& name_space, std::span<const TokenId> tokens,
+                 std::vector<PageKey>& keys) const;
+  // The key of a state is made from that of the page that it is behind.
   static PageKey of_state(const PageKey& page);
 
  private:

@@ -61,7 +61,7 @@ class PageLink {
   // Limit of a frame that a server takes: a prompt of a million tokens.
   static constexpr size_t kMaxAskedBytes = size_t{4} << 20;
   // A frame takes at most kSilence and the time that this speed needs. The limit holds for one that
-  // comes byte by byte, too.
+  // arrives byte by byte, too.
   static constexpr int64_t kMinBytesPerSecond = 1 << 20;
   // Limit of the wait for a peer that sends nothing and reads nothing.
   static constexpr Duration kSilence = std::chrono::seconds(5);
@@ -76,7 +76,7 @@ class PageLink {
                                const PageTls& tls = {});                    // the server's side
   Result<void> introduce(std::string_view token, const PageTls& tls = {});  // the client's
 
-  // `payload` may come in two pieces; `more` is not copied. Errors: io.
+  // `payload` may be given in two pieces; `more` is not copied. Errors: io.
   Result<void> send(PageFrame type, std::string_view payload, std::span<const std::byte> more = {});
   struct Frame {
     PageFrame type = PageFrame::absent;
@@ -95,7 +95,7 @@ class PageLink {
   // `limit` is for each wait, `end` for all of them.
   Result<void> read_all(char* to, size_t size, Duration limit, TimePoint end);
   Result<void> write_raw(std::string_view bytes, TimePoint end, int flags);
-  // Returns the bytes that came next, at most `size`; with TLS those of whole records.
+  // Returns the bytes that were received next, at most `size`; with TLS those of whole records.
   Result<size_t> read_some(char* to, size_t size, Duration limit, TimePoint end);
   Result<size_t> read_raw(char* to, size_t size, Duration limit, TimePoint end);
   bool uses(const PageTls& tls) const;

@@ -46,7 +46,7 @@ class PageReader::TaskProgress {
   ReadTask& task_;
   const std::shared_ptr<ReadTask> shared_;  // task_
   std::vector<PageKey> keys_;
-  size_t end_ = 0;    // the first page that is not handed over yet
+  size_t end_ = 0;    // the first page that is not delivered yet
   size_t state_ = 0;  // pages of the longest beginning whose state is there
   PageKey state_key_{};
   PageSource* source_ = nullptr;
@@ -64,14 +64,14 @@ bool PageReader::TaskProgress::wait_for_buffer(ReadPage& next) const {
   return false;
 }
 
-// A request that nobody waits for any more ends its reading with an error, too.
+// If no request waits for the pages any more, reading ends with an error, too.
 void PageReader::TaskProgress::note_failure(const Error& why) {
   if (is_over()) return;
-  source_->report(why, "prefixes are computed anew");
+  source_->report(why, "prefixes are computed again");
   failed_ = true;
 }
 
-// An exception is an error here, so that the page's buffer is given back.
+// An exception is an error here, so that the page's buffer is returned.
 Result<bool> PageReader::TaskProgress::get(const PageKey& key, std::span<std::byte> bytes) {
   try {
     return pages_->get(key, bytes);
@@ -81,7 +81,7 @@ Result<bool> PageReader::TaskProgress::get(const PageKey& key, std::span<std::by
   }
 }
 
-// Reads one page or state and hands it over. Returns false if it is not there, or the task ends.
+// Reads one page or state and delivers it. Returns false if it is not there, or the task ends.
 bool PageReader::TaskProgress::read_one(ReadPage next, const PageKey& key) {
   if (!wait_for_buffer(next)) return false;
   PageBuffers& buffers = reader_.buffers_.of(*next.kind);
@@ -104,7 +104,7 @@ bool PageReader::TaskProgress::read_one(ReadPage next, const PageKey& key) {
     source_->note_read(std::ssize(bytes), took);
   }
   source_->note_success();
-  reader_.hand_over(std::move(next));
+  reader_.deliver(std::move(next));
   return true;
 }
 
@@ -174,7 +174,7 @@ void PageReader::TaskProgress::read_all() {
   end_ = static_cast<size_t>(task_.first);
   state_ = static_cast<size_t>(task_.num_cached);
   PageKeys(reader_.options_.form, reader_.options_.page_tokens)
-      .extend(task_.name_space, std::span(task_.prompt).first(task_.num_whole), keys_);
+      .append_to(task_.name_space, std::span(task_.prompt).first(task_.num_whole), keys_);
   task_.begun_ns = reader_.clock_->now().time_since_epoch().count();
   bool slow = false;  // a source promises to take longer than computing
   for (PageSource* source : reader_.options_.sources) {
@@ -219,7 +219,7 @@ bool PageReader::is_slower_than_computing(const PageSource& source, const ReadTa
 }
 
 // The mailbox is full only while the engine's thread is busy with a long step.
-void PageReader::hand_over(ReadPage page) {
+void PageReader::deliver(ReadPage page) {
   while (!stopping_ && !read_.push(page)) std::this_thread::sleep_for(kReaderWait);
   wake_();
 }
@@ -229,7 +229,7 @@ void PageReader::run() {
     auto task = tasks_.wait_pop(kReaderWait);
     if (!task) continue;
     read(*task);
-    hand_over({.task = *std::move(task)});
+    deliver({.task = *std::move(task)});
   }
 }
 
@@ -240,7 +240,7 @@ void PageReader::read(const std::shared_ptr<ReadTask>& task) {
   } catch (const std::exception& e) {
     if (const auto num_more = exceptions_.admit(RealClock().now()))
       log::warning(
-          "stored prefixes: the pages of a prompt cannot be read ({}), so it is computed anew ({} "
+          "stored prefixes: the pages of a prompt cannot be read ({}), so it is computed again ({} "
           "more since the last such line). To mend it: give the process more memory, or lower "
           "what it may use",
           e.what(), *num_more);

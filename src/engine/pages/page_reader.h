@@ -36,9 +36,9 @@ struct ReadTask {
   int first = 0;
   int peer = -1;                          // PagesWanted::peer
   bool is_sent = false;                   // a peer computes the prompt: PagesWanted::computes
-  int num_cached = 0;                     // pages behind which a model can go on already
+  int num_cached = 0;                     // pages behind which a model can continue already
   Duration to_compute = Duration::max();  // a source that would take longer is not read
-  TimePoint until = TimePoint::max();     // nobody waits for it any longer
+  TimePoint until = TimePoint::max();     // no request waits for it after this time
   std::function<void()> at_end;           // empty, or to be called when all is read that will be
   std::atomic<bool> given_up{false};
   std::atomic<int64_t> begun_ns{0};  // when its reading began; 0: it has not
@@ -50,7 +50,7 @@ struct ReadPage {
   std::optional<PageKind> kind;  // nullopt: all of the task was read that will be
   int index = 0;  // place of the page in the task's tokens; state: pages that it stands for
   PageBuffers::Id buffer = -1;
-  PageTier tier = PageTier::file;  // from where it came
+  PageTier tier = PageTier::file;  // the tier that it was read from
 };
 
 class PageReader {
@@ -91,7 +91,7 @@ class PageReader {
   class TaskProgress;
   void run();
   void read(const std::shared_ptr<ReadTask>& task);
-  void hand_over(ReadPage page);
+  void deliver(ReadPage page);
 
   const Options options_;
   const Clock* clock_ = nullptr;
@@ -102,7 +102,7 @@ class PageReader {
   Mailbox<ReadPage> read_;
   std::atomic<bool> stopping_{false};
   LogLimit exceptions_{std::chrono::seconds(60)};
-  std::vector<Thread> threads_;  // last: they use all that stands above
+  std::vector<Thread> threads_;  // last: they use all members above
 };
 
 }  // namespace hocket

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "core/queue_limits.h"
 
 namespace hocket {
 namespace {
@@ -25,9 +26,12 @@ constexpr Duration kEndWait = std::chrono::milliseconds(2);  // for one of kMaxC
 
 }  // namespace
 
-bool PrefillWatch::begin(RequestId id) {
+Result<void> PrefillWatch::begin(RequestId id) {
   const MutexLock lock(mutex_);
-  return live_.size() < kMax && live_.insert(id).second;
+  HOCKET_TRY_VOID(
+      check_limit(queue_limits::kPrefills, {.used = std::ssize(live_), .max = kMax}, kMax));
+  live_.insert(id);
+  return {};
 }
 
 bool PrefillWatch::is_watched(RequestId id) const {
@@ -196,7 +200,7 @@ class PageConnection {
     return {};
   }
 
-  // A prompt that is being computed may still bring pages and states.
+  // A prompt that is being computed may still add pages and states.
   Result<void> wait_for_prefill() {
     const TimePoint until = clock_.now() + PageServer::kMaxWait;
     while (is_computing() && clock_.now() < until) HOCKET_TRY_VOID(wait());
@@ -214,12 +218,12 @@ class PageConnection {
     return {};
   }
 
-  // Waits for a page that a prompt's computing is about to bring, and for a buffer while others use
+  // Waits for a page that a prompt's computing is about to add, and for a buffer while others use
   // all. Returns null if the page is absent.
   Result<BufferLoan> find(const PageKey& key, size_t size) {
     const TimePoint until = clock_.now() + PageServer::kMaxWait;
     while (true) {
-      // Asks in this order, so that a page which comes between the two is found.
+      // Asks in this order, so that a page which is added between the two is found.
       const bool is_last = !is_computing() || clock_.now() > until;
       if (BufferLoan loan = borrow(); loan) {
         const Result<bool> found = options_.files->get(key, loan->first(size));

@@ -3,8 +3,9 @@
 //   thread kv_serve     accepts connections
 //   a thread for each   answers one client (page_link.h has the protocol)
 //
-// A flood of connections keeps no client out: the oldest stranger gives way to a new one, and has
-// shown the token long before that if it can. Faults of one connection end that one alone.
+// A flood of connections keeps no client out: the oldest connection without proof of the token is
+// closed for a new one; a client with the token has shown it long before. Faults of one connection
+// end that one alone.
 //
 // A prompt that is computed for a client is an ordinary request with num_prefill_tokens(), which
 // are dropped. Its pages reach the files chunk by chunk, and the client from there. If the client
@@ -21,6 +22,7 @@
 
 #include "base/log_limit.h"
 #include "base/mutex.h"
+#include "base/result.h"
 #include "base/thread.h"
 #include "engine/pages/file_store.h"
 #include "engine/pages/page_buffers.h"
@@ -37,8 +39,8 @@ class PrefillWatch {
  public:
   static constexpr size_t kMax = 256;
 
-  // Returns false if there are too many.
-  bool begin(RequestId id);
+  // Errors: queue_full.
+  Result<void> begin(RequestId id);
   bool is_watched(RequestId id) const;
   // Call when every page of the request that will ever be written is in its file.
   void end(RequestId id);
@@ -56,8 +58,8 @@ class PrefillWatch {
 class PageServer {
  public:
   // Connections of clients that have shown the token, and of those that have not yet, which take
-  // none of the former. Further clients hear that the service is busy; a further stranger takes the
-  // place of the oldest one, whose connection ends.
+  // none of the former. Further clients get the answer that the service is busy; a further
+  // connection without proof takes the place of the oldest one, whose connection ends.
   static constexpr int kMaxConnections = TierBuffers::kMaxServed;
   static constexpr int kMaxStrangers = 64;
   // All connections and their threads, those that are about to end included. Further ones wait in
@@ -100,7 +102,7 @@ class PageServer {
     std::atomic<PageClientState> state{PageClientState::stranger};
     std::atomic<bool> done{false};
     Mutex mutex;
-    int socket HOCKET_GUARDED_BY(mutex) = -1;  // that of the talk, while it goes on
+    int socket HOCKET_GUARDED_BY(mutex) = -1;  // that of the connection, while it is open
     Thread thread;
   };
   PageServer(Options options, Fd listener, Buffer memory, size_t num_buffers);

@@ -7,7 +7,7 @@
 namespace hocket {
 namespace {
 
-// A trial, which tells the speed, reads for at least this time or reads these bytes.
+// A trial, which measures the speed, reads for at least this time or reads these bytes.
 constexpr double kTrialSeconds = 0.05;
 constexpr double kBytesRemembered = 64e6;
 constexpr Duration kMeasurementLives = std::chrono::minutes(2);

@@ -3,7 +3,7 @@
 //
 //   open(what is wanted) -> PromptPages: last_held(keys), expect(keys), get(key) ..
 //
-// A source never holds up more than the thread that reads, and each of its waits has a limit.
+// A source never delays more than the thread that reads, and each of its waits has a limit.
 #pragma once
 
 #include <atomic>
@@ -33,7 +33,7 @@ struct PagesWanted {
   int peer = -1;                    // index of the peer to try first; -1: they take turns
   bool computes = false;            // a source that can computes what it lacks
   uint64_t* tried = nullptr;        // bits of the peers that were asked, and are not asked again
-  // Returns true when nobody waits for the pages any more; waits end soon after.
+  // Returns true when no request waits for the pages any more; waits end soon after.
   std::function<bool()> is_over;
 };
 
@@ -65,7 +65,7 @@ class PageSource {
   virtual int num_tries() const { return 1; }
   // Returns true while nothing is read there, because it failed a moment ago.
   virtual bool is_away() const { return false; }
-  // Returns null if nobody is to be asked for now. Errors: io (none can be reached), timed_out.
+  // Returns null if no source is to be asked for now. Errors: io (none can be reached), timed_out.
   virtual Result<std::unique_ptr<PromptPages>> open(const PagesWanted& wanted) = 0;
 
   // Notes how long reading took. time_to_read() says how long it would take now: newer measurements
@@ -74,7 +74,7 @@ class PageSource {
   void note_read(int64_t num_bytes, Duration took);
   Duration time_to_read(int64_t num_bytes) const;
   // Logs a fault, but not the same one again until all is well, and at most one in kReportsApart:
-  // faults may come and go, and their texts differ. That all is well again is logged after a fault
+  // faults may alternate, and their texts differ. That all is well again is logged after a fault
   // that was logged.
   void report(const Error& why, std::string_view consequence);
   void note_success();

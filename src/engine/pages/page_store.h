@@ -1,12 +1,12 @@
 // A store of pages that is written to, too: a folder of files (file_store.h), or a Redis
 // (redis_store.h). The tier (engine/cache_tier.h) works through this interface alone:
 //
-//   has(key)                            is it known to be there? asks nobody
+//   has(key)                            is it known to be there? asks no server
 //   exist(keys), put(pages)             in batches
 //   open() -> expect(keys), get(key)..  reading, in the order of one prompt (page_source.h)
 //
 // Each wait has a limit. A store that hangs or cannot be reached is away for a while: nothing is
-// read or written there, and nobody waits for it. One that only refuses what is written (full,
+// read or written there, and no thread waits for it. One that only refuses what is written (full,
 // read-only) takes no writes for a while. All that is read there is checked: bytes that are
 // damaged, cut or of another key read as absent.   Thread: any.
 #pragma once

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <exception>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -19,12 +21,12 @@ constexpr auto kSpeedSavesApart = std::chrono::seconds(60);
 PageWriter::PageWriter(Options options, TransferBuffers::Memory memory)
     : options_(std::move(options)), buffers_(std::move(memory)) {
   const size_t max_orders = buffers_.count() + PrefillWatch::kMax + 1;
-  const auto add = [&](std::shared_ptr<PageStore> store) {
+  const auto add = [&](std::shared_ptr<PageStore> store, size_t max_pages) {
     if (store != nullptr)
-      stores_.push_back(std::make_unique<StoreWriter>(std::move(store), max_orders));
+      stores_.push_back(std::make_unique<StoreWriter>(std::move(store), max_orders, max_pages));
   };
-  add(options_.files);
-  add(options_.redis);
+  add(options_.files, 1);
+  add(options_.redis, kMaxAtOnce);
 }
 
 void PageWriter::start(const Clock& clock, std::function<void()> on_free) {
@@ -99,7 +101,13 @@ void PageWriter::end(RequestId request, Saved saved) {
 }
 
 void PageWriter::carry_out_end(const Order& order, bool all_written) {
-  return order.saved ? order.saved(all_written) : options_.prefills->end(order.ended);
+  if (!order.saved) return options_.prefills->end(order.ended);
+  try {
+    order.saved(all_written);
+  } catch (const std::exception& e) {  // while it looked for the files
+    report_lack(e.what());
+    order.saved(false);
+  }
 }
 
 void PageWriter::add_to(CacheTierStats& stats) const {
@@ -119,55 +127,85 @@ void PageWriter::add_to(CacheTierStats& stats) const {
   }
 }
 
+// An exception ends neither the thread nor the process: whoever waits for a page is told by the end
+// of its request.
 void PageWriter::run(StoreWriter& writer) {
-  const size_t most = writer.store == options_.files ? 1 : kMaxAtOnce;
-  std::vector<Order> pages;
-  const auto write_pages = [&] {
-    if (!pages.empty()) write(writer, pages);
-    pages.clear();
-  };
-  while (true) {
-    if (writer.store == options_.files) options_.files->touch_used();
-    auto next = pages.empty() ? writer.orders.wait_pop(kWriterWait) : writer.orders.pop();
-    if (next && next->kind) {
-      pages.push_back(*std::move(next));
-      if (pages.size() == most) write_pages();
-      continue;
+  for (bool goes_on = true; goes_on;) {
+    try {
+      goes_on = serve(writer);
+    } catch (const std::exception& e) {
+      report_lack(e.what());
     }
-    write_pages();
-    if (next)
-      carry_out_end(*next, true);
-    else if (ending_ && writer.orders.size() == 0)
-      return;
   }
 }
 
-void PageWriter::write(StoreWriter& writer, std::span<const Order> orders) {
+// Takes the next order and writes what is due. Returns false at the end.
+bool PageWriter::serve(StoreWriter& writer) {
+  auto next = writer.pages.empty() ? writer.orders.wait_pop(kWriterWait) : writer.orders.pop();
+  const bool is_page = next && next->kind;
+  if (is_page) writer.pages.push_back(*std::move(next));
+  if (!is_page || writer.pages.size() == writer.pages.capacity()) write(writer);
+  if (!next && ending_ && writer.orders.size() == 0) return false;
+  if (next && !is_page) carry_out_end(*next, true);
+  if (writer.store == options_.files) options_.files->touch_used();
+  return true;
+}
+
+void PageWriter::write(StoreWriter& writer) {
+  if (writer.pages.empty()) return;
+  WriteOutcome outcome;
+  try {
+    put(writer, outcome);
+  } catch (const std::exception& e) {
+    report_lack(e.what());
+  }
+  writer.num_written += outcome.num_written;
+  left_out_.count(outcome.why, writer.pages.size() - outcome.num_written);
+  for (const Order& order : writer.pages) buffers_.of(*order.kind).release(order.buffer);
+  const bool is_half_free = buffers_.of(*writer.pages.back().kind).is_half_free();
+  writer.pages.clear();
+  if (options_.prefills) options_.prefills->note_page();
+  if (writer.orders.size() == 0 || is_half_free) on_free_();
+}
+
+void PageWriter::put(StoreWriter& writer, WriteOutcome& outcome) {
   std::vector<PageStore::Page> pages;
-  for (const Order& order : orders)
+  for (const Order& order : writer.pages)
     pages.push_back({order.key, buffers_.of(*order.kind).of(order.buffer)});
   PageStore& store = *writer.store;
   const bool takes = store.takes_writes() && !is_over();
   const Result<size_t> written =
       takes ? store.put(pages, [this] { return is_over(); }) : Result<size_t>(0);
-  const size_t num_written = written.value_or(0);
-  UnwrittenReason why = takes ? UnwrittenReason::write_failed : UnwrittenReason::store_away;
-  if (num_written < pages.size() && is_over()) {
-    why = UnwrittenReason::shutdown;
-    writer.num_given_up += pages.size() - num_written;
+  outcome = {.num_written = written.value_or(0),
+             .why = takes ? UnwrittenReason::write_failed : UnwrittenReason::store_away};
+  if (outcome.num_written < pages.size() && is_over()) {
+    outcome.why = UnwrittenReason::shutdown;
+    writer.num_given_up += pages.size() - outcome.num_written;
+  } else if (!written && written.error().code == ErrorCode::out_of_memory) {
+    outcome.why = UnwrittenReason::no_memory;
+    report_lack(written.error().message);
   } else if (!written) {
     store.pause_writes();
     store.report(written.error(), fmt::format("no prefix is written there for {:.0f} s",
                                               to_seconds(PageStore::kRetryInterval)));
-  } else if (num_written > 0) {
+  } else if (outcome.num_written > 0) {
     store.note_success();
+    if (writer.store == options_.files) save_speed();
   }
-  writer.num_written += num_written;
-  if (writer.store == options_.files && num_written > 0) save_speed();
-  left_out_.count(why, pages.size() - num_written);
-  for (const Order& order : orders) buffers_.of(*order.kind).release(order.buffer);
-  if (options_.prefills) options_.prefills->note_page();
-  if (writer.orders.size() == 0 || buffers_.of(*orders.back().kind).is_half_free()) on_free_();
+}
+
+// Nothing more can be done if there is no memory for the line either; the pages are counted.
+void PageWriter::report_lack(std::string_view what) {
+  try {
+    if (const auto num_more = lacks_.admit(RealClock().now()))
+      log::warning(
+          "stored prefixes: pages are not written ({}), and are computed again after an eviction "
+          "or a restart ({} more since the last such line). To mend it: give the process more "
+          "memory, or lower what it may use",
+          what, *num_more);
+  } catch (const std::exception&) {
+    return;
+  }
 }
 
 // Saves the speed of prompts beside their pages, for the next start. One that cannot be saved is

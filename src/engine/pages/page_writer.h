@@ -1,11 +1,11 @@
 // Writes pages and states behind the steps, to files and to a Redis.
 //
 //   engine thread        copy() fills a buffer, for the stores that lack the page
-//   threads kv_write     write it, one thread a store: one that is slow holds up no other
+//   threads kv_write     write it, one thread a store: one that is slow delays no other
 //
-// Faults of stores are announced once and cost no more than the pages, which are counted as left
-// out. Owner: the rank's CacheTier. Thread: the engine's, beside the threads inside, except where
-// a function says so.
+// Faults of stores, and a lack of memory on these threads, are announced once and cost no more than
+// the pages, which are counted as left out. Owner: the rank's CacheTier. Thread: the engine's,
+// beside the threads inside, except where a function says so.
 #pragma once
 
 #include <atomic>
@@ -13,9 +13,11 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/log_limit.h"
 #include "base/mailbox.h"
 #include "base/thread.h"
 #include "engine/pages/file_store.h"
@@ -67,9 +69,9 @@ class PageWriter {
   // Counts pages and states that are not written, and says so from time to time.
   void leave_out(size_t count, UnwrittenReason why);
   using Saved = std::function<void(bool all_written)>;
-  // Behind the writes of what was copied so far: calls `saved`, or if that is empty, tells the
-  // service that waits for the request that no further page comes. A thread kv_write may do so.
-  // If too many wait already, it is done at once, with all_written = false.
+  // Behind the writes of what was copied so far: calls `saved`, or if that is empty, sends the
+  // service that waits for the request the message that no further page follows. A thread kv_write
+  // may do so. If too many wait already, it is done at once, with all_written = false.
   void end(RequestId request, Saved saved);
   // The time of a prompt's row as measured, which is saved beside the files' pages.
   void note_row_seconds(double row_seconds) { row_seconds_ = row_seconds; }
@@ -85,17 +87,27 @@ class PageWriter {
   };
   // One store and its thread.
   struct StoreWriter {
-    StoreWriter(std::shared_ptr<PageStore> to, size_t capacity)
-        : store(std::move(to)), orders(capacity) {}
+    StoreWriter(std::shared_ptr<PageStore> to, size_t max_orders, size_t max_pages)
+        : store(std::move(to)), orders(max_orders) {
+      pages.reserve(max_pages);
+    }
     const std::shared_ptr<PageStore> store;
     Mailbox<Order> orders;
+    std::vector<Order> pages;  // that are written with the next call; the thread's
     std::atomic<uint64_t> num_written{0};
     size_t num_given_up = 0;  // at the end, for lack of time; the thread's, until it is joined
     Thread thread;
   };
+  struct WriteOutcome {
+    size_t num_written = 0;
+    UnwrittenReason why = UnwrittenReason::no_memory;  // that the others are not written
+  };
   bool is_over() const { return ending_ && RealClock().now() > end_; }
   void run(StoreWriter& writer);
-  void write(StoreWriter& writer, std::span<const Order> orders);
+  bool serve(StoreWriter& writer);
+  void write(StoreWriter& writer);
+  void put(StoreWriter& writer, WriteOutcome& outcome);
+  void report_lack(std::string_view what);
   void carry_out_end(const Order& order, bool all_written);
   void save_speed();
 
@@ -105,6 +117,7 @@ class PageWriter {
   TransferBuffers buffers_;
   std::vector<std::unique_ptr<StoreWriter>> stores_;  // that of files is the first
   UnwrittenPages left_out_;
+  LogLimit lacks_{PageSource::kReportsApart};
   std::atomic<double> row_seconds_{0};  // 0: no prompt was computed since the start
   TimePoint next_speed_save_{};         // that of the thread that writes files
   TimePoint end_{};                     // set before ending_, and never again

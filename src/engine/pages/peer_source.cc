@@ -105,7 +105,8 @@ class PeerPromptPages final : public PromptPages {
   }
 
  private:
-  // A peer that fails is avoided for a while. It has not failed if nobody waits for it any more.
+  // A peer that fails is avoided for a while. It has not failed if no request waits for it any
+  // more.
   template <class T>
   Result<T> watch(Result<T> result) {
     if (!result && !link_.is_over()) source_.avoid(peer_);

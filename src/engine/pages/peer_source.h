@@ -1,7 +1,7 @@
 // Pages of other services (engine/pages/page_server.h), asked for over TCP by key.
 //
 //   cache     a peer is asked which pages it has; those that it lacks are computed here
-//   prefill   a peer computes the prompt if asked to; pages come chunk by chunk
+//   prefill   a peer computes the prompt if asked to; pages arrive chunk by chunk
 //
 // Peers take turns. One that does not answer, or has another model or form, is left alone for 30 s.
 // One that refuses a prompt is well and stays in use; the next one is asked.

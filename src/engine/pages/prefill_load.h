@@ -4,7 +4,7 @@
 //   per token of an answer     | prompts that would be computed before it |  its own step  |
 //                                           P / n                         >=       D
 //
-// P is the time that recent prompts would take here as predicted, whoever computes them; n the
+// P is the time that recent prompts are predicted to take here, wherever they are computed; n the
 // recent steps with answers; D the time of those without a prompt. All three forget what is old.
 // Owner: the rank's CacheTier. Thread: engine.
 #pragma once
@@ -19,7 +19,7 @@ namespace hocket {
 
 class PrefillLoad {
  public:
-  // After this time 1/e of a sum is left. A change by the load holds for as long, because it is
+  // After this time 1/e of a sum is left. A change by the load stays for as long, because it is
   // measured over that time.
   static constexpr Duration kMeasured = std::chrono::seconds(10);
 
@@ -41,7 +41,7 @@ class PrefillLoad {
 
  private:
   void age(TimePoint now);
-  // Decides anew from the sums. With num_answers == 0 it may end the sending, never begin it.
+  // Decides again from the sums. With num_answers == 0 it may end the sending, never begin it.
   void decide(int num_answers, TimePoint now);
   void set(bool sends);
 

@@ -14,7 +14,7 @@
 namespace hocket {
 
 // Returns the tokens that a request for a prompt alone has sampled; none is of use. The model's own
-// module computes its rows of a chunk behind the chunk's step, and of requests that go on only.
+// module computes its rows of a chunk behind the chunk's step, and of requests that continue only.
 inline int num_prefill_tokens(const ModelConfig& model) {
   return model.num_mtp_loaded > 0 ? 2 : 1;
 }

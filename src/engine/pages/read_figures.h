@@ -1,4 +1,4 @@
-// Counts how much was read from where, and the prompts that went on without their pages. Says so
+// Counts how much was read from where, and the prompts that continued without their pages. Says so
 // in the log the first time. Owner: the rank's CacheTier. Thread: any.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace hocket {
 struct ReadFigures {
   PerTier<std::atomic<uint64_t>> num_pages{}, num_tokens{}, num_bytes{};
   PerTier<std::atomic<int64_t>> read_ns{}, saved_ns{};
-  std::atomic<uint64_t> num_given_up{0};  // requests that went on before all was read
+  std::atomic<uint64_t> num_given_up{0};  // requests that continued before all was read
   ByUnreadReason<std::atomic<uint64_t>> num_not_read{};
   std::atomic<bool> held_too_long{false};  // a prompt was
 

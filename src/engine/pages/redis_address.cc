@@ -36,7 +36,7 @@ std::optional<std::string> decode_percents(std::string_view text) {
   return out;
 }
 
-// Takes what stands before the last @ away.
+// Takes what is before the last @ away.
 std::string_view take_login(std::string_view& rest) {
   const size_t at = rest.rfind('@');
   if (at == std::string_view::npos) return {};
@@ -59,21 +59,22 @@ std::string without_password(std::string_view text) {
 
 std::string RedisAddress::text() const {
   const std::string path = database == 0 ? "" : fmt::format("/{}", database);
-  return fmt::format("redis://{}{}{}", user.empty() ? "" : user + "@", to_text(host), path);
+  return fmt::format("{}://{}{}{}", has_tls ? "rediss" : "redis", user.empty() ? "" : user + "@",
+                     to_text(host), path);
 }
 
 Result<RedisAddress> parse_redis_address(std::string_view text) {
   std::string_view rest = text;
   if (text.size() > kMaxStoreAddressBytes)
     return bad_address(text.substr(0, 64), "the address is too long");
-  if (rest.starts_with("rediss://") || rest.starts_with("valkeys://"))
-    return bad_address(text, "connections are not encrypted: take a tunnel, such as stunnel");
-  const size_t scheme = rest.find("://");
-  if (scheme == std::string_view::npos ||
-      (rest.substr(0, scheme) != "redis" && rest.substr(0, scheme) != "valkey"))
-    return bad_address(text, "it begins neither with redis:// nor with valkey://");
-  rest.remove_prefix(scheme + 3);
-  RedisAddress address;
+  const size_t end_of_scheme = rest.find("://");
+  const std::string_view scheme =
+      end_of_scheme == std::string_view::npos ? "" : rest.substr(0, end_of_scheme);
+  const bool has_tls = scheme == "rediss" || scheme == "valkeys";
+  if (!has_tls && scheme != "redis" && scheme != "valkey")
+    return bad_address(text, "it begins with none of redis://, valkey://, rediss://, valkeys://");
+  rest.remove_prefix(end_of_scheme + 3);
+  RedisAddress address{.has_tls = has_tls};
   const std::string_view login = take_login(rest);
   const size_t colon = login.find(':');
   auto user = decode_percents(login.substr(0, colon));
@@ -88,7 +89,7 @@ Result<RedisAddress> parse_redis_address(std::string_view text) {
     const auto parsed = std::from_chars(number.data(), end, address.database);
     if (!number.empty() && (parsed.ptr != end || parsed.ec != std::errc() || address.database < 0 ||
                             address.database >= kMaxDatabases))
-      return bad_address(text, "what stands behind the / is no number of a database");
+      return bad_address(text, "the text behind the / is no number of a database");
     rest = rest.substr(0, slash);
   }
   const bool has_port = rest.rfind(':') != std::string_view::npos &&

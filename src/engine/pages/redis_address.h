@@ -2,7 +2,8 @@
 //
 //   redis://[[user]:password@]host[:port][/database]     port 6379, database 0
 //
-// valkey:// means the same. In user and password %40 stands for @, as in every URL.   Thread: any.
+// valkey:// means the same; rediss:// and valkeys:// are inside TLS. In user and password %40
+// stands for @, as in every URL.   Thread: any.
 #pragma once
 
 #include <string>
@@ -16,6 +17,7 @@ struct RedisAddress {
   HostPort host;
   std::string user, password;  // empty: none
   int database = 0;
+  bool has_tls = false;
 
   // The address without its password, for logs.
   std::string text() const;

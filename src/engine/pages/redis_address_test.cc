@@ -27,9 +27,18 @@ TEST(RedisAddressTest, WhatIsLeftOutHasADefault) {
   EXPECT_TRUE(parse_redis_address("redis://[::1]"));
 }
 
+TEST(RedisAddressTest, TheSchemeSaysWhetherItIsInsideTls) {
+  for (const auto& [text, has_tls] : {std::pair("redis://kv", false),
+                                      {"valkey://kv", false},
+                                      {"rediss://kv", true},
+                                      {"valkeys://kv", true}})
+    EXPECT_EQ(parse_redis_address(text).value().has_tls, has_tls) << text;
+  EXPECT_EQ(parse_redis_address("valkeys://u:p@kv/2")->text(), "rediss://u@kv:6379/2");
+}
+
 TEST(RedisAddressTest, WrongOnesAreRefusedAndKeepTheirPassword) {
   for (const char* text :
-       {"", "kv:6379", "http://kv:6379", "rediss://u:hidden@kv:6379", "redis://", "redis://kv:0",
+       {"", "kv:6379", "http://kv:6379", "redisss://u:hidden@kv:6379", "redis://", "redis://kv:0",
         "redis://kv:70000", "redis://kv:x", "redis://kv:6379/x", "redis://kv:6379/-1",
         "redis://kv:6379/99999999999", "redis://me@kv:6379", "redis://u:hidden%4@kv:6379",
         "redis://u:hidden%zz@kv:6379", "redis://u:hidden@:6379", "redis://[::1"}) {

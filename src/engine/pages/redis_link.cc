@@ -17,7 +17,7 @@ namespace hocket {
 namespace {
 
 constexpr int kRedisPollMs = 50;
-constexpr size_t kReadBytes = 256 << 10;
+constexpr size_t kReadBytes = ServerStream::kMaxRead;
 
 // hiredis calls these functions to make replies. Null ends the connection; no exception may pass
 // through the C code of hiredis.
@@ -76,13 +76,13 @@ void RedisLink::Free::operator()(redisReader* reader) const {
   redisReaderFree(reader);
 }
 
-RedisLink::RedisLink(Fd socket, std::string name)
-    : socket_(std::move(socket)), name_(std::move(name)), is_over_([] { return false; }) {
+RedisLink::RedisLink(ServerStream stream, std::string name)
+    : stream_(std::move(stream)), name_(std::move(name)), is_over_([] { return false; }) {
   static redisReplyObjectFunctions functions = make_functions();
   reader_.reset(redisReaderCreateWithFunctions(&functions));
   HOCKET_CHECK(reader_ != nullptr);
   reader_->maxbuf = 0;  // the buffer stays as large as the largest reply
-  tune_socket(socket_, kSilence);
+  tune_socket(stream_.socket(), kSilence);
 }
 
 RedisLink::~RedisLink() = default;
@@ -94,6 +94,17 @@ std::unexpected<Error> RedisLink::broken(ErrorCode code, std::string_view event)
                   .with_param("kv-cache-store"));
 }
 
+std::unexpected<Error> RedisLink::broken(const Error& why) {
+  failed_ = true;
+  Error all = error(why.code, "{}: {}", name_, why.message).with_param("kv-cache-store");
+  all.fix = why.code == ErrorCode::unauthorized
+                ? "--kv-cache-store-cacert FILE names the certificate's issuer; the certificate "
+                  "must have the name or address that --kv-cache-store gives"
+                : "look whether it runs and can be reached, and whether it wants TLS "
+                  "(rediss://) and a certificate of this client (--kv-cache-store-cert)";
+  return fail(std::move(all));
+}
+
 // Checks the limits before poll(), because a server that sends a byte at a time is always ready.
 Result<void> RedisLink::wait(short events, TimePoint until, Duration limit) {
   const RealClock clock;
@@ -102,7 +113,7 @@ Result<void> RedisLink::wait(short events, TimePoint until, Duration limit) {
     if (clock.now() >= until)
       return broken(ErrorCode::timed_out,
                     fmt::format("has not answered for {:.0f} s", to_seconds(limit)));
-    pollfd one{.fd = socket_.get(), .events = events, .revents = 0};
+    pollfd one{.fd = stream_.socket().get(), .events = events, .revents = 0};
     const int ready = poll(&one, 1, kRedisPollMs);
     if (ready > 0) return {};
     if (ready < 0 && errno != EINTR) return broken(ErrorCode::io, std::strerror(errno));
@@ -114,17 +125,11 @@ Result<void> RedisLink::send_all(std::string_view bytes) {
   const Duration max_time =
       kSilence + from_seconds(static_cast<double>(bytes.size()) / kMinBytesPerSecond);
   const TimePoint end = clock.now() + max_time;
-  while (!bytes.empty()) {
-    const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent >= 0) {
-      bytes.remove_prefix(static_cast<size_t>(sent));
-    } else if (errno == EAGAIN) {
-      HOCKET_TRY_VOID(wait(POLLOUT, std::min(end, clock.now() + kSilence), kSilence));
-    } else if (errno != EINTR) {
-      return broken(ErrorCode::io, std::strerror(errno));
-    }
-  }
-  return {};
+  const auto sent = stream_.send_all(bytes, [&](short events) {
+    return wait(events, std::min(end, clock.now() + kSilence), kSilence);
+  });
+  if (!sent && !failed_) return broken(sent.error());  // wait() has said the rest
+  return sent;
 }
 
 Result<void> RedisLink::send(std::span<const std::string_view> words) {
@@ -145,23 +150,29 @@ Result<void> RedisLink::send(std::span<const std::string_view> words) {
   return {};
 }
 
-// Waits for bytes, and hands them to the reader. Returns how many there were.
+Result<void> RedisLink::begin() {
+  const TimePoint end = RealClock().now() + kSilence;
+  while (true) {
+    const auto done = stream_.begin();
+    if (!done) return broken(done.error());
+    if (*done) return {};
+    HOCKET_TRY_VOID(wait(stream_.wanted(), end, kSilence));
+  }
+}
+
+// Waits for bytes, and passes them to the reader. Returns how many there were.
 Result<size_t> RedisLink::read_some(TimePoint end, Duration limit) {
-  in_.resize(kReadBytes);
   const RealClock clock;
   while (true) {
-    const ssize_t got = recv(socket_.get(), in_.data(), in_.size(), 0);
-    if (got > 0) {
-      if (redisReaderFeed(reader_.get(), in_.data(), static_cast<size_t>(got)) != REDIS_OK)
+    in_.clear();
+    const auto got = stream_.receive(in_);
+    if (!got) return broken(got.error());
+    if (*got > 0) {
+      if (redisReaderFeed(reader_.get(), in_.data(), in_.size()) != REDIS_OK)
         return broken(ErrorCode::io, "sends what no Redis sends");
-      return static_cast<size_t>(got);
+      return *got;
     }
-    if (got == 0) return broken(ErrorCode::io, "has ended the connection");
-    if (errno == EAGAIN) {
-      HOCKET_TRY_VOID(wait(POLLIN, std::min(end, clock.now() + kSilence), limit));
-    } else if (errno != EINTR) {
-      return broken(ErrorCode::io, std::strerror(errno));
-    }
+    HOCKET_TRY_VOID(wait(POLLIN, std::min(end, clock.now() + kSilence), limit));
   }
 }
 
@@ -204,10 +215,13 @@ bool can_use_redis() {
   return false;
 }
 void RedisLink::Free::operator()(redisReader* /*reader*/) const {}
-RedisLink::RedisLink(Fd /*socket*/, std::string /*name*/) {
+RedisLink::RedisLink(ServerStream stream, std::string /*name*/) : stream_(std::move(stream)) {
   HOCKET_CHECK(can_use_redis());
 }
 RedisLink::~RedisLink() = default;
+Result<void> RedisLink::begin() {
+  return {};
+}
 Result<void> RedisLink::send(std::span<const std::string_view> /*words*/) {
   return {};
 }

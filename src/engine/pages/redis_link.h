@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "cluster/socket.h"
+#include "cluster/server_stream.h"
 
 struct redisReader;  // NOLINT(readability-identifier-naming): hiredis's
 
@@ -37,9 +37,13 @@ class RedisLink {
   // Redis refuses larger values by default.
   static constexpr size_t kMaxValueBytes = size_t{500} << 20;
 
-  // `name` is the other side, for errors. `socket` does not block.
-  RedisLink(Fd socket, std::string name);
+  // `name` is the other side, for errors. The stream's socket does not block.
+  RedisLink(ServerStream stream, std::string name);
   ~RedisLink();
+
+  // Waits for the handshake of TLS. Errors: io, timed_out; unauthorized if the server's certificate
+  // is refused. Call it once, before all else.
+  Result<void> begin();
 
   // Ends waits early.
   void watch(std::function<bool()> is_over) { is_over_ = std::move(is_over); }
@@ -51,7 +55,8 @@ class RedisLink {
   }
   // Returns the next reply, of at most `max_bytes`. Errors as for send().
   Result<RedisReply> receive(size_t max_bytes = kShortReply);
-  // Returns how many replies are to come. With none the connection can serve another reader.
+  // Returns how many replies are still to be read. With none the connection can serve another
+  // reader.
   size_t num_awaited() const { return num_awaited_; }
   bool is_whole() const { return !failed_ && num_awaited_ == 0; }
   const std::string& name() const { return name_; }
@@ -63,11 +68,12 @@ class RedisLink {
     void operator()(redisReader* reader) const;
   };
   std::unexpected<Error> broken(ErrorCode code, std::string_view event);
+  std::unexpected<Error> broken(const Error& why);
   Result<void> wait(short events, TimePoint until, Duration limit);
   Result<void> send_all(std::string_view bytes);
   Result<size_t> read_some(TimePoint end, Duration limit);
 
-  const Fd socket_;
+  ServerStream stream_;
   const std::string name_;
   std::function<bool()> is_over_;
   std::unique_ptr<redisReader, Free> reader_;

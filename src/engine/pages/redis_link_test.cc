@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kSlowValue = size_t{64} << 20;
 constexpr int kPatienceMs = 10000;
 
-// A store that takes a value a little at a time holds up the end no longer than one that hangs.
+// A store that takes a value a little at a time delays the end no longer than one that hangs.
 TEST(RedisLinkTest, AValueThatIsTakenSlowlyIsBrokenOffWhenNobodyNeedsIt) {
   if (!can_use_redis()) GTEST_SKIP() << "built without hiredis";
   const auto listener = listen_on(resolve({.host = "127.0.0.1", .port = 0}).value().front());
@@ -40,7 +40,7 @@ TEST(RedisLinkTest, AValueThatIsTakenSlowlyIsBrokenOffWhenNobodyNeedsIt) {
     const std::array to = {local_address(*listener)};
     auto socket = connect_to_first(to, RedisLink::kConnect, [] { return false; });
     ASSERT_TRUE(socket);
-    RedisLink link(*std::move(socket), "a slow store");
+    RedisLink link(ServerStream(*std::move(socket)), "a slow store");
     link.watch([&] { return taken > size_t{1} << 20; });
     const auto sent = link.send({"SET", "key", std::string(kSlowValue, 'v')});
     const size_t taken_then = taken;

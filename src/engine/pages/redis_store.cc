@@ -97,7 +97,7 @@ class RedisPromptPages final : public PromptPages {
   }
 
  private:
-  // Replies that nobody will take end the connection.
+  // Replies that will not be read end the connection.
   Result<void> settle() {
     if (link_->is_whole()) return {};
     HOCKET_TRY(link_, store_.watch(store_.take_link()));
@@ -221,7 +221,9 @@ Result<RedisStore::Link> RedisStore::connect_link() {
   if (!found) return unreachable(found.error());
   auto socket = connect_to_first(*found, RedisLink::kConnect, [] { return false; });
   if (!socket) return unreachable(socket.error());
-  auto link = std::make_unique<RedisLink>(*std::move(socket), name_);
+  auto link = std::make_unique<RedisLink>(
+      ServerStream(*std::move(socket), options_.tls, options_.address.host.host), name_);
+  HOCKET_TRY_VOID(link->begin());
   HOCKET_TRY_VOID(log_in(*link));
   return link;
 }

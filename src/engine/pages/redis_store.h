@@ -3,15 +3,17 @@
 //   PREFIX:3f9a..c2    the key of the page in hex; its value is the page behind its header
 //                      (compute/kv/page_header.h)
 //
-// The prefix names the form of the pages, and the secret if there is one: then nobody without it
-// can make a page that is taken. A page that nobody has read for kKept leaves; before that Redis
-// evicts by its own rule (maxmemory-policy). Without hiredis nothing of this may be made.
+// The prefix names the form of the pages, and the secret if there is one: then only a service that
+// has it can make a page that is accepted. A page that was not read for kKept is deleted; before
+// that Redis evicts by its own rule (maxmemory-policy). Without hiredis nothing of this may be
+// made.
 // Thread: any; each call takes a connection of its own.
 #pragma once
 
 #include <unordered_set>
 
 #include "base/timed_calls.h"
+#include "compute/kv/page_folders.h"
 #include "engine/pages/page_store.h"
 #include "engine/pages/redis_address.h"
 #include "engine/pages/redis_link.h"
@@ -20,7 +22,7 @@ namespace hocket {
 
 class RedisStore final : public PageStore {
  public:
-  static constexpr auto kKept = std::chrono::hours(30 * 24);
+  static constexpr auto kKept = kOtherStoreKeeps;
   // Pages that travel at once, and their bytes, as far as one page allows.
   static constexpr size_t kMaxAhead = 64;
   static constexpr size_t kMaxAheadBytes = size_t{8} << 20;
@@ -33,6 +35,7 @@ class RedisStore final : public PageStore {
     RedisAddress address;
     PageKey form{};      // hash of all that the pages depend on, beside their tokens
     std::string secret;  // empty: none
+    std::shared_ptr<const TlsContext> tls = nullptr;  // null: in the clear
     Duration retry_interval = kRetryInterval;
   };
   explicit RedisStore(Options options);
@@ -62,7 +65,7 @@ class RedisStore final : public PageStore {
   Result<void> log_in(RedisLink& link);
   Result<Link> take_link();
   void give_back(Link link);
-  // Notes that the store failed, unless nobody waits for it any more.
+  // Notes that the store failed, unless no request waits for it any more.
   template <class T>
   Result<T> watch(Result<T> result);
   Result<std::vector<bool>> exist_at(RedisLink& link, std::span<const PageKey> keys);

@@ -32,10 +32,15 @@ class TestRedis {
     return {};
   }
 
-  // `more` are options of its own, such as "--maxmemory", "1mb".
-  explicit TestRedis(std::vector<std::string> more = {}) : options_(std::move(more)) {
+  // `more` are options of its own, such as "--maxmemory", "1mb". tls: how the test's own commands
+  // reach a server inside TLS, whose files are among these options; null: it is in the clear.
+  explicit TestRedis(std::vector<std::string> more = {},
+                     std::shared_ptr<const TlsContext> tls = nullptr)
+      : options_(std::move(more)), tls_(std::move(tls)) {
     port_ = TestProxy::free_port();
-    options_.insert(options_.begin(), {program(), "--port", std::to_string(port_), "--bind",
+    const char* const port_flag = tls_ == nullptr ? "--port" : "--tls-port";
+    if (tls_ != nullptr) options_.insert(options_.begin(), {"--port", "0"});
+    options_.insert(options_.begin(), {program(), port_flag, std::to_string(port_), "--bind",
                                        "127.0.0.1", "--save", "", "--appendonly", "no", "--dir",
                                        std::filesystem::temp_directory_path().string()});
   }
@@ -76,7 +81,8 @@ class TestRedis {
   // Sends a command on a connection of its own.
   Result<RedisReply> ask(std::initializer_list<std::string_view> words) const {
     HOCKET_TRY(Fd socket, start_dial(TestProxy::loopback(port_)));
-    RedisLink link(std::move(socket), "the test's Redis");
+    RedisLink link(ServerStream(std::move(socket), tls_, "127.0.0.1"), "the test's Redis");
+    HOCKET_TRY_VOID(link.begin());
     HOCKET_TRY_VOID(link.send(words));
     return link.receive(RedisLink::kMaxValueBytes);
   }
@@ -86,6 +92,7 @@ class TestRedis {
 
  private:
   std::vector<std::string> options_;
+  const std::shared_ptr<const TlsContext> tls_;
   uint16_t port_ = 0;
   pid_t process_ = -1;
 };

@@ -12,8 +12,8 @@
 namespace hocket {
 namespace {
 
-// The sequence is that of UnwrittenReason. A write that fails and the end of the process have their
-// own warnings.
+// The sequence is that of UnwrittenReason. A write that fails, the end of the process and a lack of
+// memory have their own warnings.
 constexpr std::array<std::string_view, 3> kWhy = {
     "they were computed faster than a store took them",
     "they were evicted before they could be copied",

@@ -42,7 +42,7 @@ struct EngineInfo {
   DType dtype = DType::bf16;           // type of activations
   DType kv_dtype = DType::bf16;        // type of keys and values in their pages
   DType dispatch_dtype = DType::bf16;  // type of rows that are sent to experts
-  DType combine_dtype = DType::bf16;   // type of the sums that come back
+  DType combine_dtype = DType::bf16;   // type of the returned sums
   // The format of the layers' matrices, except those that have their own.
   WeightFormat weight_format = WeightFormat::bf16;
   MlaForm prompt_form = MlaForm::expanded;  // `absorbed` with --mla-form absorbed

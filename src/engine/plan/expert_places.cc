@@ -67,7 +67,7 @@ Result<SettingChange> change_of_auto(int each, bool is_agreed, const ModelChoice
             "weights of a rank take {}; this one has {}",
             number, show_bytes(held), show_bytes(bytes))
           .with_param(std::string(kRedundant))
-          .with_fix("free memory of this host, or start all ranks anew, which then agree on "
+          .with_fix("free memory of this host, or restart all ranks, which then agree on "
                     "fewer"));
 }
 

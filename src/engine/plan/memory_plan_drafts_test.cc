@@ -98,7 +98,7 @@ TEST(MemoryPlan, SeveralModulesHaveKeysOfTheirOwn) {
   }
 }
 
-// Chains of guesses may go on where a request has no page yet.
+// Chains of guesses may continue where a request has no page yet.
 TEST(MemoryPlan, ModulesNeedSparePages) {
   PlanCase c;
   c.module_page_bytes = 50'000;

@@ -123,8 +123,8 @@ Result<int> choose_combine_groups(int asked, int num_ranks, const ModelConfig& m
           .with_fix(fmt::format("--combine-groups, one of {}", divisors(experts, num_ranks))));
 }
 
-// Only modules that read the model's own rows come in several, one for each draft; else one is used
-// again and again.
+// Only of modules that read the model's own rows may there be several, one for each draft; else one
+// is used again and again.
 Result<int> choose_modules(const ServerSettings& settings, const ModelConfig& model) {
   HOCKET_TRY(const SpeculationChoice speculation, choose_speculation(settings, model));
   const int for_drafts = !speculation.by_module ? 0 : model.local_mtp ? speculation.max_drafts : 1;

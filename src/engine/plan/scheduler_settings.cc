@@ -179,7 +179,7 @@ Result<SpeculationChoice> choose_speculation(const ServerSettings& settings,
                     .with_param("speculative-algorithm"));
   const bool by_module = algorithm == "NEXTN" || (algorithm == "auto" && has_module(model));
   const bool by_text = algorithm != "NEXTN";
-  // A module that joins rows of the model only has none of its own to go on from, so each gives
+  // A module that joins rows of the model only has none of its own to continue from, so each gives
   // one.
   const int most = by_module && !by_text && model.local_mtp
                        ? std::clamp(model.num_mtp_layers, 1, kMaxDrafts)
@@ -193,8 +193,8 @@ Result<SpeculationChoice> choose_speculation(const ServerSettings& settings,
                                                      : "auto"};
 }
 
-// Returns how many tokens of a long prompt stand between two kept states, such that all states
-// of a full KV cache take half of the slots that running requests leave.
+// Returns how many tokens of a long prompt are between two kept states, such that all states of a
+// full KV cache take half of the slots that running requests leave.
 int cached_state_interval(const MemoryPlan& plan, int page_tokens) {
   const int64_t spare = plan.num_states - int64_t{kStatesOfARequest} * plan.num_blocks;
   const int64_t tokens = int64_t{plan.num_pages} * page_tokens;

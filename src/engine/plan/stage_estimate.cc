@@ -20,8 +20,8 @@ double sum(const StageTimes& times) {
   return all;
 }
 
-// Returns the mean number of sums that come back for a row, over rows that choose their experts by
-// chance: the same rows for every call. Each node that a rank can send of a row is one sum.
+// Returns the mean number of sums that are returned for a row, over rows that choose their experts
+// by chance: the same rows for every call. Each node that a rank can send of a row is one sum.
 double mean_sums(const Placement& placement, int num_groups, int top_k) {
   constexpr int kSampledRows = 2048;
   const std::vector<int32_t> leaves = combine_leaves(placement.num_experts(), num_groups);

@@ -4,9 +4,9 @@
 // `hocket plan --overlap`.
 //
 // E experts, k per row, R ranks:
-//   prompt row  goes to R (1 - C(E - E/R, k) / C(E, k)) ranks, and comes back as one sum from each
+//   prompt row  is sent to R (1 - C(E - E/R, k) / C(E, k)) ranks, each of which returns one sum
 //               node (compute/moe/combine_nodes.h) that has one of its experts, mostly one a rank
-//   decode row  goes k times and comes back k times
+//   decode row  is sent k times and returned k times
 // Of all rows, (R - 1) / R travel. Pure. Thread: any.
 #pragma once
 
@@ -29,8 +29,8 @@ struct StageEstimateInput {
   int num_ranks = 1;
   StageLink link;
 };
-// Fixed times: for all workers to begin and end an operation; for a message to be handed over and
-// noticed.
+// Fixed times: for all workers to begin and end an operation; for a message to be passed to the
+// transport and noticed.
 inline constexpr double kLaunchUs = 3, kMessageUs = 2;
 
 // Bytes of one layer from a rank to all others (and as many back), without message headers.
@@ -75,7 +75,7 @@ class StageEstimate final : public StageModel {
   double head_bytes_ = 0;
   int num_moe_ = 0;
   double fullest_share_ = 1;  // part of the experts that the rank with most of them holds
-  double results_a_row_ = 0;  // the mean number of sums that come back for a row
+  double results_a_row_ = 0;  // the mean number of sums that are returned for a row
   // Bytes of a row: to its experts, from them, and its lists in a dispatch of one part.
   double sent_row_ = 0, result_row_ = 0, lists_ = 0;
 };

@@ -16,9 +16,9 @@ constexpr Op kComputing[] = {Op::attn_in, Op::attn_core, Op::mlp,
                              Op::gate,    Op::shared,    Op::experts};
 
 // Returns the time of all layers on one rank, without the copies of its starts and waits.
-double computed_us(const StageEstimate& forecast, const Bucket& bucket) {
-  const StageTimes times = forecast.at(bucket);
-  const LayerCounts layers = forecast.layers(bucket);
+double computed_us(const StageEstimate& estimate, const Bucket& bucket) {
+  const StageTimes times = estimate.at(bucket);
+  const LayerCounts layers = estimate.layers(bucket);
   double all = layers.other_us;
   for (const Op op : kComputing) {
     const int count = op == Op::mlp                              ? layers.num_dense
@@ -35,12 +35,12 @@ TEST(StageEstimate, OperationsAddUpToThePass) {
     for (const char* kv : {"auto", "int8"}) {
       const ModelChoice choice = choice_of(folder, {.memory = {.kv_cache_dtype = kv}});
       const ModelCost cost = cost_of(choice);
-      const StageEstimate forecast(choice, cost, {.speed = kSpeed});
+      const StageEstimate estimate(choice, cost, {.speed = kSpeed});
       SCOPED_TRACE(fmt::format("{}, {} keys", folder, kv));
       for (const int rows : {1, 8, 64, 512}) {
         const Bucket bucket{Phase::decode, rows, int64_t{rows} * 3000};
         const double want = 1e6 * cost.seconds(cost.decode(rows, 3000), kSpeed);
-        EXPECT_NEAR(computed_us(forecast, bucket), want, 1e-3 * want) << rows;
+        EXPECT_NEAR(computed_us(estimate, bucket), want, 1e-3 * want) << rows;
       }
       for (const int64_t context : {0, 5000})
         for (const int64_t rows : {64, 2048}) {
@@ -49,7 +49,7 @@ TEST(StageEstimate, OperationsAddUpToThePass) {
           const double want = 1e6 * cost.seconds(cost.prefill(static_cast<double>(rows),
                                                               static_cast<double>(context)),
                                                  kSpeed);
-          EXPECT_NEAR(computed_us(forecast, bucket), want, 1e-3 * want) << rows << " " << context;
+          EXPECT_NEAR(computed_us(estimate, bucket), want, 1e-3 * want) << rows << " " << context;
         }
     }
 }
@@ -82,18 +82,18 @@ TEST(StageEstimate, BytesAreThoseOfTheFormula) {
     double distinct, each;
   } cases[] = {{2, 1.0, 4}, {4, 2.7, 6}, {8, 4.6, 7}};
   for (const auto& one : cases) {
-    const StageEstimate forecast(choice, cost, {.speed = kSpeed, .num_ranks = one.ranks});
+    const StageEstimate estimate(choice, cost, {.speed = kSpeed, .num_ranks = one.ranks});
     const Bucket prompt{Phase::prefill, 1000, 500'500}, answers{Phase::decode, 1000, 1'000'000};
     for (const Bucket& bucket : {prompt, answers}) {
-      const StageBytes once = forecast.bytes(bucket);
+      const StageBytes once = estimate.bytes(bucket);
       EXPECT_NEAR(once.dispatch / (1000 * (kRow + kLists)), one.distinct, 0.05);
       EXPECT_NEAR(once.combine / (1000 * kRow), one.distinct, 0.05);
     }
-    EXPECT_EQ(forecast.at(prompt).dispatch.spread, 1);
-    const StageBytes parts = forecast.bytes_in_parts(answers);
+    EXPECT_EQ(estimate.at(prompt).dispatch.spread, 1);
+    const StageBytes parts = estimate.bytes_in_parts(answers);
     EXPECT_NEAR(parts.dispatch / (1000 * kRow), one.each, 1e-9);
     EXPECT_NEAR(parts.combine / (1000 * kRow), one.each, 1e-9);
-    EXPECT_NEAR(forecast.at(answers).combine.spread, one.each / one.distinct, 0.05);
+    EXPECT_NEAR(estimate.at(answers).combine.spread, one.each / one.distinct, 0.05);
   }
   choice.combine_groups = 256;
   choice.dispatch_dtype = DType::int8;
@@ -140,11 +140,11 @@ TEST(StageEstimate, LinksCarryBytesAndCoresMoveThem) {
 
 TEST(StageEstimate, NothingTravelsInDenseModels) {
   const ModelChoice choice = choice_of("golden/qwen3");
-  const StageEstimate forecast(choice, cost_of(choice), {.speed = kSpeed, .num_ranks = 2});
-  const StageTimes times = forecast.at({Phase::decode, 4, 400});
+  const StageEstimate estimate(choice, cost_of(choice), {.speed = kSpeed, .num_ranks = 2});
+  const StageTimes times = estimate.at({Phase::decode, 4, 400});
   EXPECT_GT(times.of(Op::mlp), 0);
   EXPECT_EQ(times.of(Op::gate) + times.of(Op::experts) + times.dispatch.busy_us, 0);
-  EXPECT_EQ(forecast.layers({Phase::decode, 4, 400}).num_moe, 0);
+  EXPECT_EQ(estimate.layers({Phase::decode, 4, 400}).num_moe, 0);
 }
 
 TEST(StageEstimate, ARowIsWorthSoManyKeys) {

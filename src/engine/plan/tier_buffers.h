@@ -1,6 +1,6 @@
 // The buffers between the prefix cache of a rank and its stores and peers (engine/cache_tier.h):
 // pages and records on their way in, and as many on their way out; and those of pages that peers
-// get from files. A record is the state that a model needs beside pages to go on behind them
+// get from files. A record is the state that a model needs beside pages to continue behind them
 // (engine/border_states.h). Pure values.
 #pragma once
 

@@ -15,10 +15,10 @@ namespace {
 
 constexpr int kLowestPriority = 19;
 
-void finish_file(PackedDraft& draft, const std::filesystem::path& path,
+void finish_file(UnfinishedPackedFile& unfinished, const std::filesystem::path& path,
                  std::span<const std::byte> packed, const std::atomic<bool>* stopping) {
   const auto started = std::chrono::steady_clock::now();
-  const auto written = draft.finish(packed, stopping);
+  const auto written = unfinished.finish(packed, stopping);
   if (!written && written.error().code == ErrorCode::shutting_down)
     return log::info("weights are not kept: {}; the next start packs them again",
                      written.error().message);
@@ -50,18 +50,19 @@ const std::byte* PackedWeightCache::map(WorkerPool& workers) {
 
 std::optional<SettingChange> PackedWeightCache::write(std::span<const std::byte> packed,
                                                       Packed later) {
-  auto draft = PackedDraft::begin(path_, key_);
-  if (!draft)
-    return SettingChange{.flag = "--weight-cache",
-                         .from = folder_,
-                         .to = "none",
-                         .why = fmt::format("{} ({})", draft.error().message, draft.error().fix)};
-  if (!*draft) {
+  auto unfinished = UnfinishedPackedFile::begin(path_, key_);
+  if (!unfinished)
+    return SettingChange{
+        .flag = "--weight-cache",
+        .from = folder_,
+        .to = "none",
+        .why = fmt::format("{} ({})", unfinished.error().message, unfinished.error().fix)};
+  if (!*unfinished) {
     log::info("weights: another process is writing {}", path_.string());
   } else if (later == Packed::may_change) {
-    finish_file(**draft, path_, packed, nullptr);
+    finish_file(**unfinished, path_, packed, nullptr);
   } else {
-    writer_ = Thread({.name = "weights"}, [this, packed, file = *std::move(*draft)]() mutable {
+    writer_ = Thread({.name = "weights"}, [this, packed, file = *std::move(*unfinished)]() mutable {
       setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kLowestPriority);
       finish_file(file, path_, packed, &stopping_);
       written_.release();

@@ -1,4 +1,4 @@
-// Tests that writing packed weights holds up a server that ends only as long as it has patience.
+// Tests that writing packed weights delays a server that ends only as long as it has patience.
 #include "engine/runner/packed_weight_cache.h"
 
 #include <fmt/format.h>

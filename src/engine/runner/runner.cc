@@ -161,7 +161,7 @@ void Runner::choose_kept(const ModelSettings& settings) {
     info_.changes.push_back({.flag = "--weight-cache",
                              .from = settings.weight_cache,
                              .to = "none",
-                             .why = "random weights are made anew, never kept"});
+                             .why = "random weights are made at each start, never kept"});
     return;
   }
   const PackedKey key{weights_.fingerprint, *identity, plan_.weight_bytes};
@@ -351,8 +351,8 @@ Result<void> Runner::forward_together(const ForwardBatch& batch, const PassOptio
                                  .ledger = pass.ledger});
 }
 
-// Its layer's number in messages comes after those of the model's layers, so that an exchange of
-// the one is never taken for one of the other.
+// Its layer's number in messages follows those of the model's layers, so that an exchange of the
+// one is never taken for one of the other.
 Result<void> Runner::forward_module(int module, const ForwardBatch& batch,
                                     const Model::HiddenRows& hidden, const PassSpec& pass) {
   HOCKET_CHECK(dispatcher_ != nullptr);

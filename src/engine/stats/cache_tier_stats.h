@@ -9,14 +9,14 @@
 
 namespace hocket {
 
-// One place from which pages come back. Failures and damaged pages are the same for all ranks of a
+// One place from which pages are read. Failures and damaged pages are the same for all ranks of a
 // process.
 struct PageTierStats {
   bool exists = false;  // pages are looked for there
   bool away = false;    // it failed, and is not used for now
   uint64_t pages_written_total = 0, pages_read_total = 0;
   uint64_t read_bytes_total = 0;  // those of pages and states
-  uint64_t tokens_total = 0;      // tokens of prompts whose pages came from there
+  uint64_t tokens_total = 0;      // tokens of prompts whose pages were read from there
   uint64_t damaged_total = 0, failures_total = 0;
   double read_seconds_total = 0;
   double saved_seconds_total = 0;  // that computing these tokens would have taken, as measured
@@ -30,7 +30,7 @@ struct CacheTierStats {
       left_out_total{};  // pages and states that were not written, by reason
   uint64_t pages_read_total = 0;
   ByUnreadReason<uint64_t> not_read_total{};  // prompts whose pages were not read, by reason
-  uint64_t reads_given_up_total = 0;          // requests that went on before all pages were read
+  uint64_t reads_given_up_total = 0;          // requests that continued before all pages were read
   double read_seconds_total = 0;
   // Figures of all peers that are asked, which the ranks of a process share: pages from them,
   // prompts that they computed, and failures of peers.

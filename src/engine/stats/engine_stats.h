@@ -21,7 +21,7 @@ namespace hocket {
 struct RankStats {
   SchedulerStats scheduler;
   StepCounts steps;
-  // The part of scheduler.cached_tokens_total that came back from there for the request.
+  // The part of scheduler.cached_tokens_total that was read from there for the request.
   PerTier<uint64_t> fetched_tokens_total{};
   uint64_t num_requests_finished = 0, num_requests_aborted = 0, num_requests_failed = 0;
   // Tokens/s over the last second of steps, of answers and of prompts; 0 when idle.

@@ -100,7 +100,7 @@ class ExpertStats {
   // Returns the record; if it still runs, a new one begins. Errors: invalid_request if there is
   // none.
   Result<ExpertRecord> take();
-  // Returns the sums of the record so far, which goes on; nullopt if there is none.
+  // Returns the sums of the record so far, which continues; nullopt if there is none.
   std::optional<ExpertRecord> snapshot() const;
   bool recording() const { return record_.load(std::memory_order_relaxed) != 0; }
   ExpertBalance balance() const;

@@ -9,7 +9,7 @@ namespace hocket {
 // Counts since the start, of all ranks of this process.
 struct GrammarStats {
   uint64_t num_compiled = 0, num_failed = 0, num_cancelled = 0, num_cache_hits = 0;
-  uint64_t num_too_slow = 0;  // grammars that went from the first lane to the second
+  uint64_t num_too_slow = 0;  // grammars that were moved from the first lane to the second
   int num_cached = 0;
   int64_t answer_bytes = 0;       // held by the matchers of answers
   double vocabulary_seconds = 0;  // time to make the trie of tokens; 0: not done yet

@@ -1,4 +1,4 @@
-// The places beside the pool from which pages come back, by name.   Thread: any.
+// The places beside the pool from which pages are read, by name.   Thread: any.
 #pragma once
 
 #include <array>

@@ -200,7 +200,7 @@ Profiler::Status Profiler::status() const {
   return state_->current_status();
 }
 
-// Returns true if recording goes on.
+// Returns true if recording continues.
 bool Profiler::State::record(Tape& tape, const Ledger& ledger) const {
   const StepAccount& account = ledger.account();
   if (!std::exchange(tape.is_primed, true) || !account.has_pass) return true;

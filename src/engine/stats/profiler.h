@@ -62,7 +62,7 @@ class Profiler {
   Result<Status> stop();
   Status status() const;  // Thread: any.
 
-  // Copies a step of `rank` after ledger.end_step(), and tells the ledger whether to keep spans of
+  // Copies a step of `rank` after ledger.end_step(), and sets whether the ledger keeps spans of
   // the next step. Allocates nothing. Thread: the one that computes.
   void note(int rank, Ledger& ledger);
 

@@ -34,7 +34,7 @@ class RecentSteps {
   explicit RecentSteps(Options options);
   ~RecentSteps();
 
-  // Copies a step after ledger.end_step(), and tells the ledger to keep the spans of the next step
+  // Copies a step after ledger.end_step(), and makes the ledger keep the spans of the next step
   // too. A step without a pass is skipped. Allocates nothing. Thread: the one that computes.
   void note(int rank, Ledger& ledger);
 

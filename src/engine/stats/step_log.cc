@@ -19,7 +19,7 @@ LogPart overlap_text(const StepTransfers& t) {
   return out;
 }
 
-// Returns the share of all prompt tokens so far that came from the cache.
+// Returns the share of all prompt tokens so far that were in the cache.
 double cache_hit_rate(const SchedulerStats& stats) {
   return static_cast<double>(stats.cached_tokens_total) /
          static_cast<double>(std::max<uint64_t>(stats.prompt_tokens_total, 1));
@@ -56,10 +56,10 @@ LogPart StepLog::take_drafts_text(const SchedulerStats& stats) {
   const Drafts logged = std::exchange(drafts_logged_, all);
   LogPart out;
   if (all.verified == logged.verified) return out;
-  const uint64_t held = all.held - logged.held;
+  const uint64_t accepted = all.accepted - logged.accepted;
   out.print("accept len: {:.2f}, accept rate: {:.2f}, ",
-            accept_length(held, all.verified - logged.verified),
-            static_cast<double>(held) / static_cast<double>(all.drafts - logged.drafts));
+            accept_length(accepted, all.verified - logged.verified),
+            static_cast<double>(accepted) / static_cast<double>(all.drafts - logged.drafts));
   return out;
 }
 
@@ -74,7 +74,7 @@ void StepLog::note(const Batch& batch, const SchedulerStats& stats, TimePoint no
   if (batch.mode == ForwardMode::idle) return;
   uint64_t num_tokens = 0;
   for (const Slice& slice : batch.slices)
-    num_tokens += static_cast<uint64_t>(slice.num_taken + slice.num_forced);
+    num_tokens += static_cast<uint64_t>(slice.num_appended + slice.num_forced);
   const Duration passed = last_end_ == TimePoint{} ? took : now - last_end_;
   const int new_tokens = batch.num_rows - batch.num_decode_rows_total();
   lately_.add(num_tokens, to_seconds(passed));

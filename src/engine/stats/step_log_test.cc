@@ -106,7 +106,7 @@ TEST_F(StepLogTest, WithDraftsItSaysHowManyHeldSinceTheLastLine) {
   SchedulerStats stats = scheduler_->stats();
   stats.num_verified_total = 10;
   stats.drafted_total = {10, 10};
-  stats.held_total = {9, 6};
+  stats.accepted_total = {9, 6};
   const auto line = [&] {
     ::testing::internal::CaptureStderr();
     step_log_.note(batch, stats, now_ + kStep, kStep);
@@ -116,7 +116,7 @@ TEST_F(StepLogTest, WithDraftsItSaysHowManyHeldSinceTheLastLine) {
                                            " cuda graph: False, gen throughput"));
   stats.num_verified_total = 14;
   stats.drafted_total = {14, 14};
-  stats.held_total = {11, 6};
+  stats.accepted_total = {11, 6};
   EXPECT_THAT(line(), ::testing::HasSubstr("accept len: 1.50, accept rate: 0.25, cuda"));
   EXPECT_THAT(line(), ::testing::HasSubstr("token usage: 0.05, cuda"));
 }

@@ -4,7 +4,7 @@
 //   process   a rank
 //   threads   compute: steps, their operations and other work; waiting: for ranks, for
 //             transfers; and a wire for each kind, half and part of messages to this rank
-//   arrows    from where a rank handed its rows over to where they arrived
+//   arrows    from where a rank sent its rows to where they arrived
 //
 // Ids of arrows follow from step, layer, lane, kind and ranks alone, so that files of several
 // processes fit together. Times are those of the steady clock; `boot_id` and `unix_at_zero_us`

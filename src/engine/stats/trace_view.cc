@@ -173,15 +173,15 @@ class Ruler {
       : begin_(begin), span_(std::max(Duration(1), end - begin)), width_(width) {}
 
   double ns_a_character() const { return static_cast<double>(span_.count()) / width_; }
-  // Calls weigh(character, ns) for every character that the slice touches.
-  template <class Weigh>
-  void cover(const TraceSlice& slice, Weigh&& weigh) const {
+  // Calls add(character, ns) for every character that the slice touches.
+  template <class Add>
+  void cover(const TraceSlice& slice, Add&& add) const {
     const double scale = ns_a_character();
     const double from = static_cast<double>((slice.begin - begin_).count()) / scale;
     const double to = static_cast<double>((slice.end - begin_).count()) / scale;
     const int last = std::min(width_ - 1, static_cast<int>(std::ceil(to)) - 1);
     for (int i = std::max(0, static_cast<int>(std::floor(from))); i <= last; ++i)
-      weigh(static_cast<size_t>(i), (std::min(to, i + 1.0) - std::max(from, double(i))) * scale);
+      add(static_cast<size_t>(i), (std::min(to, i + 1.0) - std::max(from, double(i))) * scale);
   }
   int width() const { return width_; }
 

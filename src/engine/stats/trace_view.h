@@ -47,7 +47,8 @@ struct StepTrace {
 };
 
 // Reads the files of one profile of one service. Times of several files are converted to the clock
-// of the first. Errors: io, bad_value (not such a trace; a rank that comes twice), naming the file.
+// of the first. Errors: io, bad_value (not such a trace; a rank that occurs twice), naming the
+// file.
 Result<StepTrace> read_traces(std::span<const std::string> paths);
 
 struct TraceWindow {

@@ -14,12 +14,13 @@ enum class UnwrittenReason : uint8_t {
   store_away,    // the store failed a moment ago and is not used
   write_failed,  // this write found that the store fails
   shutdown,      // the process ended
+  no_memory,     // there was too little memory to write it
 };
-inline constexpr int kNumUnwrittenReasons = 5;
+inline constexpr int kNumUnwrittenReasons = 6;
 
 // The names in metrics.
 inline constexpr std::array<std::string_view, kNumUnwrittenReasons> kUnwrittenReasonNames = {
-    "no_buffer", "late", "store_away", "write_failed", "shutdown"};
+    "no_buffer", "late", "store_away", "write_failed", "shutdown", "no_memory"};
 
 template <class T>
 using ByUnwrittenReason = std::array<T, kNumUnwrittenReasons>;

@@ -81,14 +81,14 @@ TEST_F(AgreedReplicas, TheChangeIsAnnounced) {
   EXPECT_THAT(places->changes[0].why, HasSubstr("on the rank that has least"));
 }
 
-// It was started anew with less memory, and the service goes on with the number that it has.
+// It was started again with less memory, and the service keeps the number that it has.
 TEST_F(AgreedReplicas, ARankWithoutMemoryForThemIsRefusedWithTheNumbers) {
   EXPECT_TRUE(place_experts(settings_.parallel, choice_, 2, bytes_with(4), 4));
   const auto refused = place_experts(settings_.parallel, choice_, 2, bytes_with(4) - 1, 4);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::out_of_memory);
   EXPECT_THAT(refused.error().message, HasSubstr("8 replicas"));
-  EXPECT_THAT(refused.error().fix, HasSubstr("start all ranks anew"));
+  EXPECT_THAT(refused.error().fix, HasSubstr("restart all ranks"));
 }
 
 // Another rank says the number, which may be any.
@@ -98,6 +98,18 @@ TEST_F(AgreedReplicas, ANumberThatCannotBeIsRefused) {
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, ErrorCode::bad_value);
   }
+}
+
+TEST_F(AgreedReplicas, ARankWaitsForTheOthersOnlySoLong) {
+  const ClusterOptions at{.init_addr = {"127.0.0.1", 0}, .token = "a token of sixteen"};
+  const auto zero = ControlPlane::join(at, {.rank = 0, .num_ranks = 2});
+  ASSERT_TRUE(zero) << zero.error().message;
+  settings_.parallel.rank_wait_s = 0.1;
+  const auto waited = join_before_loading(**zero, settings_, Duration{});
+  ASSERT_FALSE(waited);
+  EXPECT_EQ(waited.error().code, ErrorCode::lost_rank);
+  EXPECT_THAT(waited.error().message, HasSubstr("after 0.1 s: rank 1"));
+  EXPECT_EQ(waited.error().param, "rank-wait");
 }
 
 TEST_F(AgreedReplicas, RanksInProcessesSettleBeforeTheyLoad) {

@@ -242,7 +242,7 @@ TEST_F(CacheTierTest, EveryKindOfCacheComesBackWithTheSameBits) {
     const Answer got = ask(again, input);
     expect_same(got, want);
     EXPECT_GE(got.summary.cached_tokens, 500);
-    // The answer's next turn goes on behind it.
+    // The answer's next turn continues behind it.
     for (const int token : want.tokens) input.prompt.push_back(TokenId{token});
     for (const int token : random_tokens(4, 30)) input.prompt.push_back(TokenId{token});
     const Answer next = ask(again, input);

@@ -53,7 +53,7 @@ class ClusterRanks : public ::testing::TestWithParam<ClusterCase> {
     settings.scheduler.overlap_schedule = GetParam().overlap_schedule;
     change(settings);
     const ClusterLaunch launch{
-        .plan = {.num_ranks = num_ranks(), .rank = rank, .init_addr = {"127.0.0.1", port_}},
+        .launch = {.num_ranks = num_ranks(), .rank = rank, .init_addr = {"127.0.0.1", port_}},
         .control = {.init_addr = {"127.0.0.1", port_},
                     .token = "a token of sixteen",
                     .tolerate_ranks = settings.parallel.tolerate_ranks}};

@@ -235,7 +235,7 @@ TEST(TakenOverRequests, AllHaveRoom) {
   const HostPort at{"127.0.0.1", TestProxy::free_port()};
   auto made = Engine::create(
       {.settings = settings,
-       .cluster = ClusterLaunch{.plan = {.num_ranks = 2, .rank = 0, .init_addr = at},
+       .cluster = ClusterLaunch{.launch = {.num_ranks = 2, .rank = 0, .init_addr = at},
                                 .control = {.init_addr = at, .token = "a token of sixteen"}}});
   ASSERT_TRUE(made.has_value()) << describe(made.error());
   RequestInput input = greedy_input({1, 2}, 4);

@@ -227,7 +227,7 @@ TEST(Drafts, ThatHoldSaveSteps) {
   EXPECT_EQ((*engine)->stats().steps.num_decode, 20u);
   const SchedulerStats stats = (*engine)->stats().scheduler;
   EXPECT_EQ(stats.num_verified_total, 20u);
-  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(stats.held_total[i], 20u);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(stats.accepted_total[i], 20u);
   log::set_level(log::Level::info);
 }
 

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "core/client_name.h"
 #include "engine/tests/forms.h"
 
 namespace hocket {
@@ -81,6 +82,32 @@ TEST(Engine, OneRequestOfManyTextsLeavesHalfOfTheQueueToOthers) {
   EXPECT_EQ(submit(0), ErrorCode::queue_full);
   Outbox outbox(64);
   while (engine->step(outbox)) {
+  }
+}
+
+TEST(Engine, AClientThatFloodsTheQueueLeavesPlacesToOthersUntilItsTextsBegin) {
+  ServerSettings settings = settings_for(kBundledFolder);
+  settings.memory.max_queued_requests = 16;
+  const auto engine = make_engine(settings);
+  ASSERT_NE(engine, nullptr);
+  const auto flood = [&](uint64_t client) {
+    int num_in = 0;
+    while (num_in <= 16) {
+      RequestInput input = greedy_input({10, 11, 12}, 3);
+      input.id = Engine::next_request_id();
+      input.client = client_name(client, client);
+      if (!engine->submit(std::move(input))) break;
+      ++num_in;
+    }
+    return num_in;
+  };
+  Outbox outbox(256);
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(flood(1), 14);
+    EXPECT_EQ(flood(2), 2);
+    EXPECT_EQ(flood(3), 0) << "all places are taken";
+    while (engine->step(outbox)) {
+    }
   }
 }
 

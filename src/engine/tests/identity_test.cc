@@ -55,12 +55,12 @@ ServerSettings settings_of(const fs::path& model, int num_ranks = 2) {
   return settings;
 }
 
-LaunchPlan plan_of(int rank, int num_ranks = 2) {
+Launch launch_of(int rank, int num_ranks = 2) {
   return {.num_ranks = num_ranks, .rank = rank};
 }
 
-Identity identity_of(const ServerSettings& settings, const LaunchPlan& plan) {
-  const auto made = make_identity(settings, plan);
+Identity identity_of(const ServerSettings& settings, const Launch& launch) {
+  const auto made = make_identity(settings, launch);
   EXPECT_TRUE(made) << made.error().message;
   return made ? *made : Identity{};
 }
@@ -72,8 +72,8 @@ std::optional<Error> refusal(
   const OtherModel other;
   ServerSettings theirs = settings_of(other.path());
   change(theirs, other);
-  return disagreement(identity_of(settings_of(kBundledFolder), plan_of(0)),
-                      identity_of(theirs, plan_of(1)));
+  return disagreement(identity_of(settings_of(kBundledFolder), launch_of(0)),
+                      identity_of(theirs, launch_of(1)));
 }
 
 TEST(Identity, OfRanksThatFitAgrees) {
@@ -92,7 +92,7 @@ TEST(Identity, DiffersIfAnyTensorDoes) {
   for (const char* model : {"qwen3_5_moe", "gpt_oss_mxfp4"}) {
     const testing::FolderCopy copy(testing::kGolden / model);
     const auto hash = [&] {
-      return identity_of(settings_of(copy.path, 1), plan_of(0, 1)).model_hash;
+      return identity_of(settings_of(copy.path, 1), launch_of(0, 1)).model_hash;
     };
     const std::string before = hash();
     std::fstream file(copy.path / "model.safetensors",
@@ -210,22 +210,22 @@ TEST(Identity, DummyWeightsAreTheirSeed) {
     ServerSettings settings = settings_of(path);
     settings.model.load_format = "dummy";
     settings.model.dummy_seed = seed;
-    return identity_of(settings, plan_of(0)).model_hash;
+    return identity_of(settings, launch_of(0)).model_hash;
   };
   EXPECT_EQ(dummy(1, folder.path()), dummy(1, kBundledFolder));
   EXPECT_NE(dummy(1, kBundledFolder), dummy(2, kBundledFolder));
 }
 
 TEST(Identity, WhatCannotBeReadIsNamed) {
-  EXPECT_EQ(make_identity(settings_of("no/such/model"), plan_of(0)).error().code,
+  EXPECT_EQ(make_identity(settings_of("no/such/model"), launch_of(0)).error().code,
             ErrorCode::model_not_found);
   const OtherModel folder;
   fs::rename(folder / "model.safetensors", folder / "other.safetensors");
-  EXPECT_THAT(make_identity(settings_of(folder.path()), plan_of(0)).error().message,
+  EXPECT_THAT(make_identity(settings_of(folder.path()), launch_of(0)).error().message,
               HasSubstr("holds neither model.safetensors"));
   ServerSettings settings = settings_of(kBundledFolder);
   settings.parallel.init_expert_location = "/no/such/file";
-  EXPECT_THAT(make_identity(settings, plan_of(0)).error().message, HasSubstr("/no/such/file"));
+  EXPECT_THAT(make_identity(settings, launch_of(0)).error().message, HasSubstr("/no/such/file"));
 }
 
 }  // namespace

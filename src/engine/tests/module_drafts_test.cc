@@ -22,7 +22,7 @@ ServerSettings nextn_settings(const std::filesystem::path& model, int num_drafts
   return settings;
 }
 
-// One prompt of a reference with its trace: how many drafts held in each step.
+// One prompt of a reference with its trace: how many drafts were accepted in each step.
 struct Trace {
   std::vector<int> prompt;
   std::vector<int> greedy, accepted;
@@ -140,17 +140,18 @@ TEST_P(ModuleDrafts, HoldWhereThoseOfTheReferenceDo) {
     const std::vector<Trace> want = traces(GetParam(), num_drafts);
     std::map<RequestId, Answer> answers;
     const auto counts = tokens_of_steps(*engine, want, answers);
-    int num_held = 0;
+    int num_accepted = 0;
     auto answer = answers.begin();
     for (size_t i = 0; i < want.size(); ++i, ++answer) {
       std::vector<int> steps = {1};  // the prompt's step has no drafts
-      for (const int held : want[i].accepted) steps.push_back(1 + held), num_held += held;
+      for (const int accepted : want[i].accepted)
+        steps.push_back(1 + accepted), num_accepted += accepted;
       ASSERT_GE(counts[i].size(), steps.size());
       EXPECT_EQ(std::vector(counts[i].begin(), counts[i].begin() + std::ssize(steps)), steps) << i;
       EXPECT_TRUE(
           std::equal(want[i].greedy.begin(), want[i].greedy.end(), answer->second.tokens.begin()));
     }
-    EXPECT_GT(num_held, 5);
+    EXPECT_GT(num_accepted, 5);
     EXPECT_EQ(engine->stats().steps.num_overlapped > 0, overlaps == std::string_view("on"));
   }
   log::set_level(log::Level::info);
@@ -161,7 +162,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, ModuleDrafts,
                                            "qwen3_5_moe_mtp", "mimo_v2_flash_mtp"),
                          [](const auto& param) { return std::string(param.param); });
 
-// Traffic with some long answers, which give the gate time to find that drafts hold.
+// Traffic with some long answers, which give the gate time to find that drafts are accepted.
 std::vector<RequestInput> traffic_with_long_answers() {
   std::vector<RequestInput> inputs = traffic(14);
   for (int i = 0; i < 4; ++i) {
@@ -218,7 +219,7 @@ TEST(ModuleDraftsOfTraffic, ChangeNoBit) {
 }
 
 // The least share of drafts that hold at each position, among those whose drafts before held.
-constexpr std::array kMinHeld = {0.65, 0.7, 0.65, 0.6};
+constexpr std::array kMinAccepted = {0.65, 0.7, 0.65, 0.6};
 
 // The questions that the bundled model's file records, all at once, greedy.
 std::vector<RequestInput> recorded_questions() {
@@ -234,7 +235,7 @@ std::vector<RequestInput> recorded_questions() {
   return inputs;
 }
 
-// Text that the module was trained for: most drafts hold, later ones less often, and no bit
+// Text that the module was trained for: most drafts are accepted, later ones less often, and no bit
 // changes.
 TEST(ModuleDraftsOfTheBundledModel, HoldInRealAnswers) {
   log::set_level(log::Level::error);
@@ -252,11 +253,12 @@ TEST(ModuleDraftsOfTheBundledModel, HoldInRealAnswers) {
     }
     const SchedulerStats stats = engine->stats().scheduler;
     for (size_t at = 0; at < static_cast<size_t>(num_drafts); ++at) {
-      const auto verified = at == 0 ? stats.drafted_total[0] : stats.held_total[at - 1];
-      const double held = static_cast<double>(stats.held_total[at]) / static_cast<double>(verified);
-      std::printf("%d drafts: at position %zu %.3f of %lu hold\n", num_drafts, at + 1, held,
+      const auto verified = at == 0 ? stats.drafted_total[0] : stats.accepted_total[at - 1];
+      const double accepted =
+          static_cast<double>(stats.accepted_total[at]) / static_cast<double>(verified);
+      std::printf("%d drafts: at position %zu %.3f of %lu accepted\n", num_drafts, at + 1, accepted,
                   static_cast<unsigned long>(verified));
-      EXPECT_GT(held, kMinHeld[at]);
+      EXPECT_GT(accepted, kMinAccepted[at]);
     }
   }
   log::set_level(log::Level::info);

@@ -193,7 +193,7 @@ TEST_F(MovingExpertsTest, ClearErrors) {
        {std::pair("stat_approx", "fix: stat, which"), std::pair("per_token", "fix: per_pass; ret"),
         std::pair("all", "fix: stat")})
     expect([&](ServerSettings& s) { s.parallel.expert_distribution_recorder_mode = theirs; }, ours);
-  expect([](ServerSettings& s) { s.parallel.lost_rank_wait_s = 5; }, "so none comes back");
+  expect([](ServerSettings& s) { s.parallel.lost_rank_wait_s = 5; }, "so none can rejoin");
   expect([](ServerSettings& s) { s.parallel.tolerate_ranks = 1; }, "so they are lost together");
   expect([](ServerSettings& s) { s.compute.combine_groups = 2; },
          "--enable-eplb moves experts one by one");

@@ -1,4 +1,4 @@
-// A drafter that knows the answers, for tests of drafts, and comparisons of what came.
+// A drafter that knows the answers, for tests of drafts, and comparisons of what was received.
 #pragma once
 
 #include <array>

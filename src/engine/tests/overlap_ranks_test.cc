@@ -139,7 +139,7 @@ TEST_P(OverlapOfRanks, MayChangeAtEveryStep) {
       return {.id = id_of(plan), .is_trial = random() % 2 == 0};
     };
     Service service({.settings = settings, .stall_timeout = kPatience},
-                    [&](Engine& engine) { EngineProbe::overlap(engine).propose_by(any_plan); });
+                    [&](Engine& engine) { EngineProbe::propose_by(engine, any_plan); });
     ASSERT_NO_FATAL_FAILURE(expect_serves(service, want));
     service.engine().stop();
     const EngineStats stats = service.engine().stats();

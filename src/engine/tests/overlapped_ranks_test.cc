@@ -137,7 +137,7 @@ TEST(OverlappedRanksTest, MeasuringStopsForAGrammarOnAnyRank) {
   log::set_level(log::Level::info);
 }
 
-// One rank's last answer has drafts to its end, and the other one goes on without any.
+// One rank's last answer has drafts to its end, and the other one continues without any.
 TEST(OverlappedRanksTest, ARankWithoutAnswersKeepsNoOtherFromOverlap) {
   log::set_level(log::Level::error);
   constexpr int kMaxTokens = 1024;

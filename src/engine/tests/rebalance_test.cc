@@ -123,7 +123,7 @@ class RebalanceTest : public ::testing::Test {
   std::vector<std::unique_ptr<VotingRank>> ranks_;
 };
 
-// Files that do not answer end a move on all ranks, and the steps go on.
+// Files that do not answer end a move on all ranks, and the steps continue.
 TEST_F(RebalanceTest, AMoveWhoseFilesHangIsGivenUp) {
   log::set_level(log::Level::off);
   files_hang = true;
@@ -181,7 +181,7 @@ TEST_F(RebalanceTest, ALayerOnItsWayIsTheLastWhenTheOthersAreGivenUp) {
   }
 }
 
-// The files are away for a while: the ranks say so, and go on when they are back.
+// The files are away for a while: the ranks say so, and continue when they are back.
 TEST_F(RebalanceTest, ExpertsComeHomeWhenTheFilesAreBack) {
   agree(votes_of_loaded());
   log::set_level(log::Level::off);

@@ -59,6 +59,15 @@ TEST_F(SessionFilesTest, ASessionIsReadAsItWasWritten) {
   EXPECT_FALSE(read(name_).has_value());
 }
 
+// Lists that were not used for long may be deleted, so a use counts as one.
+TEST_F(SessionFilesTest, ReadingIsAUseOfTheFile) {
+  ASSERT_TRUE(files_.write(name_, session(8)).has_value());
+  const auto long_ago = fs::file_time_type::clock::now() - std::chrono::hours(1000);
+  fs::last_write_time(only_file(), long_ago);
+  EXPECT_EQ(read(name_), session(8).tokens);
+  EXPECT_GT(fs::last_write_time(only_file()), long_ago + std::chrono::hours(999));
+}
+
 TEST_F(SessionFilesTest, BytesThatWereChangedCutOrAddedAreRefused) {
   ASSERT_TRUE(files_.write(name_, session(8)).has_value());
   const fs::path path = only_file();

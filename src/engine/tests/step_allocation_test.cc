@@ -58,7 +58,7 @@ TEST_P(StepAllocation, OfADecodeStepIsNone) {
   for (int i = 0; i < warm_up; ++i) ASSERT_TRUE(step());
   while (outbox.pop()) {
   }
-  // At most so many that every request goes on.
+  // At most so many that every request continues.
   const int num_steps = chooses ? 15 : 70 / (1 + num_drafts);
   const uint64_t decode_steps = engine->stats().steps.num_decode;
   const int64_t before = num_allocations;

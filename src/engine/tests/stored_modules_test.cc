@@ -9,7 +9,7 @@ using namespace testing;
 using StoredModulesTest = testing::StoredPagesTest;
 
 // The pages that come back hold rows of the modules, so these draft at once. Where there are
-// several, they compute rows of such pages anew behind the next chunk.
+// several, they compute rows of such pages again behind the next chunk.
 TEST_F(StoredModulesTest, DraftBehindAPrefixOfBeforeARestart) {
   for (const Form& form : {kBundled, kMimo}) {
     SCOPED_TRACE(form.name);

@@ -53,7 +53,7 @@ TEST_F(TierBuffersTest, TheRanksOfAProcessPlanTheBuffersForPeersOnce) {
 }
 
 // A prompt that is computed in one step leaves more states than there are buffers. The last ones
-// wait for a buffer, so the same prompt goes on behind them.
+// wait for a buffer, so the same prompt continues behind them.
 TEST_F(TierBuffersTest, TheLastStateOfAPromptWaitsForABuffer) {
   ServerSettings computing = plain(&kDelta);
   computing.scheduler.chunked_prefill_size = -1;

@@ -145,8 +145,8 @@ class TierWorld final : public SchedulerHooks {
     collect();
     return true;
   }
-  // Steps until `done` holds; virtual time goes on while nothing can be computed. Returns false if
-  // that takes too long in real time.
+  // Steps until `done` holds; virtual time continues while nothing can be computed. Returns false
+  // if that takes too long in real time.
   bool run_until(const std::function<bool()>& done, Duration idle = Duration{}) {
     const TimePoint end = RealClock().now() + std::chrono::seconds(20);
     while (!done()) {

@@ -18,7 +18,7 @@ using ::testing::Not;
 
 struct Wrapper {
   const char *architecture, *text_model;
-  const char *model, *head;  // stand in the place of "model." and of "lm_head."
+  const char *model, *head;  // are in the place of "model." and of "lm_head."
   const char* tower;         // the first part of the names of what is not loaded
 };
 const Wrapper kWrappers[] = {{"Llama4ForConditionalGeneration", "llama4", "language_model.model.",

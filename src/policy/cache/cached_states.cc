@@ -26,7 +26,7 @@ NodeHeap::Entry CachedStates::entry_of(RadixNode& node) const {
   const int pages = node.num_states_below == 0 ? pages_saved(node) : node.state_saves_pages;
   const uint64_t saved = static_cast<uint64_t>(pages) * page_tokens_;
   return {.protected_until = node.protected_until,
-          .rank = node.state_used_at + saved,
+          .key = node.state_used_at + saved,
           .time = node.last_used,
           .node = &node};
 }
@@ -49,7 +49,7 @@ void CachedStates::insert(RadixNode& node, int slot) {
 }
 
 void CachedStates::use(RadixNode& node) {
-  node.state_used_at = worth_of_evicted_;
+  node.state_used_at = value_of_evicted_;
   node.state_saves_pages = pages_saved(node);
   reorder(node);
 }
@@ -80,17 +80,18 @@ void CachedStates::drop(RadixNode& node) {
   count(node, -1);
 }
 
-// The worth of a sequence's last state rises when the one above it goes. That is found out here,
-// when it would be evicted, so that nobody has to look for the states below one that goes.
+// The value of a sequence's last state rises when the one above it is evicted. That is noticed
+// here, when it would be evicted itself, so that no search for the states below an evicted one is
+// needed.
 bool CachedStates::evict_one() {
   while (!order_.empty()) {
     RadixNode& least = *order_.first().node;
     const NodeHeap::Entry now = entry_of(least);
-    if (order_.first().rank < now.rank) {
+    if (order_.first().key < now.key) {
       reorder(least);
       continue;
     }
-    worth_of_evicted_ = std::max(worth_of_evicted_, now.rank);
+    value_of_evicted_ = std::max(value_of_evicted_, now.key);
     ++num_evicted_;
     drop(least);
     return true;

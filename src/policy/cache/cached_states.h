@@ -1,12 +1,13 @@
 // The states that the radix tree keeps for models with delta nets: a node may have one, of the
-// sequence from the root to the node's end. The state of least worth is evicted first, by the
-// GreedyDual rule: when a state is used, its worth becomes the number of tokens that would have to
-// be computed again without it, plus the largest worth of a state that was evicted so far; so the
-// worth of old states falls behind. When the next state above is evicted, the worth of the last
-// state of a sequence rises, since the next turn needs it; that of a state with others below it
-// does not, since few requests end there. States of protected nodes (RadixCache::protect) are
-// evicted after all others, the smallest `until` first. Private to policy/cache.
-// Thread: engine.   After construction nothing allocates.
+// sequence from the root to the node's end. The state with the lowest value is evicted first.
+// Values follow the GreedyDual rule: when a state is used, its value becomes the number of tokens
+// that would have to be computed again without it, plus the largest value of a state that was
+// evicted so far. So a state that is not used has a low value after a while. When the next state
+// above is evicted, the value of the last state of a sequence rises, since the next turn needs it;
+// that of a state with others below it does not, since few requests end there. States of protected
+// nodes (RadixCache::protect) are evicted after all others, the smallest `until` first. Private to
+// policy/cache.
+// Thread: engine. After construction nothing allocates.
 #pragma once
 
 #include <cstdint>
@@ -25,15 +26,15 @@ class CachedStates {
   bool enabled() const { return slots_ != nullptr; }
   // Gives the slot, which the caller owns, to a node without a state.
   void insert(RadixNode& node, int slot);
-  // Raises the worth of a node's state, because it was used.
+  // Raises the value of a node's state, because it was used.
   void use(RadixNode& node);
   void pin(RadixNode& node);
   void unpin(RadixNode& node);
   // Call when RadixNode::protected_until has changed.
   void reorder(RadixNode& node);
-  // Gives the slot of a node's state back to the allocator. Precondition: nothing pins it.
+  // Returns the slot of a node's state to the allocator. Precondition: nothing pins it.
   void drop(RadixNode& node);
-  // Drops the state that is worth least. Returns false if there is none that nothing pins.
+  // Drops the state with the lowest value. Returns false if there is none that nothing pins.
   bool evict_one();
 
   int num_cached() const { return num_cached_; }
@@ -49,8 +50,8 @@ class CachedStates {
   SlotAllocator* slots_;
   uint64_t page_tokens_;
   std::vector<RadixNode*> nodes_;  // [slots] the node whose state is there; null: none
-  NodeHeap order_;                 // by worth, those that nothing pins
-  uint64_t worth_of_evicted_ = 0, num_evicted_ = 0;
+  NodeHeap order_;                 // by value, those that nothing pins
+  uint64_t value_of_evicted_ = 0, num_evicted_ = 0;
   int num_cached_ = 0;
 };
 

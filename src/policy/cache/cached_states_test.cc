@@ -97,12 +97,12 @@ TEST_F(CachedStatesTest, TheLastStateIsWorthMoreOnceTheOneAboveIsGone) {
   EXPECT_EQ(cache.match_len(0, tokens_of(0, 40)), 28);
 }
 
-// Few requests end at the states above the last one, so these stay worth what they were.
+// Few requests end at the states above the last one, so these keep their values.
 TEST_F(CachedStatesTest, TheLastStateOutlivesThoseAboveIt) {
   for (const int border : {4, 8, 12, 40}) insert(tokens_of(0, 40), border);
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(cache.evict_state());
   EXPECT_EQ(cache.match_len(0, tokens_of(0, 40)), 40);
-  insert(tokens_of(100, 40), 28);  // worth 28, and 8 of those that were evicted before
+  insert(tokens_of(100, 40), 28);  // value 28, and 8 of those that were evicted before
   EXPECT_TRUE(cache.evict_state());
   EXPECT_EQ(cache.match_len(0, tokens_of(0, 40)), 40);
   EXPECT_EQ(cache.match_len(0, tokens_of(100, 40)), 0);

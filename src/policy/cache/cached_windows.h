@@ -3,9 +3,9 @@
 // one by one, whatever happens to the nodes:
 //
 //   first   those over which the window of one request slid
-//   then    those in view where a prompt or a sequence ended, or where another request went on
+//   then    those in view where a prompt or a sequence ended, or where another request continued
 //
-// The page of a kind whose last pin ended the longest ago goes first.
+// The page of a kind whose last pin ended the longest ago is evicted first.
 //
 // Private to policy/cache.   Thread: engine.   After construction nothing allocates.
 #pragma once
@@ -19,7 +19,7 @@
 namespace hocket {
 
 // The position of a page in the window of the request that had it last. passed: the window slid
-// over the page, and the request went on. in_window: the page was in view where the prompt or the
+// over the page, and the request continued. in_window: the page was in view where the prompt or the
 // sequence ended, or where a match let it begin.
 enum class WindowPosition : uint8_t { passed, in_window };
 
@@ -40,7 +40,7 @@ class CachedWindows {
   // Says that a page belongs to another node now, at the same index.
   void move(PageId page, RadixNode& node) { at(page).node = &node; }
   // in_window: a match lets another request begin behind the page. passed: the request that
-  // computed it goes on.
+  // computed it continues.
   void pin(PageId page, WindowPosition position);
   // passed: the window of the request slid over the page. in_window: its prompt or its sequence
   // ended with the page in view. This is remembered even while other requests pin the page.
@@ -63,7 +63,7 @@ class CachedWindows {
 
  private:
   // Pages that nothing pins are in one of two circular lists, the one unpinned first in front. The
-  // first and the last entry of a list meet at a sentinel, which is no page.
+  // first and the last entry of a list are linked to a sentinel, which is no page.
   struct CachedPage {
     RadixNode* node = nullptr;  // null: the page is not cached
     int page_index = 0, num_leases = 0;

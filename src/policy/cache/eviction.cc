@@ -45,7 +45,7 @@ void NodeHeap::remove(RadixNode& node) {
   sift(slot);
 }
 
-void NodeHeap::place(size_t slot, const Entry& entry) {
+void NodeHeap::put(size_t slot, const Entry& entry) {
   heap_[slot] = entry;
   entry.node->*slot_ = static_cast<int>(slot);
 }
@@ -54,15 +54,15 @@ void NodeHeap::place(size_t slot, const Entry& entry) {
 void NodeHeap::sift(size_t slot) {
   const Entry entry = heap_[slot];
   while (slot > 0 && entry.before(heap_[(slot - 1) / 2])) {
-    place(slot, heap_[(slot - 1) / 2]);
+    put(slot, heap_[(slot - 1) / 2]);
     slot = (slot - 1) / 2;
   }
   for (size_t child; (child = 2 * slot + 1) < heap_.size(); slot = child) {
     if (child + 1 < heap_.size() && heap_[child + 1].before(heap_[child])) ++child;
     if (!heap_[child].before(entry)) break;
-    place(slot, heap_[child]);
+    put(slot, heap_[child]);
   }
-  place(slot, entry);
+  put(slot, entry);
 }
 
 EvictionOrder::EvictionOrder(EvictionPolicy policy, int num_pages)
@@ -84,13 +84,13 @@ void EvictionOrder::add(RadixNode& node) {
       entry.time = ~node.created;
       break;
     case EvictionPolicy::lfu:
-      entry.rank = node.num_uses;
+      entry.key = node.num_uses;
       break;
     case EvictionPolicy::slru:
-      entry.rank = node.num_uses >= kProtectedUses ? 1 : 0;
+      entry.key = node.num_uses >= kProtectedUses ? 1 : 0;
       break;
     case EvictionPolicy::priority:
-      entry.rank = static_cast<uint64_t>(int64_t{node.priority} - INT32_MIN);  // from the lowest
+      entry.key = static_cast<uint64_t>(int64_t{node.priority} - INT32_MIN);  // from the lowest
       break;
   }
   heap_.add(entry);

@@ -32,11 +32,11 @@ inline constexpr int kNumEvictionPolicies = 7;
 class NodeHeap {
  public:
   struct Entry {
-    uint64_t protected_until = 0, rank = 0, time = 0;
+    uint64_t protected_until = 0, key = 0, time = 0;
     RadixNode* node = nullptr;
     bool before(const Entry& other) const {
-      return std::tie(protected_until, rank, time) <
-             std::tie(other.protected_until, other.rank, other.time);
+      return std::tie(protected_until, key, time) <
+             std::tie(other.protected_until, other.key, other.time);
     }
   };
 
@@ -51,7 +51,7 @@ class NodeHeap {
   void remove(RadixNode& node);
 
  private:
-  void place(size_t slot, const Entry& entry);
+  void put(size_t slot, const Entry& entry);
   void sift(size_t slot);
 
   int RadixNode::* slot_;

@@ -1,4 +1,4 @@
-// Hands out KV pages by id. Every page is in exactly one state: free, or owned by a request or the
+// Allocates KV pages by id. Every page is in exactly one state: free, or owned by a request or the
 // radix cache. Owner: the scheduler.   Thread: engine.   After construction nothing allocates.
 #pragma once
 
@@ -17,7 +17,7 @@ class PageAllocator {
 
   // Fills `out` and returns true, or takes nothing and returns false if too few are free.
   [[nodiscard]] bool take(std::span<PageId> out);
-  // It is a bug to give back a free page.
+  // It is a bug to return a free page.
   void give_back(std::span<const PageId> pages);
 
   int num_pages() const { return static_cast<int>(is_free_.size()); }

@@ -1,5 +1,5 @@
 // The prefix cache: computed prefixes in a radix tree over whole pages, shared by running and
-// coming requests.
+// later requests.
 //
 //   tokens   |-------- page --------|-------- page --------|---- partial ----|
 //   tree      a node holds one or more pages; siblings differ in their first page
@@ -84,7 +84,7 @@ class WindowLease {
   // Pinned are pages [begin(), end()) from the root.
   int begin() const { return begin_; }
   int end() const { return begin_ + static_cast<int>(pages_.size()); }
-  // Unpins the pages before an index: their request went on and sees them no more.
+  // Unpins the pages before an index: their request continued and sees them no more.
   void release_before(int page_index);
   // Returns how many of the pages nothing else pins.
   int num_sole_pages() const;
@@ -104,7 +104,7 @@ struct PrefixMatch {
   // page of its own (copy on write).
   PageId partial_source = kNoPage;
   int partial_len = 0;
-  // The tokens whose pages were found, whether or not a model can go on behind all of them.
+  // The tokens whose pages were found, whether or not a model can continue behind all of them.
   int longest_len = 0;
   // In models with delta nets the match ends where a state is cached, which this pins, and no page
   // is matched in part.
@@ -143,23 +143,24 @@ class RadixCache {
   // Returns the length of the match in tokens and changes nothing; the waiting queue sorts by it.
   int match_len(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
 
-  // Finds the tokens with which cached sequences go on behind the tokens of `path` and `rest`, and
-  // writes them to `out`; of several sequences, those of the one used last. Returns the number of
-  // tokens, 0 if there are none or `rest` has more than kMaxWalked. Changes and allocates nothing.
-  // An empty path begins at the root.
+  // Finds the tokens with which cached sequences continue behind the tokens of `path` and `rest`,
+  // and writes them to `out`; of several sequences, those of the one used last. Returns the number
+  // of tokens, 0 if there are none or `rest` has more than kMaxWalked. Changes and allocates
+  // nothing. An empty path begins at the root.
   static constexpr size_t kMaxWalked = 4096;
   size_t continuation(const CacheNamespace& name_space, const Lease& path,
                       std::span<const TokenId> rest, std::span<TokenId> out) const;
 
-  // Hands computed whole pages over to the tree. tokens.size() == pages.size() * page_tokens. Where
-  // the tree already has the same tokens in another page, the caller's page is a duplicate and goes
-  // back to the allocator. On return `pages` holds the tree's ids, and the lease covers the whole
-  // range. Every node of the path gets at least `priority`. window_pages: the same for the pages of
-  // window layers; kNoPage where the caller has none. The caller pins them before it evicts any.
+  // Gives computed whole pages to the tree. tokens.size() == pages.size() * page_tokens. Where
+  // the tree already has the same tokens in another page, the caller's page is a duplicate and is
+  // returned to the allocator. On return `pages` holds the tree's ids, and the lease covers the
+  // whole range. Every node of the path gets at least `priority`. window_pages: the same for the
+  // pages of window layers; kNoPage where the caller has none. The caller pins them before it
+  // evicts any.
   Lease insert(const CacheNamespace& name_space, std::span<const TokenId> tokens,
                std::span<PageId> pages, int priority = 0, std::span<PageId> window_pages = {});
-  // Returns how many of the whole pages of `tokens` the tree has, whether or not a model can go on
-  // behind them.
+  // Returns how many of the whole pages of `tokens` the tree has, whether or not a model can
+  // continue behind them.
   int num_pages_in_tree(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
   // Returns these pages, in order, and the slot of the state that is kept behind the last of
   // `tokens`, a number of whole pages; -1: none is. Valid until the tree changes.
@@ -173,11 +174,11 @@ class RadixCache {
                                      std::span<const TokenId> tokens) const;
   // Pins the path of `tokens`, a number of whole pages that the tree has. No tokens: pins nothing.
   Lease pin(const CacheNamespace& name_space, std::span<const TokenId> tokens);
-  // Hands over pages that a store or a peer gave back: the last ones of `tokens`, whose other pages
+  // Adds pages that were read from a store or a peer: the last ones of `tokens`, whose other pages
   // the tree has. Precondition: the tree has none of `pages`. It gets no pages of window layers.
   void append_restored(const CacheNamespace& name_space, std::span<const TokenId> tokens,
                        std::span<const PageId> pages);
-  // Hands over pages of window layers that a store or a peer gave back: those that the token behind
+  // Adds pages of window layers that were read from a store or a peer: those that the token behind
   // the path sees, in order; kNoPage where the tree has one.
   void fill_window(const Lease& path, std::span<const PageId> pages);
   // Pins the tree's pages of window layers, the first of which is page `begin` from the root.
@@ -186,10 +187,10 @@ class RadixCache {
   void evict_window(int num_pages);
 
   // Keeps the state of the first `len` tokens of the lease's path, a multiple of the page size; the
-  // caller owned its slot. If the tree has that state already, the caller's slot is given back and
-  // the tree's is pinned: both hold the same bits.
+  // caller owned its slot. If the tree has that state already, the caller's slot is freed and the
+  // tree's is pinned: both hold the same bits.
   StateLease cache_state(const Lease& path, int len, int slot);
-  // Gives the slot of the state that is worth least back to the allocator. Returns false if there
+  // Returns the slot of the state with the lowest value to the allocator. Returns false if there
   // is none that nothing pins.
   bool evict_state();
 
@@ -205,8 +206,8 @@ class RadixCache {
   int evict(int num_pages);
   // Evicts every page that no lease pins; returns how many.
   int flush();
-  // Tells the whole tree to listeners that have just begun or have caught up. Called once a step;
-  // cheap when there are none.
+  // Sends the whole tree to listeners that have just begun or have caught up. Called once a step;
+  // it costs little when there are none.
   void emit_to_listeners();
 
   int num_cached_pages() const;     // pages in the tree

@@ -1,5 +1,5 @@
-// Tells listeners which pages a tree has (kv_events.h): the page hashes that they know are kept in
-// the nodes. Without a channel it does nothing. Owner: RadixCache::Tree. Thread: engine.
+// Sends listeners the pages that a tree has (kv_events.h): the page hashes that they know are kept
+// in the nodes. Without a channel it does nothing. Owner: RadixCache::Tree. Thread: engine.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ using RadixRoots = std::unordered_map<CacheNamespace, std::unique_ptr<RadixNode>
 
 class RadixEvents {
  public:
-  // channel: null if nobody will ever listen; else it outlives this.
+  // channel: null if there are no listeners; else it outlives this.
   RadixEvents(KvEventChannel* channel, int page_tokens)
       : channel_(channel), page_tokens_(static_cast<size_t>(page_tokens)) {}
 
@@ -25,14 +25,14 @@ class RadixEvents {
   // Pushes `stored` for each page from the root to the end of `node` that listeners do not know
   // yet.
   void stored(RadixNode& node);
-  // Pushes `removed` for the last pages of a leaf, which has them still. Pages that listeners were
-  // never told of are left out.
+  // Pushes `removed` for the last pages of a leaf, which has them still. Pages that were never sent
+  // to listeners are left out.
   void removed(const RadixNode& leaf, int num_pages);
   // Pushes `cleared`: from then on listeners know no page. Precondition: there is a channel.
   void cleared(const RadixRoots& roots);
-  // Tells the whole tree to listeners that have just begun or have caught up, from the roots down,
+  // Sends the whole tree to listeners that have just begun or have caught up, from the roots down,
   // in at most half of the queue's free places; the other half is for events that happen meanwhile.
-  // The remaining pages are told when they are used again.
+  // The remaining pages are sent when they are used again.
   void catch_up(const RadixRoots& roots);
 
  private:

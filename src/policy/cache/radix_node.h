@@ -50,8 +50,8 @@ struct RadixNode {
   // Models with sliding windows: for each page the one of the window layers; kNoPage: dropped.
   // Empty without such layers.
   std::vector<PageId> window_pages;
-  // Hashes of the first pages, as far as listeners were told of them. All pages of a parent are
-  // told before any page of its children.
+  // Hashes of the first pages, as far as listeners know them. All pages of a parent are sent
+  // before any page of its children.
   std::vector<PageHash> hashes;
   int end_pages = 0;       // pages from the root to the end of this node
   int num_leases = 0;      // leases that end at this node or below it
@@ -66,7 +66,7 @@ struct RadixNode {
   int state = -1;                // slot of the state at the end of this node; -1: none is kept
   int num_state_leases = 0;      // leases that pin it
   int state_eviction_slot = -1;  // position in the heap of CachedStates; -1: the node is not in it
-  uint64_t state_used_at = 0;    // the largest worth of an evicted state when this was used
+  uint64_t state_used_at = 0;    // the largest value of an evicted state when this was used
   int state_saves_pages = 0;     // pages that it saved when it was used
   int num_states_below = 0;      // nodes below this one that have a state
   Children children;

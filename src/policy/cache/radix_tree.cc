@@ -73,7 +73,7 @@ void RadixCache::Tree::limit_to_state(RadixPosition& position) const {
 }
 
 // Ends a match where the next token's window is kept: walks back over the pages that it would see,
-// and begins anew at each that was dropped.
+// and begins again at each that was dropped.
 void RadixCache::Tree::limit_to_window(RadixPosition& position) const {
   const RadixNode* at = position.node;
   if (at == nullptr) return;
@@ -210,7 +210,7 @@ RadixNode& RadixCache::Tree::append_leaf(RadixNode& parent, Tokens tokens,
 }
 
 // Replaces the first `num_pages` of `callers` by the pages of `node` at the same places. A caller's
-// page that differs is a duplicate and goes back to the allocator.
+// page that differs is a duplicate and is returned to the allocator.
 void RadixCache::Tree::adopt(RadixNode& node, int num_pages, std::span<PageId> callers) {
   for (size_t i = 0; i < static_cast<size_t>(num_pages); ++i) {
     PageId& callers_page = callers[i];

@@ -1,4 +1,4 @@
-// Hands out slots by number. A slot is free, or somebody owns it. Owner: the scheduler.   Thread:
+// Allocates slots by number. A slot is free or has an owner. Owner: the scheduler.   Thread:
 // engine.   After construction nothing allocates.
 #pragma once
 
@@ -23,7 +23,7 @@ class SlotAllocator {
     is_free_[static_cast<size_t>(slot)] = false;
     return slot;
   }
-  // It is a bug to give back a free slot.
+  // It is a bug to return a free slot.
   void give_back(int slot) {
     HOCKET_CHECK(slot >= 0 && slot < num_slots());
     HOCKET_CHECK(!is_free_[static_cast<size_t>(slot)]);

@@ -61,7 +61,8 @@ class RequestRouter {
   // Returns the chosen rank. Errors: lost_rank when no rank takes requests.
   Result<int> choose(const CacheNamespace& name, std::span<const TokenId> prompt,
                      std::span<const RankLoad> loads);
-  // Call when the cache of `rank` has become empty: the router forgets what it sent there.
+  // Call when the cache of `rank` has become empty: the router deletes its record of what it sent
+  // there.
   void forget(int rank);
 
   size_t num_blocks() const { return blocks_.size(); }

@@ -1,7 +1,7 @@
 // Decides which rows of a prompt attend to latents in the absorbed form, by the tokens with which
 // the model's chat format marks answers. An answer's rows are absorbed when they are generated, so
-// they are when they come back in a prompt. Only the tokens up to a row decide, so its numbers are
-// the same with and without a prefix cache.
+// they are when they are part of a later prompt. Only the tokens up to a row decide, so its numbers
+// are the same with and without a prefix cache.
 //
 //   tokens    system user | <assistant> answer <end> | at most 255 more | user ..
 //   rows      expanded    |  absorbed                                   | expanded

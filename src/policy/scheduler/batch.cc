@@ -5,7 +5,7 @@ namespace hocket {
 Slice& Batch::add_rows(Request& request, int count) {
   slices.push_back({.request = &request,
                     .begin = request.computed_len,
-                    .future = request.num_pending > 0 ? request.future : -1});
+                    .pending_sample = request.num_pending > 0 ? request.pending_sample : -1});
   lengthen(slices.back(), count);
   return slices.back();
 }

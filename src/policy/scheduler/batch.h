@@ -36,25 +36,25 @@ struct Slice {
   // If >= begin: each row from this token on also reports the log-probability of the token after
   // it.
   int logprobs_from = -1;
-  // If >= 0: the token of the only row is not known yet; it is the sample of this index in the
-  // batch before this one.
-  int future = -1;
-  // Models with delta nets: its block slot, and where its states are
-  // (compute/kernels/delta_state.h). opens_at: the border at which the block slot is filled anew;
-  // -1: it goes on.
+  // If >= 0: the token of the only row is not known yet. It is sampled by the batch before this
+  // one, which is under way: the sample of this index.
+  int pending_sample = -1;
+  // Models with delta nets (compute/kernels/delta_state.h): its block slot, and its states.
+  // load_state_at: the border at which the block slot is filled from the state there; -1: the slot
+  // has the tokens before this slice.
   int block = -1;
-  int opens_at = -1;
+  int load_state_at = -1;
   std::array<StateSlot, kMaxStateSlots> states{};
   int num_states = 0;
-  // Set by commit(): how many sampled tokens became the request's next ones, and how many forced
-  // ones were appended after them.
-  int num_taken = 0, num_forced = 0;
+  // Set by commit(): how many sampled tokens were appended to the request, and how many forced
+  // ones behind them.
+  int num_appended = 0, num_forced = 0;
 
   void add_state(StateSlot state) { states[static_cast<size_t>(num_states++)] = state; }
   // Returns how many tokens are sampled: those after the first failed draft are left out.
   int num_samples() const { return is_sampled ? 1 + num_drafts : 0; }
-  // Returns how many drafts saved a step: a token was taken behind each of them.
-  int num_held() const { return std::max(0, num_taken - 1); }
+  // Returns how many drafts were accepted: each saved a step, since a token was appended behind it.
+  int num_accepted() const { return std::max(0, num_appended - 1); }
   // Returns the token of a row. Precondition: it is known or a draft.
   TokenId token(int position) const {
     const int draft = position - (begin + len - num_drafts);
@@ -127,8 +127,8 @@ enum class GrammarVerdict : uint8_t {
   failed,        // no token is allowed
 };
 
-// The sampler's choice behind one row. The choices come in slice order, Slice::num_samples() for
-// each slice; those behind a draft that does not hold are left as they are here.
+// The sampler's choice behind one row. The choices are in slice order, Slice::num_samples() for
+// each slice; those behind a draft that was not accepted keep the values below.
 struct SampledToken {
   TokenId token{-1};
   // The request ends with an error: the row's logits were not finite, its grammar failed, or there
@@ -137,7 +137,7 @@ struct SampledToken {
   GrammarVerdict grammar = GrammarVerdict::may_continue;
   // Tokens that must follow and need not be sampled; the next slice has rows for all of them. With
   // forced tokens, `grammar` is the state after the last one. Borrowed until the commit; empty in
-  // overlapped steps, and before a draft that holds.
+  // overlapped steps, and before an accepted draft.
   std::span<const TokenId> forced = {};
 };
 

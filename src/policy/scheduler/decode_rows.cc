@@ -77,7 +77,7 @@ int DecodeRows::max_drafts(const Request& request, const KvMemory& memory) const
                                memory.windows.max_rows() - request.uncomputed()}));
 }
 
-// Drafts take pages, so the next answer may have fewer than it was told.
+// Drafts take pages, so the next answer may get fewer than expected.
 void DecodeRows::add_multirow_slices(Requests requests, Batch& batch, KvMemory& memory) {
   const int num_rows_before = batch.num_rows;
   int spare = options_.max_decode_rows - num_rows(requests);

@@ -1,6 +1,7 @@
 // Adds the rows of running requests to a batch: one for each, rows of forced tokens while there is
 // room, and drafts in what is left (SchedulerHooks::offer_drafts). If not all rows of forced tokens
-// have room, the others come in later steps, and the request samples only after the last of them.
+// have room, the others are computed in later steps, and the request samples only after the last of
+// them.
 // Owner: the scheduler. Thread: engine.
 #pragma once
 

@@ -62,8 +62,8 @@ class FakeEngine {
   // the step may have drafts. Without this, only steps with drafts are.
   void settle_steps(std::function<bool()> settles) { settles_ = std::move(settles); }
 
-  // Gives the tree the last pages, at most `max_pages`, of a sequence of whole pages, as they come
-  // back from a slower tier; a step in flight is committed first. Returns false if the tree does
+  // Gives the tree the last pages, at most `max_pages`, of a sequence of whole pages, as they are
+  // read from a slower tier; a step in flight is committed first. Returns false if the tree does
   // not want them.
   bool restore_pages(const CacheNamespace& name_space, std::span<const TokenId> tokens,
                      int max_pages) {
@@ -122,9 +122,9 @@ class FakeEngine {
     return static_cast<size_t>(value(page) * page_tokens_ + position % page_tokens_);
   }
   TokenId token(const Slice& slice, int position) const {
-    if (slice.future < 0 || position < static_cast<int>(slice.request->tokens.size()))
+    if (slice.pending_sample < 0 || position < static_cast<int>(slice.request->tokens.size()))
       return slice.token(position);
-    return last_.sampled.at(static_cast<size_t>(slice.future)).token;
+    return last_.sampled.at(static_cast<size_t>(slice.pending_sample)).token;
   }
   // Returns 1 if the row has the absorbed form of latents.
   static uint8_t is_absorbed(const Request& request, int position) {
@@ -230,7 +230,7 @@ inline void FakeEngine::forward(Step& step) {
     const Request& request = *slice.request;
     const int end = slice.begin + slice.len;
     check(slice, end, "after the step");
-    const int known = static_cast<int>(request.tokens.size()) + (slice.future >= 0 ? 1 : 0);
+    const int known = static_cast<int>(request.tokens.size()) + (slice.pending_sample >= 0 ? 1 : 0);
     if (slice.is_sampled != (end - slice.num_drafts == known))
       report(fmt::format("request {} samples in the wrong place", value(request.id)));
     if (slice.is_sampled) sample(slice, step.sampled);
@@ -239,7 +239,7 @@ inline void FakeEngine::forward(Step& step) {
     report(fmt::format("{} rows, but the batch says {}", num_rows, batch.num_rows));
 }
 
-// Samples behind the last known token and behind each draft, up to the first that does not hold.
+// Samples behind the last known token and behind each draft, up to the first that is not accepted.
 inline void FakeEngine::sample(const Slice& slice, std::vector<SampledToken>& sampled) {
   const int first = slice.begin + slice.len - slice.num_drafts;
   std::vector<TokenId> history;

@@ -1,5 +1,5 @@
 // The states of a model with delta nets in FakeEngine: a slot holds the tokens that its state
-// stands for, so that a wrong slot, a border too many or a slot given away too early shows at once.
+// stands for, so that a wrong slot, a border too many or a slot freed too early shows at once.
 // Thread: any one.
 #pragma once
 
@@ -23,7 +23,7 @@ class FakeStates {
 
   bool enabled() const { return !states_.empty(); }
 
-  // Fills a slot whose state comes back from a slower tier.
+  // Fills a slot whose state is read from a slower tier.
   void fill(int slot, std::span<const TokenId> tokens) {
     states_.at(static_cast<size_t>(slot)).assign(tokens.begin(), tokens.end());
   }
@@ -53,9 +53,10 @@ class FakeStates {
     if (slice.block < 0) return "no block slot";
     History& block = blocks_[static_cast<size_t>(slice.block)];
     const auto before = tokens.first(static_cast<size_t>(slice.begin));
-    if (slice.opens_at >= 0) {
-      if (slice.opens_at != slice.begin || slice.begin % step_ != 0)
-        return fmt::format("it opens at {} instead of {}", slice.opens_at, slice.begin);
+    if (slice.load_state_at >= 0) {
+      if (slice.load_state_at != slice.begin || slice.begin % step_ != 0)
+        return fmt::format("its state is loaded at {} instead of {}", slice.load_state_at,
+                           slice.begin);
       if (slice.begin > 0 && !std::ranges::equal(at(slice, slice.begin), before))
         return fmt::format("its first state is not that of its {} tokens", slice.begin);
     } else if (block.size() < before.size() ||

@@ -31,7 +31,7 @@ class FakeWindows {
       for (int i = 0; i < copy.tokens; ++i) at(copy.window_to, i) = at(copy.window_from, i);
   }
 
-  // Fills a page that comes back from a slower tier.
+  // Fills a page that is read from a slower tier.
   void fill(PageId page, std::span<const TokenId> tokens) {
     for (int i = 0; i < page_tokens_; ++i) at(page, i) = tokens[static_cast<size_t>(i)];
   }
@@ -79,7 +79,7 @@ class FakeWindows {
   // Checks that the request holds no page that none of its rows sees.
   std::string check_count(const Slice& slice) const {
     const RequestWindow& window = slice.request->window;
-    // Drafts that did not hold leave pages for the rows to come.
+    // Drafts that were not accepted leave pages for later rows.
     const int end = std::max(slice.begin + slice.len, slice.request->len());
     const int used = std::min(static_cast<int>(window.pages.size()), pages_for(end, page_tokens_));
     const int held = used - window.begin;

@@ -59,7 +59,7 @@ class KvMemory {
   // taken.
   void take_pages(Request& request, int end);
   void take_pages(const Slice& slice) { take_pages(*slice.request, slice.begin + slice.len); }
-  // Hands the whole pages of the first `num_tokens` to the tree, so that running and coming
+  // Gives the whole pages of the first `num_tokens` to the tree, so that running and later
   // requests can share them.
   void cache_pages(Request& request, int num_tokens);
   // Call when the request has ended: if it ended well, the tree keeps its pages, its last state and

@@ -87,6 +87,7 @@ std::unique_ptr<Request> make_request(RequestInput input, const SchedulerOptions
   request->prefill_peer = input.prefill_peer;
   request->prediction = std::move(input.prediction);
   request->taken_over = input.taken_over;
+  request->queue_place = std::move(input.queue_place);
   request->times.arrived = input.arrived;
   return request;
 }

@@ -13,7 +13,7 @@ namespace hocket {
 // while they are refused. Errors: context_length_exceeded, request_too_big, invalid_request.
 Result<void> check_request(const RequestInput& input, const SchedulerOptions& options);
 
-// Returns the priority by which the scheduler sorts: larger goes first.
+// Returns the priority by which the scheduler sorts: larger is first.
 int priority_of(const RequestInput& input, const PriorityOptions& rules);
 
 // Precondition: check_request() accepts the input.

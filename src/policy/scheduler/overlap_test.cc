@@ -53,8 +53,8 @@ struct Outcome {
   std::map<uint64_t, FinishReason> finish;
   std::map<uint64_t, int> cached;  // by request: how much of its text the tree holds at the end
   int num_cached_pages = 0;
-  int num_futures = 0;   // rows for tokens that were not known yet
-  int num_too_many = 0;  // rows that were dropped
+  int num_pending_samples = 0;  // rows for tokens that were not known yet
+  int num_too_many = 0;         // rows that were dropped
 
   bool same(const Outcome& other) const {
     return tokens == other.tokens && finish == other.finish && cached == other.cached &&
@@ -87,7 +87,8 @@ Outcome play(const SchedulerOptions& options, const std::vector<Arrival>& traffi
     }
     const bool busy = engine.step([&](const Batch& batch) {
       num_rows += batch.num_rows;
-      for (const Slice& slice : batch.slices) outcome.num_futures += slice.future >= 0;
+      for (const Slice& slice : batch.slices)
+        outcome.num_pending_samples += slice.pending_sample >= 0;
     });
     idle = busy ? 0 : idle + 1;
     for (const auto& request : engine.scheduler().take_finished()) {
@@ -104,7 +105,7 @@ Outcome play(const SchedulerOptions& options, const std::vector<Arrival>& traffi
 }
 
 TEST(Overlap, SameTokensAndSameTree) {
-  int num_futures = 0, num_too_many = 0;
+  int num_pending_samples = 0, num_too_many = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
     std::mt19937_64 random(seed);
     const SchedulerOptions options = options_of(random);
@@ -114,12 +115,12 @@ TEST(Overlap, SameTokensAndSameTree) {
     ASSERT_EQ(plain.tokens.size(), traffic.size());
     ASSERT_TRUE(overlapped.same(plain)) << "seed " << seed;
     ASSERT_EQ(plain.num_too_many, 0);
-    ASSERT_EQ(plain.num_futures, 0);
-    num_futures += overlapped.num_futures;
+    ASSERT_EQ(plain.num_pending_samples, 0);
+    num_pending_samples += overlapped.num_pending_samples;
     num_too_many += overlapped.num_too_many;
   }
-  std::printf("%d rows for tokens to come, %d rows too many\n", num_futures, num_too_many);
-  EXPECT_GT(num_futures, 10'000);
+  std::printf("%d rows for tokens to come, %d rows too many\n", num_pending_samples, num_too_many);
+  EXPECT_GT(num_pending_samples, 10'000);
   EXPECT_GT(num_too_many, 1'000);
 }
 

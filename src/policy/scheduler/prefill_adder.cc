@@ -71,7 +71,7 @@ double PrefillAdder::shortfall(const PrefillCandidate& candidate, int64_t availa
 }
 
 // Simulates all requests until their ends, the shortest first. While n of them run, each grows by
-// `left`; an ended one gives back what it holds. Each keeps a page of slack.
+// `left`; an ended one returns what it holds. Each keeps a page of slack.
 bool PrefillAdder::outlives_all(const PrefillCandidate& candidate, int64_t available_tokens) const {
   std::vector<ExpectedTokens> expected = budget_.expected;
   expected.push_back({static_cast<double>(candidate.remaining_new_tokens), candidate.total_len});

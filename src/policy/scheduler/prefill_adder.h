@@ -21,7 +21,7 @@ enum class AddResult : uint8_t { added, no_tokens, pass_full };
 inline constexpr int kMaxReservedNewTokens = 4096;
 
 // Tokens that a running or waiting request is expected to take until its end, and those that it
-// then gives back.
+// then returns.
 struct ExpectedTokens {
   double remaining = 0;
   int occupied = 0;
@@ -79,7 +79,7 @@ class PrefillAdder {
   AddResult verdict(int64_t available_tokens) const;
   // Returns the tokens of memory that a candidate with pinned prefix lacks; <= 0: none.
   double shortfall(const PrefillCandidate& candidate, int64_t available_tokens) const;
-  // Call when a running request was sent away: its reserve is free. From then on shortfall() alone
+  // Call when a running request was retracted: its reserve is free. From then on shortfall() alone
   // decides.
   void free_reserve(double reserved_tokens) {
     budget_.reserved_tokens -= reserved_tokens;

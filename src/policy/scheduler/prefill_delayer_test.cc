@@ -22,9 +22,10 @@ TEST(PrefillDelayer, OnlyMixedVotesDelay) {
   EXPECT_TRUE(first_verdict({kBegins, kContinues}));
   EXPECT_TRUE(first_verdict({kDecodes, kNothing}));
   EXPECT_FALSE(first_verdict({kBegins, kDecodes}));
-  EXPECT_FALSE(first_verdict({kBoth, kNothing}));  // the rank's own answers would be held up, too
+  EXPECT_FALSE(first_verdict({kBoth, kNothing}));  // the rank's own answers would be delayed, too
   EXPECT_FALSE(first_verdict({kContinues, kBegins, kDecodes}));
-  EXPECT_FALSE(first_verdict({kContinues, kNothing}));  // the continued prompt goes on in any case
+  // the continued prompt continues in any case
+  EXPECT_FALSE(first_verdict({kContinues, kNothing}));
 }
 
 TEST(PrefillDelayer, NobodyWaitsForNothing) {

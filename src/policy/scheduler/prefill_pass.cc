@@ -273,7 +273,7 @@ void PrefillPass::start(PrefixMatch match, int len) {
   lists_.add_active(std::move(owned), slice.is_sampled);
 }
 
-// A request that goes on with an answer may also find tokens of the answer.
+// A request that continues an answer may also find tokens of the answer.
 void PrefillPass::note_first_start(Request& request, int longest_match) {
   request.times.first_scheduled = step_.now;
   request.cached_len = std::min(request.computed_len, request.prompt_len);

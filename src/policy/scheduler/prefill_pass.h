@@ -24,7 +24,7 @@ struct PrefillStep {
   SchedulerCounters& counters;
   int num_decode_rows = 0;      // rows of running.ready() in the step, which have their pages
   double ratio = 0;             // NewTokenRatio::now()
-  bool may_begin = false;       // false: only prompts in chunks may go on
+  bool may_begin = false;       // false: only prompts in chunks may continue
   bool rows_in_flight = false;  // another step computes rows
   uint64_t rows_total = 0;      // WaitingQueue::Progress
   TimePoint now{};

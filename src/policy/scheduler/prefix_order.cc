@@ -26,9 +26,9 @@ auto class_of(const PrefixCandidate& candidate) {
                     candidate.last);
 }
 
-// Ranks the branches of the prefix tree. `leaves` are sorted by cached prefix and equal in their
+// Sorts the branches of the prefix tree. `leaves` are sorted by cached prefix and equal in their
 // first `depth` tokens; those whose prefix ends at `depth` come first.
-class BranchRanks {
+class BranchSorter {
  public:
   void visit(std::span<PrefixCandidate*> leaves, size_t depth) {
     size_t num_here = 0;
@@ -42,7 +42,7 @@ class BranchRanks {
     std::ranges::stable_sort(branches, std::greater{}, [](const auto& b) { return b.size(); });
     for (const auto branch : branches)
       visit(branch, common_len(cached(*branch.front()), cached(*branch.back())));
-    for (PrefixCandidate* leaf : leaves.first(num_here)) leaf->branch_rank = next_++;
+    for (PrefixCandidate* leaf : leaves.first(num_here)) leaf->branch_position = next_++;
   }
 
  private:
@@ -57,19 +57,19 @@ void rank_branches(std::span<PrefixCandidate> candidates) {
       return name_of(*a) < name_of(*b);
     return std::ranges::lexicographical_compare(cached(*a), cached(*b));
   });
-  BranchRanks ranks;
+  BranchSorter sorter;
   for (size_t begin = 0, end = 0; begin < leaves.size(); begin = end) {
     while (end < leaves.size() &&
            leaves[end]->request->cache_namespace == leaves[begin]->request->cache_namespace)
       ++end;
-    ranks.visit(std::span(leaves).subspan(begin, end - begin), 0);
+    sorter.visit(std::span(leaves).subspan(begin, end - begin), 0);
   }
 }
 
-// Returns the policy's sort key; smaller goes first.
+// Returns the policy's sort key; smaller is first.
 double key_of(SchedulePolicy policy, const PrefixCandidate& candidate, uint64_t rows_total) {
   if (policy == SchedulePolicy::lpm) return -candidate.cached_len;
-  if (policy == SchedulePolicy::dfs_weight) return candidate.branch_rank;
+  if (policy == SchedulePolicy::dfs_weight) return candidate.branch_position;
   if (policy == SchedulePolicy::shortest_prefill_first) return candidate.uncached_len();
   return -static_cast<double>(rows_total - candidate.request->rows_at_arrival) /
          std::max(candidate.uncached_len(), 1);

@@ -1,4 +1,4 @@
-// Sorts waiting requests under the policies that look at the prefix cache. Larger priority goes
+// Sorts waiting requests under the policies that look at the prefix cache. Larger priority is
 // first, then retracted requests, then the policy decides:
 //
 //   lpm                     longest cached prefix
@@ -7,7 +7,7 @@
 //   hrrn                    rows computed since its arrival / its own uncached rows, highest first
 //   shortest_prefill_first  fewest rows to compute
 //
-// In-batch sharing: a request with few cached tokens but many in common with an earlier one goes
+// In-batch sharing: a request with few cached tokens but many in common with an earlier one is
 // last in this pass, so that the earlier one can fill the cache for it. Under every policy, a
 // request whose beginning is being computed waits for it (PrefillPass::prefix_is_under_way).
 // Pure functions.   Thread: engine.
@@ -22,15 +22,15 @@
 namespace hocket {
 
 struct InBatchSharing {
-  int max_cached = 32;  // a request with more cached tokens never goes last; -1: none does
+  int max_cached = 32;  // a request with more cached tokens is never last; -1: none does
   int min_common = 32;  // tokens in common with an earlier request that make it go last
 };
 
 struct PrefixCandidate {
   Request* request = nullptr;
   int cached_len = 0;
-  bool last = false;    // true: goes last in this pass
-  int branch_rank = 0;  // for dfs_weight: position in the tree's order
+  bool last = false;        // true: is last in this pass
+  int branch_position = 0;  // for dfs_weight: position in the tree's order
 
   int uncached_len() const { return static_cast<int>(request->tokens.size()) - cached_len; }
 };

@@ -39,8 +39,8 @@ struct RequestInput {
   int prefill_peer = -1;           // the service that should compute the prompt; -1: any
   TimePoint arrived{};
   int index_in_request = 0;  // number of texts of the same client's request that come before it
-  // The first tokens of the answer, fewer than max_new_tokens, if they are known: the request goes
-  // on behind them. The engine sends them again as outputs.
+  // The first tokens of the answer, fewer than max_new_tokens, if they are known: the request
+  // continues behind them. The engine sends them again as outputs.
   std::vector<TokenId> answer;
   // Text that the answer is expected to be like, a source of drafts; null: none.
   std::shared_ptr<const std::vector<TokenId>> prediction;
@@ -48,6 +48,9 @@ struct RequestInput {
   // for them; limits of queues do not count, since they did where it was taken first. So a rank has
   // at most as many of them as all others may have requests.
   bool taken_over = false;
+  // The text's place in its client's share of the queue, until it begins or ends
+  // (engine/queue_places.h); null: it has none.
+  std::shared_ptr<const void> queue_place;
 };
 
 // Times at which a request passed each stage; unset ones are at the epoch. queued: when it last
@@ -57,17 +60,17 @@ struct RequestTimes {
 };
 
 // The drafts of one request: times that it had some in a step, drafts, and those of them that saved
-// a step; the same of those that came from RequestInput::prediction.
+// a step; the same of those from RequestInput::prediction.
 struct DraftCounts {
-  int num_verified = 0, num_drafts = 0, num_held = 0;
-  int num_predicted = 0, num_predicted_held = 0;
+  int num_verified = 0, num_drafts = 0, num_accepted = 0;
+  int num_predicted = 0, num_predicted_accepted = 0;
 
   void add(const DraftCounts& more) {
     num_verified += more.num_verified;
     num_drafts += more.num_drafts;
-    num_held += more.num_held;
+    num_accepted += more.num_accepted;
     num_predicted += more.num_predicted;
-    num_predicted_held += more.num_predicted_held;
+    num_predicted_accepted += more.num_predicted_accepted;
   }
 };
 
@@ -81,14 +84,15 @@ struct Request {
   std::vector<TokenId> tokens;  // the prompt, then generated tokens
   int prompt_len = 0;
   SamplingParams sampling;
-  int priority = 0;  // larger goes first; 0 for all unless priorities are on
+  int priority = 0;  // larger is first; 0 for all unless priorities are on
   uint64_t client = 0, routing_key = 0;
   CacheNamespace cache_namespace;
   SessionKey session;
   int prefill_peer = -1;
   std::shared_ptr<const std::vector<TokenId>> prediction;  // this and the next: RequestInput's
   bool taken_over = false;
-  bool caches_whole_answer = true;  // SchedulerOptions::cache_whole_answers
+  std::shared_ptr<const void> queue_place;  // RequestInput's; null once it has begun
+  bool caches_whole_answer = true;          // SchedulerOptions::cache_whole_answers
   // Rows of the prompt at which the form of latents changes.
   std::vector<int> form_borders;
   // Has taken the prompt, and says which rows of the answer a prompt would absorb, too.
@@ -103,10 +107,11 @@ struct Request {
   RequestGroup* group = nullptr;
 
   // Counts over batches that are not committed yet: those with rows of this request, and the tokens
-  // that they sample for it. future: index of its sample in the newest such batch (-1: none).
+  // that they sample for it. pending_sample: index of its sample in the newest such batch (-1:
+  // none).
   int num_batches = 0;
   int num_pending = 0;
-  int future = -1;
+  int pending_sample = -1;
 
   // KV: tokens [0, computed_len) have keys and values, or will when the batches in flight are done;
   // pages[i] holds tokens [i P, (i+1) P), where P is page_tokens.
@@ -121,7 +126,7 @@ struct Request {
 
   // Prompt tokens found in the cache when first admitted (reported as cached_tokens).
   int cached_len = 0;
-  // Prompt tokens behind those whose pages were found, too, but without a state to go on from.
+  // Prompt tokens behind those whose pages were found, too, but without a state to continue from.
   int recomputed_len = 0;
   int num_retractions = 0;
   DraftCounts drafts;

@@ -89,7 +89,8 @@ Request* RequestGroups::head() {
 bool RequestGroups::later(const RequestGroup* a, const RequestGroup* b) const {
   const auto turn = [this](const RequestGroup& group) {
     const Request& head = *first(group);
-    const int64_t rank = rank_ == Rank::least_served ? group.served : -int64_t{group.num_running};
+    const int64_t rank =
+        criterion_ == Criterion::least_served ? group.served : -int64_t{group.num_running};
     return std::tuple(-int64_t{head.priority}, head.queue_order >= 0, rank, head.queue_order);
   };
   return turn(*a) > turn(*b);

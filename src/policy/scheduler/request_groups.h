@@ -3,11 +3,12 @@
 //
 //   fair          the group that was served least. Its counter adds prompt tokens computed, and
 //                 tokens generated twice (Sheng et al., "Fairness in Serving Large Language
-//                 Models"). A group that comes back after a pause starts at the lowest counter of
-//                 the active groups, so that a client cannot save up turns by staying away.
+//                 Models"). A group that has requests again after a pause starts at the lowest
+//                 counter of the active groups, so that a client cannot save up turns by staying
+//                 away.
 //   routing_key   the group of which most requests run, so that their prefixes stay warm
 //
-// Ties: the request that came first. Larger priority goes before everything else. Cost: O(groups)
+// Ties: the request that arrived first. Larger priority is before everything else. Cost: O(groups)
 // per pass, O(log groups) per request; a generated token adds one number. Owner: the waiting queue.
 // Thread: engine.
 #pragma once
@@ -40,11 +41,11 @@ struct RequestGroup {
 
 class RequestGroups {
  public:
-  enum class Rank : uint8_t { least_served, most_running };
-  explicit RequestGroups(Rank rank) : rank_(rank) {}
+  enum class Criterion : uint8_t { least_served, most_running };
+  explicit RequestGroups(Criterion criterion) : criterion_(criterion) {}
 
-  // Adds a request and sets request.group. Call for a new request, and again whenever it comes back
-  // to the queue. If an allocation fails, throws, and the request does not wait.
+  // Adds a request and sets request.group. Call for a new request, and again whenever it is queued
+  // again to the queue. If an allocation fails, throws, and the request does not wait.
   void push(Request& request, uint64_t key);
   // Call when the request no longer waits.
   void remove(Request& request);
@@ -77,7 +78,7 @@ class RequestGroups {
   int64_t lowest_served();
   void forget_idle();
 
-  Rank rank_;
+  Criterion criterion_;
   std::unordered_map<uint64_t, std::unique_ptr<RequestGroup>> groups_;
   std::vector<RequestGroup*> heap_;  // groups with requests to try; the one whose turn it is on top
   bool ordered_ = false;             // true: heap_ is in order, except perhaps for its top

@@ -31,11 +31,11 @@ struct RequestStates {
   // The newest of the request's states that the tree has. It is pinned until the rows up to the
   // next border at which one could be kept are committed; no row reads it afterwards.
   StateLease leased;
-  bool opens = false;  // the next rows begin a block: they fill the block slot from `last`
+  bool loads_state = false;  // the next rows begin a block: the block slot is filled from `last`
   // States of prompts that the tree gets when their rows are committed, by rising `end`.
   std::vector<PlannedState> planned;
   int cached_to = 0;    // end of the last state that the tree has or gets
-  int branches_at = 0;  // border at which other prompts went another way; 0: none is known
+  int branches_at = 0;  // border at which other prompts differ; 0: none is known
   int message_at = 0;   // border at which the prompt's last message begins; 0: none is known
   // Border at which the generation prompt begins; 0: none is known.
   int generation_prompt_at = 0;

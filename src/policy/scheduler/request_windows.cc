@@ -12,7 +12,7 @@ namespace hocket {
 namespace {
 
 // Returns the first page of the window with which the next turn begins if the template drops the
-// answer or its reasoning: the turn goes on where the generation prompt begins.
+// answer or its reasoning: the turn continues where the generation prompt begins.
 int first_page_of_next_turn(const Request& request, const SchedulerOptions& options) {
   const auto prompt = std::span(request.tokens).first(static_cast<size_t>(request.prompt_len));
   const int found = last_message(prompt, options.eos_ids).generation_prompt;
@@ -125,7 +125,7 @@ void RequestWindows::lease(Request& request) {
                                              .subspan(static_cast<size_t>(begin_page)));
   };
   WindowLease before = std::exchange(window.lease, pin(window.begin, end));
-  before.release_before(end);  // the request goes on
+  before.release_before(end);  // the request continues
   const int prompt_end = std::min(end, request.prompt_len / options_.page_tokens);
   if (window.begin >= prompt_end) return;
   const int begin = std::max(window.begin, first_page_of_next_turn(request, options_));

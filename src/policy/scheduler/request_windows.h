@@ -6,7 +6,7 @@
 //
 // A request needs at most max_pages(), however long it becomes. Those that it lacks are reserved
 // from its admission on, so that a running request finds a page whenever it grows, and a prompt in
-// chunks can always go on by a page.
+// chunks can always continue by a page.
 //
 // In models without windows nothing is held, and nothing is limited. Thread: engine.
 #pragma once
@@ -42,10 +42,10 @@ class RequestWindows {
   // Returns how many pages are kept for the request, beside those that it holds.
   int num_reserved(const Request& request) const;
   // Returns how many pages others could take if the request were retracted: those that it
-  // gives back, and those that are reserved for it.
+  // returns, and those that are reserved for it.
   int num_freed_by_retraction(const Request& request) const;
   // Returns the pages that a request may take without taking what others reserve. A prompt that
-  // goes on has at least its own reserve; null stands for a prompt that would begin.
+  // continues has at least its own reserve; null stands for a prompt that would begin.
   int room(const Request* request, int reserved_by_others) const;
 
   // Gives the pages of its match to a request that begins.
@@ -54,8 +54,8 @@ class RequestWindows {
   // Takes pages that are free or evicted for it. Returns false, and takes nothing, if there are too
   // few.
   [[nodiscard]] bool take(std::span<PageId> out);
-  // Gives up the pages that the rows behind the first `end` tokens do not see, nor a turn that goes
-  // on behind these tokens.
+  // Gives up the pages that the rows behind the first `end` tokens do not see, nor a turn that
+  // continues behind these tokens.
   void slide(Request& request, int end);
   // Pins what the tree got, and marks the pages with which the next turn begins. Precondition: the
   // request's lease covers its first leased_pages.

@@ -22,7 +22,7 @@ void count_retraction(const Request& request, SchedulerCounters& counters) {
 }
 
 // Takes the only request, for which there is no memory: add() refuses requests that can never fit,
-// so the pages must have gone elsewhere. One answer with an error is better than a server that
+// so something else must have the pages. One answer with an error is better than a server that
 // stops.
 std::unique_ptr<Request> take_last(RunningBatch& running, int num_pages) {
   std::unique_ptr<Request> last = running.take(*running.requests().front());

@@ -215,7 +215,7 @@ class Scenario {
     for (const Slice& slice : batch.slices) {
       const std::string& name = name_of(slice.request->id);
       actors_[name].request = slice.request;
-      if (slice.request->state == Request::State::prefilling && slice.future < 0)
+      if (slice.request->state == Request::State::prefilling && slice.pending_sample < 0)
         chunks += fmt::format(" {}[{},{})", name, slice.begin, slice.begin + slice.len);
       else
         decodes += slice.len == 1 && slice.is_sampled
@@ -290,7 +290,8 @@ class Scenario {
         {"forced", s.forced_tokens_total},
         {"verified", s.num_verified_total},
         {"drafted", std::accumulate(s.drafted_total.begin(), s.drafted_total.end(), uint64_t{0})},
-        {"held_drafts", std::accumulate(s.held_total.begin(), s.held_total.end(), uint64_t{0})},
+        {"accepted_drafts",
+         std::accumulate(s.accepted_total.begin(), s.accepted_total.end(), uint64_t{0})},
         {"itl_chunk", s.itl_chunk_tokens}};
     if (key == "ratio") return fmt::format("{:.3f}", s.new_token_ratio);
     const auto found = numbers.find(key);
@@ -309,7 +310,7 @@ class Scenario {
     if (key == "retractions") return std::to_string(request->num_retractions);
     if (key == "verified") return std::to_string(request->drafts.num_verified);
     if (key == "drafted") return std::to_string(request->drafts.num_drafts);
-    if (key == "held_drafts") return std::to_string(request->drafts.num_held);
+    if (key == "accepted_drafts") return std::to_string(request->drafts.num_accepted);
     if (key == "matched") return std::to_string(value(request->matched_stop));
     if (key == "error") return error_name(request->error.code);
     return "unknown";

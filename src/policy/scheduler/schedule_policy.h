@@ -27,7 +27,8 @@ enum class SchedulePolicy : uint8_t {
 enum class PrefillPolicy : uint8_t {
   prefill_first,  // they wait a step
   mixed,          // their rows join the chunk
-  latency,        // mixed, but chunks are so short that steps meet the goal between tokens
+  // mixed, but chunks are so short that steps keep the goal for the time between tokens
+  latency,
 };
 
 // Errors: bad_value; its fix lists the names.

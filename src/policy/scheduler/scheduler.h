@@ -29,20 +29,16 @@ namespace hocket {
 struct SchedulerStats : SchedulerCounters {
   int num_running = 0, num_waiting = 0;
   int num_sessions = 0;
-  int num_held = 0;  // not ready to stand in line (SchedulerHooks::ready); not in num_waiting
+  int num_held = 0;  // not ready to wait in line (SchedulerHooks::ready); not in num_waiting
   int64_t num_waiting_tokens = 0;  // prompt tokens, held requests included
   int num_pages = 0, num_free_pages = 0, num_cached_pages = 0, num_private_pages = 0;
   // Slots of states: all, free ones, and those in the tree.
   int num_states = 0, num_free_states = 0, num_cached_states = 0;
-  uint64_t num_evicted_states_total = 0;
   // Pages of window layers: all, free ones, and those in the tree.
   int num_window_pages = 0, num_free_window_pages = 0, num_cached_window_pages = 0;
-  uint64_t num_evicted_window_pages_total = 0;
   int64_t num_used_tokens = 0;  // tokens in pages that are neither free nor evictable
   double token_usage = 0;       // num_used_tokens as a share of the pool
   double new_token_ratio = 0;
-  uint64_t num_evicted_pages_total = 0;     // pages evicted from the cache
-  uint64_t num_policy_fallbacks_total = 0;  // passes in which the policy fell back to fcfs
   // PrefillPolicy::latency sets these: the prompt tokens allowed in the last pass beside running
   // requests (0: none yet), and the mean of |step time / its prediction - 1| over some sixty steps.
   int itl_chunk_tokens = 0;
@@ -53,13 +49,13 @@ struct SchedulerStats : SchedulerCounters {
 // commit, but foresees neither a request that a token ends there nor one that arrives.
 struct NextStepForecast {
   int num_decoding = 0;    // running requests that decode on
-  bool continues = false;  // a prompt in chunks goes on
+  bool continues = false;  // a prompt in chunks continues
   bool begins = false;     // a prompt may begin, as far as is known
 };
 
 // The state of one request, for the server's page.
 struct RequestSnapshot {
-  // held: not ready to stand in line. prefilling: part of its prompt is computed or under way.
+  // held: not ready to wait in line. prefilling: part of its prompt is computed or under way.
   enum class Where : uint8_t { held, waiting, prefilling, running };
   RequestId id{};
   Where where = Where::waiting;
@@ -78,7 +74,7 @@ class Scheduler {
   Result<void> add(RequestInput input);
   // Ends a request at once: a waiting one leaves the queue; a running one leaves the schedule and
   // gives its pages back when its steps in flight are committed. Returns false for an unknown or
-  // finished id. The aborted request comes out of take_finished().
+  // finished id. take_finished() returns the aborted request.
   bool abort(RequestId id, FinishReason reason, Error error);
 
   // Returns the next step's rows, with pages assigned; empty when there is nothing to do. Exactly
@@ -88,18 +84,18 @@ class Scheduler {
   //   overlapped:  schedule(A) schedule(B) commit(A) schedule(C) commit(B) ...
   //
   // One batch may be uncommitted. Then rows may stand for tokens that it has yet to sample
-  // (Slice::future), and a request that turns out to have ended has a row too many, which commit()
-  // drops. A request can lose its pages (retraction, preemption) only when all its tokens are
-  // known: the batch is then empty, and the one in flight must be committed before schedule() is
-  // called again; so it is if a prompt lacks a slot for its state. Steps must be computed in this
-  // order, one after the other: pages are given away while a step that reads them is under way, and
-  // only later steps write them.
+  // (Slice::pending_sample), and a request that turns out to have ended has a row too many, which
+  // commit() drops. A request can lose its pages (retraction, preemption) only when all its tokens
+  // are known: the batch is then empty, and the one in flight must be committed before schedule()
+  // is called again; so it is if a prompt lacks a slot for its state. Steps must be computed in
+  // this order, one after the other: pages are given away while a step that reads them is under
+  // way, and only later steps write them.
   const Batch& schedule(TimePoint now);
   // Says how long the step took; call before its commit(). PrefillPolicy::latency learns from it.
   void note_duration(const Batch& batch, Duration took);
   // Appends sampled tokens, ends requests (abort, no usable token, length, end of grammar, stop
   // token) and hands pages to the tree. sampled: Slice::num_samples() for each slice, in slice
-  // order. Sets Slice::num_taken and Slice::num_forced.
+  // order. Sets Slice::num_appended and Slice::num_forced.
   void commit(const Batch& batch, std::span<const SampledToken> sampled, TimePoint now);
 
   // Undoes all steps in flight, which failed with `why` and were not committed, and puts every
@@ -114,7 +110,7 @@ class Scheduler {
   size_t continuation(const Request& request, std::span<TokenId> out) const;
 
   // cached_len() returns how many of the tokens need not be computed, in whole pages of the tree.
-  // in_tree_len() also counts pages behind which the model cannot go on.
+  // in_tree_len() also counts pages behind which the model cannot continue.
   int cached_len(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
   int in_tree_len(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
   // Returns how many pages are free, or would be after an eviction.

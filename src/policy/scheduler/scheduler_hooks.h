@@ -38,15 +38,15 @@ class SchedulerHooks {
  public:
   virtual ~SchedulerHooks() = default;
 
-  // Returns true if the request may stand in line. Asked when it arrives and, while the answer is
-  // no, in every schedule(); until then it is held. It then goes behind the requests that already
-  // wait, but its waiting time counts from its arrival. Errors: the request ends with the error; if
-  // it has just arrived, it is refused.
+  // Returns true if the request may wait in line. Asked when it arrives and, while the answer is
+  // no, in every schedule(); until then it is held. It is then queued behind the requests that
+  // already wait, but its waiting time counts from its arrival. Errors: the request ends with the
+  // error; if it has just arrived, it is refused.
   virtual Result<bool> ready(const Request& /*request*/) { return true; }
 
   // Returns true if prompts may begin in this pass. Asked before each try to begin or continue
   // prompts, perhaps twice in one schedule(). False: no head is tried, skipped or overtaken, and
-  // prompts in chunks go on.
+  // prompts in chunks continue.
   virtual bool may_begin() { return true; }
 
   // Called once if answers have rows in the step, with all of them. Sets AnswerDrafts::drafts,
@@ -62,10 +62,10 @@ class SchedulerHooks {
   virtual bool any_rank_computes(const Batch& /*mine*/) { return false; }
 
   // Called in commit() when the tree has taken the first Request::leased_pages pages of a request:
-  // they are computed, and nobody writes them any more.
+  // they are computed, and no row is written to them any more.
   virtual void on_pages_cached(const Request& /*request*/) {}
   // Called in commit(), behind on_pages_cached(), when the tree has taken the state of the
-  // request's first `len` tokens, which nobody writes any more.
+  // request's first `len` tokens, to which no row is written any more.
   virtual void on_state_cached(const Request& /*request*/, int /*len*/, int /*slot*/) {}
 
  protected:

@@ -33,7 +33,7 @@ struct SchedulerOptions {
   int num_pages = 0;
   int page_tokens = 32;
   // Models with delta nets: slots of states, at least two for each running request; 0: no such
-  // model. A slot for the tokens behind the last state comes with each running request.
+  // model. A slot for the tokens behind the last state belongs to each running request.
   int num_states = 0;
   int state_tokens = kDeltaBlock;    // tokens between two states; others in tests only
   int cached_state_interval = 4096;  // tokens from one state of a long prompt to the next

@@ -212,7 +212,7 @@ void Scheduler::State::launch() {
     ++request.num_batches;
     if (!slice.is_sampled) continue;
     ++request.num_pending;
-    request.future = num_samples;
+    request.pending_sample = num_samples;
     num_samples += slice.num_samples();
     num_done += &slice - batch.slices.data() < num_prompts ? 1 : 0;
   }
@@ -258,7 +258,7 @@ void Scheduler::State::commit(std::span<const SampledToken> sampled) {
     const bool was_prefilling = request.state == Request::State::prefilling;
     acceptor.take(slice, own);
     if (request.finish == FinishReason::error) continue;
-    end += slice.num_held();
+    end += slice.num_accepted();
     if (was_prefilling) memory.cache_pages(request, end);
     memory.states.commit(request, end);
     memory.windows.slide(request, end);
@@ -277,7 +277,7 @@ int Scheduler::State::undo_steps(const Error& why) {
       Request& request = *slice.request;
       --request.num_batches;
       if (slice.is_sampled) --request.num_pending;
-      request.future = -1;
+      request.pending_sample = -1;
       request.computed_len = slice.begin;
     }
   }

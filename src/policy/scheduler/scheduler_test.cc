@@ -224,7 +224,7 @@ TEST(SchedulerTest, AnAbortForAStopStringRemembersThePages) {
   EXPECT_EQ(engine.problem(), "");
 }
 
-// A request that goes on with an answer finds the answer's pages too, but only its prompt counts.
+// A request that continues an answer finds the answer's pages too, but only its prompt counts.
 TEST(SchedulerTest, CachedTokensAreTokensOfThePrompt) {
   FakeEngine engine({.num_pages = 32, .page_tokens = 4},
                     [](const Request&, auto) { return SampledToken{TokenId{1}, false}; });

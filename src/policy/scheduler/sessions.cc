@@ -24,7 +24,7 @@ void Sessions::protect(SessionKey key, const CacheNamespace& name_space,
   if (len < std::ssize(tokens) && !std::exchange(warned_, true))
     log::warning(
         "a session has {} tokens, and the cache keeps at most {} of one session before others: the "
-        "rest may be evicted and computed anew. To mend it: a larger --max-total-tokens. No later "
+        "rest may be evicted and computed again. To mend it: a larger --max-total-tokens. No later "
         "session is warned of",
         tokens.size(), len);
 }

@@ -3,10 +3,11 @@
 //
 //   a request of the session ends well -> protect() -> .. idle for a time, or end() -> like others
 //
-// Nothing is pinned, so a session never holds up a request: its pages go when no others are left.
-// Bounds: kMax sessions, and a share of the pages; beyond either the session goes first that has
-// been idle the longest. A session that is longer than its part of the share has its beginning
-// protected, so that one long session does not end all others. The first that is so long is logged.
+// Nothing is pinned, so a session never delays a request: its pages are evicted when no others are
+// left. Bounds: kMax sessions, and a share of the pages; beyond either the session is dropped first
+// that has been idle the longest. A session that is longer than its part of the share has its
+// beginning protected, so that one long session does not end all others. The first that is so long
+// is logged.
 // Owner: the scheduler. Thread: engine.
 #pragma once
 

@@ -31,7 +31,7 @@ inline constexpr std::pair<std::string_view, uint64_t> kMinIn1500[] = {
     {"from_windows", 500},
     {"evicted_windows", 1000},
     {"drafted", 5000},
-    {"held_drafts", 2000},
+    {"accepted_drafts", 2000},
     {"drafted_overlapped", 2000},
     {"drafted_states", 1000},
     {"drafted_windows", 500},

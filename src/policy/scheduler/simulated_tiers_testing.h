@@ -26,7 +26,7 @@ class SimulatedTiers {
   SimulatedTiers(std::mt19937_64& random, const SchedulerOptions& options, Counts& counts)
       : random_(random),
         page_tokens_(static_cast<size_t>(options.page_tokens)),
-        // Behind these borders a model without states or windows can go on, too.
+        // Behind these borders a model without states or windows can continue, too.
         record_tokens_(
             std::lcm(page_tokens_, static_cast<size_t>(std::max(1, options.state_tokens)))),
         has_states_(options.num_states > 0),
@@ -75,8 +75,8 @@ class SimulatedTiers {
     if (ended_.size() > 8) ended_.pop_front();
   }
 
-  // Hands some of the pages that were ordered to the tree, and now and then a prefix that nobody
-  // ordered, whether the tree has it or not.
+  // Gives some of the pages that were ordered to the tree, and now and then a prefix that no
+  // request ordered, whether the tree has it or not.
   void deliver(FakeEngine& engine) {
     for (auto at = readings_.begin(); at != readings_.end();) {
       const bool done = draw(2) && !read_on(at->second, engine);
@@ -137,8 +137,8 @@ class SimulatedTiers {
                                [&](const StoredKeys& tier) { return (tier.*kind).contains(key); });
   }
 
-  // Returns true if something is read for the request: up to the last page behind which it can go
-  // on.
+  // Returns true if something is read for the request: up to the last page behind which it can
+  // continue.
   bool order(const Request& request, const Scheduler& scheduler) {
     const auto reusable = request.reusable_tokens();
     const auto whole = reusable.first(reusable.size() / page_tokens_ * page_tokens_);

@@ -170,8 +170,8 @@ class Simulation final : SchedulerHooks {
     input.sampling.max_new_tokens = pick(1, std::max(1, pool / (hungry_ ? 2 : 5)));
     const int most = std::min(hungry_ ? pool / 4 : 60, pool + 1 - input.sampling.max_new_tokens);
     const int length = pick(1, most);
-    // The prompt begins with one of three common texts or with an earlier request's text, then goes
-    // on with tokens of its own.
+    // The prompt begins with one of three common texts or with an earlier request's text, then
+    // continues with tokens of its own.
     const auto kind = pick(0, 4);
     int shared = pick(0, length);
     if (kind < 3) {
@@ -316,7 +316,7 @@ class Simulation final : SchedulerHooks {
     counts["retracted"] = stats.num_retracted_total;
     counts["forced"] = stats.forced_tokens_total;
     for (const uint64_t count : stats.drafted_total) counts["drafted"] += count;
-    for (const uint64_t count : stats.held_total) counts["held_drafts"] += count;
+    for (const uint64_t count : stats.accepted_total) counts["accepted_drafts"] += count;
     counts["restored"] = stats.restored_tokens_total;
     counts["evicted"] = stats.num_evicted_pages_total;
     counts["preempted"] = stats.num_preempted_total;

@@ -25,7 +25,7 @@ int ceil_to(int count, int step) {
 // True if the rows belong to an answer; its first row may be scheduled before the prompt's last
 // chunk is committed.
 bool is_answer(const Slice& slice) {
-  return slice.request->state == Request::State::running || slice.future >= 0;
+  return slice.request->state == Request::State::running || slice.pending_sample >= 0;
 }
 
 }  // namespace
@@ -58,7 +58,7 @@ void StateSlots::begin(Request& request, PrefixMatch& match) {
   held.block = blocks_.take();
   held.own = take_state();
   HOCKET_CHECK(held.own >= 0);
-  held.opens = true;
+  held.loads_state = true;
   held.last = {match.state.len(), match.state.slot()};
   held.leased = std::move(match.state);
   held.cached_to = held.last.end;
@@ -143,7 +143,7 @@ void StateSlots::assign_slots(Slice& slice) {
   if (!enabled()) return;
   RequestStates& held = slice.request->states;
   slice.block = held.block;
-  slice.opens_at = std::exchange(held.opens, false) ? slice.begin : -1;
+  slice.load_state_at = std::exchange(held.loads_state, false) ? slice.begin : -1;
   if (held.last.end > 0) slice.add_state(held.last);
   const int last = (slice.begin + slice.len) / options_.state_tokens * options_.state_tokens;
   assign_cached(slice);
@@ -207,7 +207,7 @@ void StateSlots::free(Request& request) {
   held.block = held.own = -1;
   held.last = held.before = {};
   held.leased = StateLease();
-  held.opens = false;
+  held.loads_state = false;
 }
 
 void StateSlots::OwnedSlots::add(const Request& request) {

@@ -1,6 +1,6 @@
 // The slots of the states of all requests, in models with delta nets: who has which slot, and which
 // states the prefix cache has. A request has a block slot and a state slot of its own while it
-// runs, and more state slots while states wait to be handed to the tree (request_states.h).
+// runs, and more state slots while states wait to be given to the tree (request_states.h).
 //
 //   admitted -> begin() .. each step: assign_slots() before it runs, commit() after its commit ..
 //   -> end()
@@ -48,7 +48,7 @@ class StateSlots {
   // Keeps the last state of a request that ended, as far as its pages are the tree's, because the
   // next turn of a conversation begins with it; gives all slots back.
   void end(Request& request);
-  // Returns a slot for a state that a store or a peer gave back, which the tree then gets; -1:
+  // Returns a slot for a state that was read from a store or a peer, which the tree then gets; -1:
   // there is none.
   int take_to_restore() { return take_state(); }
   // Gives all slots back. Rows in flight may still use them; their next owner writes there later.

@@ -86,7 +86,7 @@ void StepTimes::note(const StepShape& shape, Duration took) {
   watch_speed(off / scale, noise / sum);
 }
 
-// share: the part of `off` that is noise; the rest came from uncertain terms.
+// share: the part of `off` that is noise; the rest is from uncertain terms.
 void StepTimes::watch_speed(double off, double share) {
   error_ += kErrorRate * share * (std::abs(off) - error_);
   bias_ += kBiasRate * share * (off - bias_);

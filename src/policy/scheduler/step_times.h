@@ -41,7 +41,7 @@ class StepTimes {
 
   // Returns the most rows of a prompt, the first at position `begin`, that can join `others` so
   // that the step stays within the goal, less the usual error. The result is in [min_rows,
-  // max_rows] whatever the goal is, so that prompts go on even if the others alone take longer.
+  // max_rows] whatever the goal is, so that prompts continue even if the others alone take longer.
   // Above min_rows, all prefill rows together are at most twice as many as were ever seen beside
   // decode rows, since no step shows the cost of more.
   struct Limits {

@@ -22,25 +22,27 @@ void TokenAcceptor::take(Slice& slice, std::span<const SampledToken> sampled) {
   for (const SampledToken& token : sampled) {
     slice.num_forced = accept_forced(request, token);
     if (request.finish == FinishReason::error) break;
-    const auto draft = static_cast<size_t>(slice.num_taken++);
-    const bool holds = std::cmp_less(draft, slice.num_drafts) && token.token == slice.drafts[draft];
-    if (!holds || request.finish != FinishReason::none) break;
+    const auto draft = static_cast<size_t>(slice.num_appended++);
+    const bool is_accepted =
+        std::cmp_less(draft, slice.num_drafts) && token.token == slice.drafts[draft];
+    if (!is_accepted || request.finish != FinishReason::none) break;
     HOCKET_CHECK(token.forced.empty());
   }
-  request.computed_len += slice.num_held();
+  request.computed_len += slice.num_accepted();
   if (slice.num_drafts > 0) count_drafts(slice);
 }
 
 void TokenAcceptor::count_drafts(const Slice& slice) {
-  slice.request->drafts.add({.num_verified = 1,
-                             .num_drafts = slice.num_drafts,
-                             .num_held = slice.num_held(),
-                             .num_predicted = slice.are_predicted ? slice.num_drafts : 0,
-                             .num_predicted_held = slice.are_predicted ? slice.num_held() : 0});
+  slice.request->drafts.add(
+      {.num_verified = 1,
+       .num_drafts = slice.num_drafts,
+       .num_accepted = slice.num_accepted(),
+       .num_predicted = slice.are_predicted ? slice.num_drafts : 0,
+       .num_predicted_accepted = slice.are_predicted ? slice.num_accepted() : 0});
   ++counters_.num_verified_total;
   for (size_t i = 0; std::cmp_less(i, slice.num_drafts); ++i) {
     ++counters_.drafted_total[i];
-    if (std::cmp_less(i, slice.num_held())) ++counters_.held_total[i];
+    if (std::cmp_less(i, slice.num_accepted())) ++counters_.accepted_total[i];
   }
 }
 

@@ -20,7 +20,7 @@ class TokenAcceptor {
       : options_(options), counters_(counters), now_(now) {}
 
   // Appends what was sampled for the slice, row by row, up to the end: the row of a draft counts if
-  // the token before it is the draft. Rows of other drafts are computed anew by the next step.
+  // the token before it is the draft. Rows of other drafts are computed again by the next step.
   void take(Slice& slice, std::span<const SampledToken> sampled);
 
  private:

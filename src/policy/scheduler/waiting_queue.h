@@ -14,10 +14,10 @@
 // max_overtaken, the oldest is next (among those of the largest priority). So among equal
 // priorities, at most max_overtaken later requests overtake it. A head that may not run yet for a
 // reason outside of the queue is skipped until the next pass, and the next request is the head. In
-// the counts of the others a skipped request has left; its own count goes on, so it may be overdue
-// as soon as it may run. A pass ends after 128 skips. Held requests do not stand in line yet: they
-// only count in the limits. Cost of a pass: 128 prefix look-ups, or one step through the groups;
-// never all waiting requests. Owner: the scheduler.   Thread: engine.
+// the counts of the others a skipped request has left; its own count continues, so it may be
+// overdue as soon as it may run. A pass ends after 128 skips. Held requests do not wait in line
+// yet: they only count in the limits. Cost of a pass: 128 prefix look-ups, or one step through the
+// groups; never all waiting requests. Owner: the scheduler.   Thread: engine.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "core/queue_limits.h"
 #include "policy/cache/radix_cache.h"
 #include "policy/scheduler/prefix_order.h"
 #include "policy/scheduler/request.h"
@@ -63,7 +64,7 @@ class WaitingQueue {
   // counted as gone. Errors: queue_full.
   Result<void> check_room(int num_tokens, const Request* leaving) const;
   // Returns true if the queue holds as many requests as are allowed.
-  bool full() const { return size() + num_held() >= options_.max_requests; }
+  bool full() const { return !use_of_requests().has_room(); }
   // Returns the newest request of the smallest priority, if that is below `priority` and it never
   // ran; else null.
   const Request* worse_than(int priority) const;
@@ -75,13 +76,13 @@ class WaitingQueue {
   // already.
   void push_retracted(std::unique_ptr<Request> request, TimePoint now);
 
-  // Held requests, oldest first. take_held() removes one; push() then lets it stand in line.
+  // Held requests, oldest first. take_held() removes one; push() then lets it wait in line.
   void hold(std::unique_ptr<Request> request, TimePoint now);
   const std::deque<std::unique_ptr<Request>>& held() const { return held_; }
   std::unique_ptr<Request> take_held(int index);
 
   // Call once a pass, before head(); no request is skipped then. During a pass only heads leave,
-  // and only requests of smaller priority come.
+  // and only requests of smaller priority are added.
   void begin_pass(const RadixCache& cache, const Progress& progress);
   // Returns the next request to try; null when none is left in this pass.
   Request* head();
@@ -95,6 +96,7 @@ class WaitingQueue {
   // Call when a head that was taken is admitted with `num_rows` rows to compute.
   void admitted(Request& request, int num_rows) {
     request.admitted_as = ++num_admitted_;
+    request.queue_place.reset();
     if (groups_) groups_->admitted(request, request.num_retractions == 0 ? num_rows : 0);
   }
 
@@ -107,7 +109,7 @@ class WaitingQueue {
   // Returns a request in the order of the queue, which may differ from the order of trial.
   const Request& at(int index) const { return *entries_[static_cast<size_t>(index)].request; }
 
-  // The requests that stand in line.
+  // The requests that wait in line.
   bool empty() const { return entries_.empty(); }
   int size() const { return static_cast<int>(entries_.size()); }
   int num_held() const { return static_cast<int>(held_.size()); }
@@ -122,6 +124,9 @@ class WaitingQueue {
   int num_short_rows(int less_than, int max_total, int page_tokens);
 
  private:
+  QueueUse use_of_requests() const {
+    return {.used = size() + num_held(), .max = options_.max_requests};
+  }
   struct Entry {
     std::unique_ptr<Request> request;
     int cached_len = 0;

@@ -1,4 +1,4 @@
-// A trace: when requests come, how long they are, and what their prompts share. It is read from
+// A trace: when requests arrive, how long they are, and what their prompts share. It is read from
 // JSON lines, one request each, or made from a seed.
 //
 //   {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, 2353]}

@@ -25,7 +25,8 @@ Duration from_us(double us) {
   return Duration(std::llround(std::isnan(us) ? 0 : std::clamp(us * 1e3, -kMaxNs, kMaxNs)));
 }
 
-// Requests that came while a host computes, or whose pages came; they are added behind the step.
+// Requests that arrived while a host computes, or whose pages arrived; they are added behind the
+// step.
 struct PendingArrival {
   size_t request = 0;
   TimePoint arrived{};
@@ -172,7 +173,7 @@ class Run {
     if (!host.scheduler.add(input_of(arrival))) refuse(arrival.arrived);
   }
 
-  // Adds what came during the step. Prompts whose pages find no room wait for those that run.
+  // Adds what arrived during the step. Prompts whose pages find no room wait for those that run.
   void admit(Host& host) {
     while (!host.inbox.empty()) {
       const PendingArrival arrival = host.inbox.front();

@@ -166,7 +166,7 @@ TEST(VirtualRun, PagesTravelToTheHostThatAnswers) {
   EXPECT_EQ(result.num_steps, 4u);
 }
 
-// The second prompt goes on behind the first on both hosts: only its own rows travel.
+// The second prompt continues behind the first on both hosts: only its own rows travel.
 TEST(VirtualRun, PagesThatAreThereDoNotTravel) {
   Trace trace;
   trace.requests = {{0, {{1, 64}}, 64, 1}, {500, {{1, 64}, {2, 16}}, 80, 1}};

@@ -8,15 +8,15 @@
 
 namespace hocket {
 
-void Acceptance::note(int seat, int kind, int num_drafts, int num_held) {
-  HOCKET_CHECK(num_held <= num_drafts);
-  const int num_tried = std::min({num_held + 1, num_drafts, kMaxDrafts});
+void Acceptance::note(int seat, int kind, int num_drafts, int num_accepted) {
+  HOCKET_CHECK(num_accepted <= num_drafts);
+  const int num_tried = std::min({num_accepted + 1, num_drafts, kMaxDrafts});
   const auto row = static_cast<size_t>(kind);
   for (size_t i = 0; i < static_cast<size_t>(num_tried); ++i) {
-    const float held = static_cast<int>(i) < num_held ? 1.0F : 0.0F;
-    const auto add = [held](Tally& tally, double decay) {
+    const float accepted = static_cast<int>(i) < num_accepted ? 1.0F : 0.0F;
+    const auto add = [accepted](Tally& tally, double decay) {
       tally.tried = static_cast<float>(tally.tried * decay) + 1;
-      tally.held = static_cast<float>(tally.held * decay) + held;
+      tally.accepted = static_cast<float>(tally.accepted * decay) + accepted;
     };
     add(group_[row][i], kGate.group_decay);
     add(recent_[row][i], kGate.recent_decay);
@@ -25,18 +25,18 @@ void Acceptance::note(int seat, int kind, int num_drafts, int num_held) {
   }
 }
 
-// Returns true if the last drafts held so much more often, or less, that it is no chance.
+// Returns true if the last drafts were accepted so much more often, or less, that it is no chance.
 bool Acceptance::has_changed(size_t row, size_t position) const {
   const Tally &known = group_[row][position], &recent = recent_[row][position];
   if (recent.tried < kGate.min_recent) return false;
   // One more of each kind, since a share of 0 or 1 has no deviation.
-  const double share = (known.held + 1.0) / (known.tried + 2.0);
+  const double share = (known.accepted + 1.0) / (known.tried + 2.0);
   const double deviation = std::sqrt(share * (1 - share) / recent.tried);
-  return std::abs(recent.held / recent.tried - share) > kGate.change_errors * deviation;
+  return std::abs(recent.accepted / recent.tried - share) > kGate.change_errors * deviation;
 }
 
-// Text of another kind has come. The positions behind, and the drafts of each request, were seen in
-// the text before.
+// Text of another kind has arrived. The positions behind, and the drafts of each request, were seen
+// in the text before.
 void Acceptance::forget_before(size_t row, size_t position) {
   group_[row][position] = recent_[row][position];
   for (size_t i = position + 1; i < kMaxDrafts; ++i) group_[row][i] = recent_[row][i] = {};
@@ -52,7 +52,7 @@ Acceptance::Share Acceptance::group(int kind, int position) const {
     const double before = i == 0 ? kGate.first_weight : kGate.before_weight;
     share.weight = at.tried + std::min(before, share.weight);
     const double guess = share.weight - at.tried;
-    share.share = (at.held + guess * share.share) / share.weight;
+    share.share = (at.accepted + guess * share.share) / share.weight;
   }
   return share;
 }
@@ -61,7 +61,7 @@ double Acceptance::of(int seat, int kind, int position) const {
   const Tally& own =
       own_[static_cast<size_t>(seat)][static_cast<size_t>(kind)][static_cast<size_t>(position)];
   const double share = group(kind, position).share;
-  return (own.held + kGate.group_weight * share) / (own.tried + kGate.group_weight);
+  return (own.accepted + kGate.group_weight * share) / (own.tried + kGate.group_weight);
 }
 
 double Acceptance::doubt(int kind, int position) const {

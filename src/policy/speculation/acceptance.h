@@ -1,8 +1,8 @@
-// Counts how often drafts hold. The acceptance of a position is the share of drafts there that
-// held, among those whose drafts before it held. A request is judged by its own drafts and, while
-// they are few, by those of all requests (the group). If the group's last drafts held much more
-// often or less than those before, these are forgotten. Pure arithmetic; nothing allocates after
-// construction.
+// Counts how often drafts are accepted. The acceptance of a position is the share of drafts there
+// that were accepted, among those whose drafts before it were accepted. A request is judged by its
+// own drafts and, while they are few, by those of all requests (the group). If the group's last
+// drafts were accepted much more often or less than those before, these are forgotten. Pure
+// arithmetic; nothing allocates after construction.
 #pragma once
 
 #include <array>
@@ -17,9 +17,9 @@ class Acceptance {
   explicit Acceptance(int num_seats) : own_(static_cast<size_t>(num_seats)) {}
 
   void begin(int seat) { own_[static_cast<size_t>(seat)] = {}; }
-  // Notes that the first `num_held` of `num_drafts` drafts held; drafts behind the first that
-  // failed do not count.
-  void note(int seat, int kind, int num_drafts, int num_held);
+  // Notes that the first `num_accepted` of `num_drafts` drafts were accepted; drafts behind the
+  // first that failed do not count.
+  void note(int seat, int kind, int num_drafts, int num_accepted);
   // Returns the expected acceptance at `position`, in [0, 1).
   double of(int seat, int kind, int position) const;
   // Returns by how much the acceptance may be higher than measured, if few drafts were verified.
@@ -29,7 +29,7 @@ class Acceptance {
 
  private:
   struct Tally {
-    float tried = 0, held = 0;
+    float tried = 0, accepted = 0;
   };
   using Tallies = std::array<std::array<Tally, kMaxDrafts>, kDraftKinds>;
   struct Share {

@@ -12,9 +12,9 @@ void note_runs(Acceptance& acceptance, int seat, int kind, double chance, int nu
                uint32_t seed = 3) {
   std::mt19937 rng(seed);
   for (int i = 0; i < num; ++i) {
-    int held = 0;
-    while (held < 4 && std::bernoulli_distribution(chance)(rng)) ++held;
-    acceptance.note(seat, kind, 4, held);
+    int accepted = 0;
+    while (accepted < 4 && std::bernoulli_distribution(chance)(rng)) ++accepted;
+    acceptance.note(seat, kind, 4, accepted);
   }
 }
 

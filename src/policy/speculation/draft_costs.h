@@ -26,7 +26,7 @@ class DraftCosts {
   // Drafts of all answers together; more count as this number.
   static constexpr int kMaxCounted = 4096;
 
-  // Begins anew for steps of this many answers. growth: see GateTuning.
+  // Begins again for steps of this many answers. growth: see GateTuning.
   void begin(int num_answers, double growth);
   // Adds a step with this many drafts that took `ratio` times a reference, the prediction of its
   // time without drafts. at: the number of the step, ascending.

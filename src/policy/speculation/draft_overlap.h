@@ -41,7 +41,7 @@ class DraftOverlap {
 
  private:
   // Offers without drafts in a row after which steps overlap again: one more than a trial of no
-  // drafts has, behind which drafts go on.
+  // drafts has, behind which drafts continue.
   static constexpr int kDryOffers = TrialPace::kSteps + 1;
   double share() const;
   int steps_between_looks() const;

@@ -40,7 +40,7 @@ class Drafter {
   // verified or not, and their acceptance is known without a trial.
   virtual bool is_free() const = 0;
   // True if drafts are made between two steps, as SpeculationGate::ahead() says, and draft() only
-  // hands them out. Such a drafter follows requests: it computes rows of all their tokens, which
+  // returns them. Such a drafter follows requests: it computes rows of all their tokens, which
   // cost time in each step, whether drafts are made of them or not.
   virtual bool drafts_ahead() const { return false; }
   // Returns how many drafts of an answer it can make for a step.

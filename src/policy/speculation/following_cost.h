@@ -1,5 +1,6 @@
 // The time in which a drafter that makes drafts ahead follows prompts, spread over the steps of
-// answers: those with its drafts have to gain it. Both forget. Times are in steps without drafts.
+// answers: those with its drafts have to gain it. Both sums weigh recent steps more. Times are in
+// steps without drafts.
 // Owner: SpeculationGate. Thread: engine.
 #pragma once
 

@@ -22,8 +22,8 @@ int64_t keys_border(int64_t keys_an_answer) {
 
 }  // namespace
 
-// Time is worth the tokens that it usually brings.
-double GateBucket::worth() const {
+// A step that takes longer must bring as many tokens more as steps usually bring in that time.
+double GateBucket::tokens_per_plain_step() const {
   return std::max(1.0, tokens_mean / time_ratio_mean);
 }
 

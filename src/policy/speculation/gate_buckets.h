@@ -1,4 +1,4 @@
-// The sizes of steps that the gate tells apart, and all that it has measured of each. A size that
+// The sizes of steps that the gate distinguishes, and all that it has measured of each. A size that
 // has none of the kGate.max_buckets buckets takes that of the size which was used longest ago.
 // Owner: SpeculationGate. Thread: engine. find() allocates nothing.
 #pragma once
@@ -38,8 +38,8 @@ struct GateBucket {
   TimingState& way(DraftTiming timing) { return ways[static_cast<size_t>(timing)]; }
   const TimingState& way(DraftTiming timing) const { return ways[static_cast<size_t>(timing)]; }
   int num_plain() const { return ways[0].costs.num_plain(); }
-  // Returns the tokens of an answer that a step's time without drafts usually brings.
-  double worth() const;
+  // Returns the tokens that an answer usually gets in the time of a step without drafts.
+  double tokens_per_plain_step() const;
 };
 
 class GateBuckets {

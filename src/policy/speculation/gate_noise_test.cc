@@ -114,7 +114,7 @@ TEST_P(GateOnRealTimes, FindsALargeGainWithin200Steps) {
     }
 }
 
-// Half of the time drafts hold, and half of the time they do not.
+// Half of the time drafts are accepted, and half of the time they are not.
 TEST_P(GateOnRealTimes, LosesNothingIfAcceptanceTurns) {
   for (const MeasuredServer& measured : measured_servers()) {
     SCOPED_TRACE(measured.name);

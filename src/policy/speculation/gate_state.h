@@ -18,7 +18,7 @@ struct GateChoice {
   int num_measured = 0;   // steps with about that number of drafts that count
 };
 
-// Sums since the start. Drafts themselves are counted where they hold
+// Sums since the start. Drafts themselves are counted where they are accepted
 // (policy/scheduler/draft_figures.h).
 struct GateTotals {
   uint64_t num_steps = 0, num_draft_steps = 0, num_trial_steps = 0;
@@ -40,8 +40,8 @@ struct GateState {
   bool is_fixed = false;        // a flag sets the number, and the gate does not choose
   bool knows_gain = false;      // false: no step without drafts was seen, to compare others with
   std::vector<Bucket> buckets;  // ascending
-  // Share of drafts that held among those whose drafts before it held, over the last requests, by
-  // kind of draft and position; and how many count.
+  // Share of drafts that were accepted among those whose drafts before it were accepted, over the
+  // last requests, by kind of draft and position; and how many count.
   std::array<std::array<double, kMaxDrafts>, kDraftKinds> acceptance{}, num_seen{};
 };
 

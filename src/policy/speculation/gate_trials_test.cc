@@ -43,7 +43,7 @@ TEST(GateTrials, AreNeverPlayedInStepsWithPrompts) {
     }
 }
 
-// A trial goes on in the next step without prompts, so drafts that gain are found.
+// A trial continues in the next step without prompts, so drafts that gain are found.
 TEST(GateTrials, GoOnBehindStepsWithPrompts) {
   for (const DrafterKind making : {DrafterKind::asked, DrafterKind::free}) {
     SCOPED_TRACE(static_cast<int>(making));

@@ -1,5 +1,5 @@
-// The constants of the gate. docs/speculation.md explains the rules in which they stand; trials
-// keep the pace of base/trial_pace.h.
+// The constants of the gate. docs/speculation.md explains the rules that use them; trials keep the
+// pace of base/trial_pace.h.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct GateTuning {
   double min_trial_gain = 0.02;                      // numbers that may gain less are not tried
 
   // Choosing. Gains are shares of the time of a step without drafts.
-  double begin_gain = 0.02, keep_gain = 0.005;  // gain that is needed to begin, and to go on
+  double begin_gain = 0.02, keep_gain = 0.005;  // gain that is needed to begin, and to continue
   double errors = 1;                            // standard errors that a change needs on top
   double value_rate = 1.0 / 32;                 // weight of a step in the value of time
 
@@ -43,7 +43,7 @@ struct GateTuning {
   double large_gain = 0.05;  // trials with an expected gain above this may be frequent
   int yield_steps = 2;       // steps in which drafts made now or ahead leave a trial to the others
   double first_credit = 5, credit_share = 0.003;
-  double min_credit = -1;  // one step that the machine held up must not end all trials
+  double min_credit = -1;  // one step delayed by other programs must not end all trials
   // Share of the credit that one trial is expected to lose, at most, and the steps of it that are
   // played if the first ones show that it loses.
   double credit_in_trial = 0.35;
@@ -51,7 +51,7 @@ struct GateTuning {
   // Added to the expected loss of a step when expected gains are divided by it.
   double min_loss = 0.1;
   double credit_in_trial_ahead = 0.1;  // the same if following requests takes credit as well
-  double credit_to_follow = 4;         // credit from which a drafter that rested follows again
+  double credit_to_follow = 4;         // credit from which a drafter that stopped follows again
   // Following prompts: steps of answers over which its cost is spread at first, and what counts of
   // older ones, each step.
   double prompts_steps = 100, prompts_decay = 0.998;

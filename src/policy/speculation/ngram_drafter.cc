@@ -154,7 +154,7 @@ bool NgramDrafter::find_match(Seat& seat, DraftTask& task, std::span<const Token
     return true;
   }
   if (match.len < 2) return false;
-  // Behind the last token the drafts themselves go on, so that a loop is drafted at any length.
+  // Behind the last token the drafts themselves continue, so that a loop is drafted at any length.
   const auto max_len = static_cast<size_t>(task.max_drafts);
   for (size_t i = 0; i < max_len; ++i) {
     const size_t from = static_cast<size_t>(match.end) + 1 + i;

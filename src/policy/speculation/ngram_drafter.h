@@ -1,5 +1,5 @@
-// Drafts from a request's own tokens: it finds the latest position at which the last tokens stood
-// before, the longest match first, and proposes what followed there.
+// Drafts from a request's own tokens: it finds the latest position at which the last tokens
+// occurred before, the longest match first, and proposes what followed there.
 //
 //   tokens   .. a b c d e f .. x b c | d e f    drafts; the match is "b c"
 //

@@ -185,7 +185,7 @@ TEST(NgramDrafterPrediction, IsFollowedWhereItsMatchIsAsLong) {
   predicted = ids({1, 2, 3, 4, 1, 2, 5, 1, 2});
   begin();
   EXPECT_EQ(draft(ids({9, 1, 2})), std::pair(NgramDrafter::kPredicted, ids({3, 4})));
-  // It goes on behind the last match, and nothing follows the last "1 2".
+  // It continues behind the last match, and nothing follows the last "1 2".
   EXPECT_EQ(draft(ids({9, 1, 2, 8, 1, 2})), std::pair(NgramDrafter::kPredicted, ids({5, 1})));
   EXPECT_EQ(draft(ids({9, 1, 2, 8, 1, 2, 3})), std::pair(NgramDrafter::kPredicted, ids({4, 1})));
   // The own text has the longer match.

@@ -55,27 +55,27 @@ void OfferedDrafts::make(std::span<GateAnswer> answers) {
   if (options_.free) make_of(*options_.free, free_tasks_, free_watched_);
 }
 
-// Once all or one that did not hold have been seen, the new drafts take their place.
+// Once all were seen, or one that was not accepted, the new drafts take their place.
 void OfferedDrafts::compare(WatchedDrafts& watched, const DraftTask& task) {
   HOCKET_CHECK(task.tokens.size() >= watched.at);
   const auto come = task.tokens.subspan(watched.at);
   const auto num_known = std::min<size_t>(come.size(), static_cast<size_t>(watched.num));
-  const auto num_held = static_cast<size_t>(
+  const auto num_accepted = static_cast<size_t>(
       std::ranges::mismatch(come.first(num_known), std::span(watched.tokens).first(num_known)).in1 -
       come.begin());
-  if (num_held == num_known && static_cast<int>(num_known) < watched.num) return;
+  if (num_accepted == num_known && static_cast<int>(num_known) < watched.num) return;
   if (watched.num > 0)
-    acceptance_.note(task.seat, watched.kind, watched.num, static_cast<int>(num_held));
+    acceptance_.note(task.seat, watched.kind, watched.num, static_cast<int>(num_accepted));
   watched.num = static_cast<int>(task.drafts.size());
   watched.kind = task.kind;
   watched.at = task.tokens.size();
   std::ranges::copy(task.drafts, watched.tokens.begin());
 }
 
-// Returns how many of the first `num` drafts are expected to hold.
+// Returns how many of the first `num` drafts are expected to be accepted.
 double OfferedDrafts::expected_of(const DraftTask& task, int num) const {
-  double held = 1, sum = 0;
-  for (int i = 0; i < num; ++i) sum += held *= acceptance_.of(task.seat, task.kind, i);
+  double chance = 1, sum = 0;
+  for (int i = 0; i < num; ++i) sum += chance *= acceptance_.of(task.seat, task.kind, i);
   return sum;
 }
 
@@ -108,15 +108,15 @@ void OfferedDrafts::list_candidates(int max_rows) {
   candidates_.clear();
   for (size_t i = 0; i < possible_.size(); ++i) {
     const DraftTask& task = *possible_[i].task;
-    double held = 1, best_case = 1;
+    double chance = 1, best_case = 1;
     for (int j = 0; j < possible_[i].num; ++j) {
       const double share = acceptance_.of(task.seat, task.kind, j);
-      held *= share;
+      chance *= share;
       best_case *= std::min(share + acceptance_.doubt(task.kind, j), 1.0);
-      const auto level = static_cast<uint8_t>(held * (kLevels - 1));
+      const auto level = static_cast<uint8_t>(chance * (kLevels - 1));
       possible_[i].levels[static_cast<size_t>(j)] = level;
       Level& at = levels_[level];
-      ++at.num, at.held += held, at.best_case += best_case;
+      ++at.num, at.accepted += chance, at.best_case += best_case;
     }
   }
   Candidate sum;
@@ -125,7 +125,8 @@ void OfferedDrafts::list_candidates(int max_rows) {
     if (at.num == 0) continue;
     const int num = std::min(at.num, max_rows - sum.num_drafts);
     const double part = static_cast<double>(num) / at.num;
-    sum = {sum.num_drafts + num, sum.held + part * at.held, sum.best_case + part * at.best_case};
+    sum = {sum.num_drafts + num, sum.accepted + part * at.accepted,
+           sum.best_case + part * at.best_case};
     const bool is_new = candidates_.empty() || DraftCosts::cell_of(candidates_.back().num_drafts) !=
                                                    DraftCosts::cell_of(sum.num_drafts);
     if (is_new) candidates_.push_back(sum);
@@ -179,10 +180,10 @@ int OfferedDrafts::max_drafts_ahead() const {
   return most;
 }
 
-void OfferedDrafts::note_answer(int seat, int num_drafts, int num_held) {
-  HOCKET_CHECK((num_held >= 0 && num_held <= num_drafts && num_drafts <= kMaxDrafts));
+void OfferedDrafts::note_answer(int seat, int num_drafts, int num_accepted) {
+  HOCKET_CHECK((num_accepted >= 0 && num_accepted <= num_drafts && num_drafts <= kMaxDrafts));
   if (!are_at_hand())
-    acceptance_.note(seat, kinds_[static_cast<size_t>(seat)], num_drafts, num_held);
+    acceptance_.note(seat, kinds_[static_cast<size_t>(seat)], num_drafts, num_accepted);
 }
 
 }  // namespace hocket

@@ -1,10 +1,11 @@
 // The drafts that the answers of a step could have. This class makes them, or takes those that were
-// made ahead; it notes which of the earlier ones held, and lists the new ones by the chance that
-// they hold, so that the gate can choose.
+// made ahead; it notes which of the earlier ones were accepted, and lists the new ones by the
+// chance that they will be, so that the gate can choose.
 //
 //   make(answers) -> list() -> candidates() -> share_out(a number of them) -> the answers' drafts
 //
-// Where there are two drafters, each answer has the drafts of which more are expected to hold.
+// Where there are two drafters, each answer has the drafts of which more are expected to be
+// accepted.
 // Owner: a gate. Thread: engine. After construction only begin() allocates.
 #pragma once
 
@@ -49,8 +50,8 @@ class OfferedDrafts {
   void end(int seat);
 
   // Lists the answers that may have drafts, and makes those that need no choice: a free drafter's
-  // are made now, others were made ahead. Earlier ones are compared with the tokens that have come
-  // since. `answers` has at most num_seats elements.
+  // are made now, others were made ahead. Earlier ones are compared with the tokens that have
+  // arrived since. `answers` has at most num_seats elements.
   void make(std::span<GateAnswer> answers);
   // The drafts that a choice is made from: all that were made; only those of the free drafter,
   // where the other one drafts_ahead(); or those that can be made for the next step.
@@ -60,7 +61,7 @@ class OfferedDrafts {
   // A number of drafts of all answers together, and the expectation of it.
   struct Candidate {
     int num_drafts = 0;
-    double held = 0, best_case = 0;  // drafts that will hold; that may hold at best
+    double accepted = 0, best_case = 0;  // drafts expected to be accepted; at best
   };
   // Returns the numbers worth comparing, ascending: of the likeliest drafts that were listed.
   std::span<const Candidate> candidates() const { return candidates_; }
@@ -71,14 +72,14 @@ class OfferedDrafts {
   // Returns the most drafts of an answer that are to be made ahead; 0: none.
   int max_drafts_ahead() const;
   // Assigns the likeliest drafts and gives them to their answers. Returns how many are expected to
-  // hold.
+  // be accepted.
   double share_out(int num_drafts, std::span<GateAnswer> answers);
-  // Notes that the first `num_held` of this seat's drafts held in the last step, and that its
-  // answer goes on.
-  void note_answer(int seat, int num_drafts, int num_held);
+  // Notes that the first `num_accepted` of this seat's drafts were accepted in the last step, and
+  // that its answer continues.
+  void note_answer(int seat, int num_drafts, int num_accepted);
 
  private:
-  // Drafts that are made in any case; the tokens that follow show whether they hold.
+  // Drafts that are made in any case; the tokens that follow show whether they are right.
   struct WatchedDrafts {
     std::array<TokenId, kMaxDrafts> tokens{};
     int num = 0, kind = 0;
@@ -90,16 +91,16 @@ class OfferedDrafts {
     const DraftTask* task = nullptr;  // the drafter's whose drafts they are
     bool drafts_ahead = false;        // it makes them ahead
     int num = 0;
-    std::array<uint8_t, kMaxDrafts> levels{};  // chances that each holds
+    std::array<uint8_t, kMaxDrafts> levels{};  // chances that each is accepted
   };
   static constexpr int kLevels = 128;
   struct Level {
     int num = 0;
-    double held = 0, best_case = 0;
+    double accepted = 0, best_case = 0;
   };
 
   // True if drafts exist before any is chosen, so that it also becomes known whether those that
-  // were not chosen hold.
+  // were not chosen are right.
   bool are_at_hand() const { return options_.drafter->is_free() || drafts_ahead(); }
   int max_drafts() const { return options_.fixed.value_or(options_.max_drafts); }
   void compare(WatchedDrafts& watched, const DraftTask& task);
@@ -111,7 +112,7 @@ class OfferedDrafts {
   // tasks_[i] and free_tasks_[i] belong to possible_[i].
   std::vector<DraftTask> tasks_, free_tasks_;
   std::vector<PossibleDrafts> possible_;
-  std::array<Level, kLevels> levels_{};  // drafts by the chance that they hold
+  std::array<Level, kLevels> levels_{};  // drafts by the chance that they are accepted
   std::vector<Candidate> candidates_;
   std::vector<WatchedDrafts> watched_, free_watched_;  // by seat
   std::vector<int> kinds_;                             // by seat, of its last drafts

@@ -1,4 +1,5 @@
-// A made-up server with drafts, in virtual time: steps touch experts, drafts hold by chance.
+// A made-up server with drafts, in virtual time: steps touch experts, drafts are accepted by
+// chance.
 #pragma once
 
 #include <algorithm>
@@ -40,13 +41,13 @@ struct DraftMachine {
 };
 
 // Deviations of times from the machine's: each step by chance, all by a speed that drifts, some
-// because another program held them up, and the first ones behind a change of the number of drafts
+// because another program delayed them, and the first ones behind a change of the number of drafts
 // because their memory is cold. Shares of the time.
 struct DraftNoise {
   double step = 0.02;
   double drift = 0;          // deviation of the speed
   double drift_steps = 100;  // steps after which the speed has forgotten most of what it was
-  double held_up = 0;        // chance of a step to be held up
+  double held_up = 0;        // chance of a step to be delayed
   double held_up_by = 5;     // times as long as it would take
   double cold = 0;
 };
@@ -118,7 +119,7 @@ class ChanceDrafter final : public Drafter {
 
 struct DraftRun {
   DraftMachine machine;
-  std::vector<double> chances;  // that a draft holds, for each answer
+  std::vector<double> chances;  // that a draft is accepted, for each answer
   std::vector<double> free_chances =
       {};          // the same for a free drafter beside one ahead; empty: none
   int keys = 512;  // length of each answer
@@ -195,16 +196,16 @@ class DraftServer {
     taken_ = {.follows = follows, .has_prompts = !is_pure};
     for (size_t i = 0; i < answers.size(); ++i) {
       const auto num = static_cast<int>(answers[i].drafts.size());
-      int num_held = 0;
-      while (num_held < num && value(answers[i].drafts[static_cast<size_t>(num_held)]) >= 0)
-        ++num_held;
+      int num_accepted = 0;
+      while (num_accepted < num && value(answers[i].drafts[static_cast<size_t>(num_accepted)]) >= 0)
+        ++num_accepted;
       const auto seat = static_cast<int>(i);
       const bool is_free = free_ != nullptr && free_->made(seat, answers[i].drafts);
       const double chance = is_free ? free_->chance(seat) : run_.chances[i];
       for (int j = 0; j <= num; ++j) taken_.tokens += std::pow(chance, j);
-      if (num > 0) gate_->note_answer(static_cast<int>(i), num, num_held);
-      lengths_[i] += static_cast<size_t>(1 + num_held);
-      step_.num_drafts += num, step_.num_tokens += 1 + num_held;
+      if (num > 0) gate_->note_answer(static_cast<int>(i), num, num_accepted);
+      lengths_[i] += static_cast<size_t>(1 + num_accepted);
+      step_.num_drafts += num, step_.num_tokens += 1 + num_accepted;
     }
     overlap_.note_offer(step_.num_drafts, gate_->chose_drafts_ahead());
     taken_.num_drafts = step_.num_drafts;

@@ -46,8 +46,8 @@ void SpeculationGate::offer_nothing() {
   if (!rests_ && !next_.ahead.follows) next_.ahead = {.follows = true, .depth = 1};
 }
 
-// Hands out what was chosen for this step and made ahead, or, if nothing was, free drafts; then
-// chooses for the next step.
+// Returns the drafts that were chosen for this step and made ahead, or, if nothing was, free
+// drafts; then chooses for the next step.
 void SpeculationGate::offer_with_prepared(GateBucket& bucket, std::span<GateAnswer> answers,
                                           int max_rows) {
   if (next_.is_trial && !may_try_) postpone_trial(bucket);
@@ -84,9 +84,9 @@ SpeculationGate::DraftsAhead SpeculationGate::ahead() const {
 }
 
 // Chooses for the step after the one that is being offered, as if it had the same answers, they
-// as much room, and the free drafter as much to offer. The drafter rests in steps that are to show
-// the time without it. In others it makes one draft at least: whether that holds is seen without
-// its row.
+// as much room, and the free drafter as much to offer. The drafter makes none in steps that are to
+// show the time without it. In others it makes one draft at least: whether that is right is seen
+// without its row.
 void SpeculationGate::choose_drafts_ahead(GateBucket& bucket, std::span<const GateAnswer> answers,
                                           int max_rows, double free_gain) {
   drafts_.list(DraftSet::next_step, answers, max_rows);
@@ -106,18 +106,18 @@ SpeculationGate::Estimate SpeculationGate::judge(const GateBucket& bucket, Draft
   const GateBucket::TimingState& way = bucket.way(timing);
   Estimate out{.num_drafts = candidate.num_drafts, .cost = way.costs.of(candidate.num_drafts)};
   const double error = way.costs.error_between(candidate.num_drafts, way.usual.num_drafts);
-  const double worth = bucket.worth(), ratio = out.cost.time_ratio;
+  const double plain_tokens = bucket.tokens_per_plain_step(), ratio = out.cost.time_ratio;
   const double best_ratio = std::max(1.0, ratio * std::exp(-kGate.trial_errors * error));
-  out.tokens = 1 + held_of_all(candidate.held, candidate.num_drafts) / num_answers;
+  out.tokens = 1 + accepted_of_all(candidate.accepted, candidate.num_drafts) / num_answers;
   const double prompts = timing == DraftTiming::ahead ? following_.of_step() : 0;
-  out.gain = out.tokens - 1 - worth * (ratio - 1 + prompts);
-  out.best_case = held_of_all(candidate.best_case, candidate.num_drafts) / num_answers -
-                  worth * (best_ratio - 1 + prompts);
-  out.worst_case = out.gain - kGate.errors * worth * ratio * error;
+  out.gain = out.tokens - 1 - plain_tokens * (ratio - 1 + prompts);
+  out.best_case = accepted_of_all(candidate.best_case, candidate.num_drafts) / num_answers -
+                  plain_tokens * (best_ratio - 1 + prompts);
+  out.worst_case = out.gain - kGate.errors * plain_tokens * ratio * error;
   return out;
 }
 
-// Returns the number that is surely worth most, none included, and the best of the others.
+// Returns the number of drafts that surely gains most, none included, and the best of the others.
 // other_gain: as in choose().
 std::pair<SpeculationGate::Estimate, SpeculationGate::Estimate> SpeculationGate::judge_all(
     const GateBucket& bucket, DraftTiming timing, int num_answers, double other_gain) const {
@@ -147,7 +147,8 @@ SpeculationGate::Estimate SpeculationGate::choose(GateBucket& bucket, DraftTimin
     if (!is_other_noted) note_choice({});
     return {};
   }
-  // While others have drafts no step shows the time without, but that of other sizes tells it.
+  // While others have drafts no step shows the time without, but it follows from those of other
+  // sizes.
   const bool is_plain_known = num_other_drafts_ > 0 && last_plain_us_ > 0;
   if (bucket.num_plain() < kGate.few_plain && !is_plain_known) return {};
   auto [usual, best] = judge_all(bucket, timing, num_answers, other_gain);
@@ -309,17 +310,18 @@ double SpeculationGate::tokens_an_answer(const Step& step) const {
   return 1 + static_cast<double>(step.num_tokens - step.num_answers) / num_sharing_;
 }
 
-// Adds the drafts of other ranks that will hold. They are expected to hold as this rank's do: if
-// each rank counted its own alone, all would find drafts too dear that pay for all together.
-double SpeculationGate::held_of_all(double held, int num_drafts) const {
-  return num_drafts > 0 ? held * (1 + static_cast<double>(num_other_drafts_) / num_drafts) : held;
+// Adds the drafts of other ranks that will be accepted, as often as this rank's: if each rank
+// counted its own alone, all would refuse drafts that pay for all together.
+double SpeculationGate::accepted_of_all(double accepted, int num_drafts) const {
+  return num_drafts > 0 ? accepted * (1 + static_cast<double>(num_other_drafts_) / num_drafts)
+                        : accepted;
 }
 
 // Books the time that a step has gained or lost. Trials, and rows that were computed for later
 // drafts, pay out of the credit. Drafts that were made ahead for the usual steps pay into it, so
 // that those who gain may go on a while where they do not. The credit counts the drafts that were
-// expected to hold, not those that did: a run of bad luck would end their making for long. It
-// counts the time that such steps are known to take, because drafts are not to blame for a slow
+// expected to be accepted, not those that were: a run of bad luck would end their making for long.
+// It counts the time that such steps are known to take, because drafts do not cause a slow
 // machine.
 void SpeculationGate::note_gain(const GateBucket& bucket, const Step& step, bool is_trial) {
   // The ranks share the time that the step took longer, and each has its own tokens.
@@ -334,9 +336,9 @@ void SpeculationGate::note_gain(const GateBucket& bucket, const Step& step, bool
   double gain = -making;
   // Grammars and short pages may have cut the drafts since they were offered.
   const double share = std::min(1.0, step.num_drafts / std::max<double>(1, num_offered_));
-  const double held = held_of_all(share * expected_, step.num_drafts);
+  const double accepted = accepted_of_all(share * expected_, step.num_drafts);
   if (step.num_drafts > 0 && (is_trial || timing_ == DraftTiming::ahead))
-    gain = 1 + held / num_sharing_ - (is_trial ? bucket.worth() : 1) * known;
+    gain = 1 + accepted / num_sharing_ - (is_trial ? bucket.tokens_per_plain_step() : 1) * known;
   credit_ = std::clamp(credit_ + gain, kGate.min_credit, kGate.first_credit);
 }
 

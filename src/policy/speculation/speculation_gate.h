@@ -1,21 +1,21 @@
 // Chooses how many drafts of each request a step verifies, from measured times and from how often
-// drafts held, and says why. None is a choice like others, and the first one.
+// drafts were accepted, and says why. None is a choice like others, and the first one.
 //
 //   offer(answers of the next step) -> drafts -> which number of rows is worth its time? -> drafts
-//   note_answer(), note_step()      -> what held, and how long it took
+//   note_answer(), note_step()      -> what was accepted, and how long it took
 //
 // A drafter that makes drafts ahead needs to know earlier: then offer() chooses for the step after
 // the one that is offered, and ahead() says what to make for it:
 //
-//   offer(n): hands out what was made for n, chooses for n + 1 -> ahead() -> drafts are made
+//   offer(n): returns what was made for n, chooses for n + 1 -> ahead() -> drafts are made
 //
 // A step with prompts shows nothing about drafts. So it belongs to no trial, and a trial under way
-// goes on behind it.
+// continues behind it.
 //
-// Such a drafter follows requests at a cost. If steps have no drafts, it goes on only as long as
-// that may be worth it: the cost comes out of the credit of trials. When that is used up the
-// drafter rests, and begins again with new requests when the credit has grown. Prompts are
-// followed, too: each step with drafts made ahead has to gain its part of that.
+// Such a drafter follows requests at a cost. If steps have no drafts, it continues only as long as
+// that may pay: the cost is taken from the credit of trials. When that is used up the drafter
+// stops, and begins again with new requests when the credit has grown. Prompts are followed, too:
+// each step with drafts made ahead has to gain its part of that.
 //
 // Beside a drafter that makes drafts ahead there may be one whose drafts are free
 // (offered_drafts.h). A step has drafts of both, or of the free one only, for which none are made
@@ -60,8 +60,8 @@ class SpeculationGate {
   };
   // Sets the drafts of the next step. `answers` has at most num_seats elements.
   void offer(const Offer& step, std::span<GateAnswer> answers);
-  // In place of offer() if all answers end with this step: it says nothing of those behind
-  // it. A drafter that does not rest follows what comes, so prompts whose answers end at once are
+  // In place of offer() if all answers end with this step: it says nothing of those behind it. A
+  // drafter that was not stopped follows all requests, so prompts whose answers end at once are
   // followed, too.
   void offer_nothing();
   // Says what a drafter that drafts_ahead() makes for the step after the one that was offered last.
@@ -74,8 +74,8 @@ class SpeculationGate {
   bool chose_drafts_ahead() const { return next_.num_drafts > 0 || next_.is_trial; }
 
   // As OfferedDrafts.
-  void note_answer(int seat, int num_drafts, int num_held) {
-    drafts_.note_answer(seat, num_drafts, num_held);
+  void note_answer(int seat, int num_drafts, int num_accepted) {
+    drafts_.note_answer(seat, num_drafts, num_accepted);
   }
   struct Step {
     int num_answers = 0, num_drafts = 0, num_tokens = 0;
@@ -137,7 +137,7 @@ class SpeculationGate {
   void note_prompts(const Step& step);
   void share_out(int num_drafts, std::span<GateAnswer> answers);
   double tokens_an_answer(const Step& step) const;
-  double held_of_all(double held, int num_drafts) const;
+  double accepted_of_all(double accepted, int num_drafts) const;
   void note_gain(const GateBucket& bucket, const Step& step, bool is_trial);
   void note_plain(GateBucket& bucket, const StepShape& shape, double us);
   GateBucket& bucket_for(int num_answers, int64_t total_keys);
@@ -158,7 +158,7 @@ class SpeculationGate {
   // How often a timing has left a trial to the other one since its own last trial.
   int num_yielded_ = 0;
   double credit_ = kGate.first_credit;
-  // Drafts of the step that was offered, and how many of them are expected to hold.
+  // Drafts of the step that was offered, and how many of them are expected to be accepted.
   int num_offered_ = 0;
   double expected_ = 0;
   // Answers of all ranks in the step that was offered, and drafts of the other ranks.

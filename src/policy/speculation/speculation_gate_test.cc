@@ -120,18 +120,18 @@ int draft_steps_of_a_loop(Took&& took) {
     const auto keys = static_cast<int64_t>(tokens.size());
     gate.offer({.total_keys = keys, .max_rows = 255}, std::span(&answer, 1));
     const std::vector<TokenId> drafts(answer.drafts.begin(), answer.drafts.end());
-    size_t num_held = 0;
-    while (num_held < drafts.size() && drafts[num_held] == next()) {
-      tokens.push_back(drafts[num_held]);
-      ++num_held;
+    size_t num_accepted = 0;
+    while (num_accepted < drafts.size() && drafts[num_accepted] == next()) {
+      tokens.push_back(drafts[num_accepted]);
+      ++num_accepted;
     }
     tokens.push_back(next());
     const int num_drafts = static_cast<int>(drafts.size());
     num_draft_steps += num_drafts > 0 ? 1 : 0;
-    if (num_drafts > 0) gate.note_answer(0, num_drafts, static_cast<int>(num_held));
+    if (num_drafts > 0) gate.note_answer(0, num_drafts, static_cast<int>(num_accepted));
     gate.note_step({.num_answers = 1,
                     .num_drafts = num_drafts,
-                    .num_tokens = static_cast<int>(num_held) + 1,
+                    .num_tokens = static_cast<int>(num_accepted) + 1,
                     .total_keys = keys,
                     .us = took(100.0 + 20 * num_drafts, num_draft_steps),
                     .is_pure = true});
@@ -179,7 +179,7 @@ TEST(Gate, AdaptsWhenDraftsBeginToHold) {
 }
 
 // The gate has used up the trials that need not be rare while drafts seldom held. Other drafters
-// than a free one show only in trials, or much later, that drafts hold now.
+// than a free one show only in trials, or much later, that drafts are accepted now.
 TEST(Gate, FindsALargeGainWithin200StepsOfAChange) {
   for (const int num_answers : {1, 4, 16, 64}) {
     SCOPED_TRACE(::testing::Message() << num_answers << " answers");

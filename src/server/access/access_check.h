@@ -17,6 +17,7 @@
 #include "server/access/key_ring.h"
 #include "server/access/origins.h"
 #include "server/access/rate_limits.h"
+#include "server/access/request_sender.h"
 #include "server/http/http.h"
 
 namespace hocket {
@@ -69,7 +70,7 @@ std::string fresh_rank_key();
 // Admits a request at that port: there is one key and there are no limits. The principal is the one
 // that the other rank names, or a plain user if it names none.
 HttpAdmission admit_rank(const HttpRequest& head, std::string_view key);
-// Returns the headers by which a rank tells another one which principal sent the request.
+// Returns the headers by which a rank sends another one the principal of a request.
 HttpHeaders principal_headers(const Principal& principal);
 
 }  // namespace hocket

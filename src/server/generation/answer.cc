@@ -140,7 +140,7 @@ Json usage_json(const Answer& answer) {
                 {"total_tokens", prompt + completion},
                 {"prompt_tokens_details", {{"cached_tokens", cached}}}};
   if (const int64_t sum = std::accumulate(fetched.begin(), fetched.end(), int64_t{0}); sum > 0) {
-    // In memory is what did not have to come back.
+    // The tokens in memory are those that did not have to be read.
     Json& tiers = usage["prompt_tokens_details"]["cached_tokens_details"];
     tiers["memory"] = cached - sum;
     for (size_t i = 0; i < fetched.size(); ++i)
@@ -151,8 +151,8 @@ Json usage_json(const Answer& answer) {
   if (request.reading.reasoning) usage["completion_tokens_details"]["reasoning_tokens"] = reasoning;
   if (request.prediction) {
     Json& details = usage["completion_tokens_details"];
-    details["accepted_prediction_tokens"] = drafts.num_predicted_held;
-    details["rejected_prediction_tokens"] = drafts.num_predicted - drafts.num_predicted_held;
+    details["accepted_prediction_tokens"] = drafts.num_predicted_accepted;
+    details["rejected_prediction_tokens"] = drafts.num_predicted - drafts.num_predicted_accepted;
   }
   return usage;
 }

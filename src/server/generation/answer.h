@@ -35,7 +35,7 @@ struct ChoiceAnswer {
   std::variant<std::monostate, TokenId, std::string> matched_stop;
   int cached_tokens = 0, recomputed_tokens = 0, num_retractions = 0;
   DraftCounts drafts;             // set when it has ended
-  PerTier<int> fetched_tokens{};  // those of cached_tokens that came back from there
+  PerTier<int> fetched_tokens{};  // those of cached_tokens that were read from there
   int rank = 0;                   // the rank that computed it
   int reasoning_tokens = 0;       // number of ids that are reasoning
   RequestTimes times;
@@ -64,7 +64,7 @@ struct StreamCursor {
 struct WrittenChoice {
   StreamCursor sent;
   LogprobColumns columns, prompt_columns;  // by write_logprobs()
-  std::string escaped;  // the choice's text as it stands in a JSON string, if the format keeps it
+  std::string escaped;     // the choice's text as it is in a JSON string, if the format keeps it
   std::string joined_ids;  // its ids as JSON, joined by commas, if the format keeps it
 };
 // One for each choice of an answer.
@@ -145,12 +145,13 @@ Json finish_reason_json(FinishReason reason);
 // Returns the number of tool calls that are complete.
 int num_calls(const ChoiceAnswer& choice);
 Json matched_stop_json(const ChoiceAnswer& choice);
+inline constexpr int64_t kTokenTextBytes = 128;  // for one id: in a tree, and as text
 Json ids_json(std::span<const TokenId> ids);
 // Appends the ids as text, without brackets.
 void append_ids(std::string& out, std::span<const TokenId> ids);
 std::string ids_text(std::span<const TokenId> ids);  // with brackets
 Json usage_json(const Answer& answer);
-// Returns the time in ms, in whole microseconds; 0 if one of the moments never came.
+// Returns the time in ms, in whole microseconds; 0 if one of the moments was not reached.
 double ms_between(TimePoint from, TimePoint to);
 // Returns the times in ms: text (parsing, template, tokens), queue, prefill, decode, ttft, total.
 Json timings_json(const Answer& answer);

@@ -24,13 +24,13 @@ Result<RenderedPrompt> rendered_chat(const ChatInput& chat, int64_t max_tokens,
   if (model.chat_template == nullptr)
     return fail(error(ErrorCode::template_failed, "the model has no chat template")
                     .with_fix("start with --chat-template FILE, or use /v1/completions"));
-  const TemplateTraits traits = model.formats == nullptr ? TemplateTraits() : model.formats->traits;
+  const ChatTemplateCaps caps = model.formats == nullptr ? ChatTemplateCaps() : model.formats->caps;
   const ArgumentTexts arguments = argument_texts(chat.messages);
   HOCKET_TRY_VOID(model.tokenizer->check_size(arguments.num_bytes, max_tokens));
-  if (!traits.arguments_as_text)
+  if (!caps.arguments_as_text)
     HOCKET_TRY_VOID(held.grow(kConversationCopies * arguments.tree_bytes));
   ChatInput fitted = chat;
-  fit_messages(fitted, traits);
+  fit_messages(fitted, caps);
   return model.chat_template->render(fitted);
 }
 

@@ -61,7 +61,7 @@ void log_formats(const ModelFormats& formats) {
         "answers: the chat template has no words for reasoning_effort; it limits the tokens of "
         "reasoning instead: {}",
         budgets_in_words());
-  if (formats.tools != ToolFormat::none && !formats.traits.shows_tools)
+  if (formats.tools != ToolFormat::none && !formats.caps.shows_tools)
     log::warning(
         "the chat template shows the model no tools: requests with tools are refused; "
         "--chat-template FILE can give one that does");
@@ -87,7 +87,7 @@ Result<ModelFormats> choose_model_formats(const AnswerSettings& settings,
   formats.tools_by_flag = settings.tool_call_parser != "auto";
   formats.reasoning_by_flag = settings.reasoning_parser != "auto";
   if (chat_template == nullptr || tokenizer == nullptr) return formats;
-  formats.traits = traits_of(*chat_template);
+  formats.caps = caps_of(*chat_template);
   std::vector<std::string_view> marks = marks_of(formats.tools);
   for (const std::string_view mark : marks_of(formats.reasoning)) marks.push_back(mark);
   formats.kept = control_tokens_of(marks, *tokenizer);
@@ -106,8 +106,8 @@ Json model_formats_json(const ModelFormats& formats) {
           {"reasoning_parser_from", formats.reasoning_by_flag ? "flag" : "chat template"},
           {"reasoning_field", field_name(formats.reasoning_field)},
           {"reasoning_effort_budgets", std::move(budgets)},
-          {"template_tells_reasoning_effort", formats.traits.uses_effort},
-          {"template_shows_tools", formats.traits.shows_tools}};
+          {"template_tells_reasoning_effort", formats.caps.uses_effort},
+          {"template_shows_tools", formats.caps.shows_tools}};
 }
 
 }  // namespace hocket

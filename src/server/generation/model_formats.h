@@ -13,7 +13,7 @@
 #include "core/server_settings.h"
 #include "server/http/json_body.h"
 #include "text/answers/answer_format.h"
-#include "text/answers/template_traits.h"
+#include "text/answers/chat_template_caps.h"
 #include "text/tokens/chat_template.h"
 
 namespace hocket {
@@ -37,11 +37,11 @@ struct ModelFormats {
   ToolFormat tools = ToolFormat::none;
   ReasoningFormat reasoning;
   ReasoningField reasoning_field = ReasoningField::reasoning_content;
-  TemplateTraits traits;
+  ChatTemplateCaps caps;
   std::vector<TokenId> kept;  // control tokens whose text the parser needs
   bool tools_by_flag = false, reasoning_by_flag = false;
 
-  bool effort_is_budget() const { return reasoning && !traits.uses_effort; }
+  bool effort_is_budget() const { return reasoning && !caps.uses_effort; }
 };
 
 // Chooses by flags, then by the template. `chat_template` and `tokenizer` may be null.

@@ -53,8 +53,8 @@ int64_t held_bytes(const Prompt& prompt) {
   return copied * prompt.n + (text == nullptr ? 0 : std::ssize(*text));
 }
 
-// With `echo` each choice repeats its prompt as text. A prompt that came as ids is decoded once for
-// all of its choices.
+// With `echo` each choice repeats its prompt as text. A prompt that was given as ids is decoded
+// once for all of its choices.
 Result<void> spell_echoes(PreparedRequest& prepared) {
   if (!prepared.request.echo) return {};
   for (size_t i = 0; i < prepared.prompts.size(); ++i) {

@@ -23,7 +23,7 @@ struct AnswerIdentity {
 };
 
 // The header in which a rank that forwards a request sends the identity of the answer. The other
-// rank tells its progress then (reply/answer_progress.h).
+// rank sends its progress then (reply/answer_progress.h).
 inline constexpr const char* kAnswerHeader = "X-Hocket-Answer";
 std::string to_header(const AnswerIdentity& identity);
 // The header with which a client asks for events with ids (PreparedRequest::event_ids).
@@ -46,10 +46,10 @@ struct PreparedRequest {
   std::vector<std::vector<TokenId>> prompts;               // token ids, by index of request.prompts
   std::shared_ptr<const std::vector<TokenId>> prediction;  // RequestInput's
   HeldBytes held;                   // bytes of the prompts and of the engine's copies
-  std::vector<std::string> echoes;  // text of prompts that came as ids, if `echo` is set
+  std::vector<std::string> echoes;  // text of prompts that were given as ids, if `echo` is set
   TimePoint received{};
-  // The record with which another rank, or a client that comes back, goes on with the stream; null:
-  // none is kept.
+  // The record with which another rank, or a client that connects again, continues the stream;
+  // null: none is kept.
   std::shared_ptr<StreamRecord> stream_record;
   bool event_ids = false;  // true: each event of the stream carries an id
 };

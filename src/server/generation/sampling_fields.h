@@ -17,7 +17,7 @@ void read_ids(Fields& fields, std::string_view name, const Json& list, const Ser
               std::vector<TokenId>& out);
 // Reads the name by which a client can abort its request.
 void read_rid(Fields& fields, std::string& rid);
-// Reads priority, cache_salt, user and the like, which stand at the top level in every API.
+// Reads priority, cache_salt, user and the like, which are at the top level in every API.
 void read_envelope(Fields& fields, GenerationRequest& request);
 
 }  // namespace hocket

@@ -81,7 +81,8 @@ class StructureReader {
   void set(GrammarKind kind, std::string text, std::string_view name) {
     std::string field = fields_.name_of(name);
     if (out_.grammar != nullptr)
-      return wrong(name, "cannot stand beside " + out_.grammar->field + ": an answer has one form");
+      return wrong(name,
+                   "cannot be given beside " + out_.grammar->field + ": an answer has one form");
     if (!fits(name, text.size())) return;
     out_.grammar = std::make_shared<const GrammarSpec>(
         GrammarSpec{.kind = kind, .text = std::move(text), .field = std::move(field)});

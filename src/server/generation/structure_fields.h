@@ -8,7 +8,7 @@
 
 namespace hocket {
 
-// Reads all of them except response_format, which stands only at the top level.
+// Reads all of them except response_format, which is only at the top level.
 void read_structure(Fields& fields, SamplingParams& sampling);
 void read_response_format(Fields& fields, SamplingParams& sampling);
 

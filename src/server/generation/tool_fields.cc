@@ -128,7 +128,7 @@ void check_served(Fields& fields, const ServedModel& model) {
     return fields.fail_field("tools", "tools: how this model writes tool calls is not known",
                              "start with --tool-call-parser NAME, or set \"tool_choice\": "
                              "\"none\"");
-  if (!formats->traits.shows_tools)
+  if (!formats->caps.shows_tools)
     fields.fail_field("tools", "tools: the chat template does not show them to the model",
                       "start with --chat-template FILE, one that shows tools");
 }

@@ -44,7 +44,7 @@ class TestClient {
   void close() {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }
-  // Sends no more; answers may still come.
+  // Sends no more; answers may still arrive.
   void close_sending() { shutdown(fd_, SHUT_WR); }
   // Closes the connection with a reset.
   void reset() {
@@ -105,7 +105,7 @@ class TestClient {
     return poll(&p, 1, 0) > 0;
   }
 
-  // Returns the bytes up to and with `mark`, and true if it came.
+  // Returns the bytes up to and with `mark`, and true if it arrived.
   std::pair<std::string, bool> until(std::string_view mark, std::chrono::milliseconds timeout) {
     size_t at;
     while ((at = in_.find(mark)) == std::string::npos)
@@ -114,7 +114,7 @@ class TestClient {
     in_.erase(0, at + mark.size());
     return {text, true};
   }
-  // Waits until `n` bytes have come that were not returned yet.
+  // Waits until `n` bytes have arrived that were not returned yet.
   bool fill(size_t n, std::chrono::milliseconds timeout) {
     while (in_.size() < n)
       if (!read_some(timeout)) return false;

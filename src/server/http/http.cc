@@ -37,7 +37,8 @@ Result<TlsIdentity> load_tls(const TlsFiles& files) {
 
 // Posts the connection to its loop's thread, which gives it a place and closes another one if
 // needed.
-void hand_over(const std::shared_ptr<HttpCore>& core, HttpCore::Loop& loop, tcp::socket socket) {
+void post_connection(const std::shared_ptr<HttpCore>& core, HttpCore::Loop& loop,
+                     tcp::socket socket) {
   ++core->num_accepted;
   ++core->num_connections;
   ConnectionCount count(core.get());
@@ -63,7 +64,7 @@ asio::awaitable<bool> accept_one(std::shared_ptr<HttpCore> core, HttpCore::Loop&
   co_await core->acceptor->async_accept(socket, into(code));
   if (code == asio::error::operation_aborted) co_return false;
   if (!code) {
-    hand_over(core, loop, std::move(socket));
+    post_connection(core, loop, std::move(socket));
     co_return true;
   }
   // Most likely there are no file descriptors left; some will be closed soon.
@@ -128,6 +129,7 @@ Result<tcp::acceptor> listen(asio::io_context& context, const tcp::endpoint& end
 
 Result<std::unique_ptr<HttpServer>> HttpServer::create(HttpOptions options, HttpHandler handler) {
   HOCKET_CHECK(options.num_threads > 0);
+  HOCKET_CHECK((options.error_format_of != nullptr));
   auto core = std::make_shared<HttpCore>();
   core->options = std::move(options);
   core->handler = std::move(handler);
@@ -210,7 +212,7 @@ void HttpServer::stop_accepting() {
     closed.set_value();
   });
   closed.get_future().wait();
-  for (auto& loop : core_->loops) {  // connections that came while it drained
+  for (auto& loop : core_->loops) {  // connections that were accepted while it drained
     asio::post(loop->context, [&loop = *loop] {
       for (HttpConnection* connection : loop.connections) close_if_idle(*connection);
     });

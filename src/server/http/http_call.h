@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "server/http/http_client.h"
-#include "server/http/http_wire.h"
+#include "server/http/http_socket.h"
 
 namespace hocket {
 
@@ -20,21 +20,21 @@ struct HttpClientCall {
       : id(number),
         what(std::move(asked)),
         sink(std::move(taker)),
-        socket(context),
+        tcp_socket(context),
         deadline(context),
         whole_deadline(context) {}
 
   void cut() {
     boost::system::error_code ignored;
-    socket.close(ignored);
-    if (wire != nullptr) wire->close();
+    tcp_socket.close(ignored);
+    if (socket != nullptr) socket->close();
   }
 
   const uint64_t id;
   HttpCall what;
   const std::shared_ptr<HttpSink> sink;
-  boost::asio::ip::tcp::socket socket;       // until it is connected
-  std::shared_ptr<HttpWire> wire;            // from then on
+  boost::asio::ip::tcp::socket tcp_socket;   // until it is connected
+  std::shared_ptr<HttpSocket> socket;        // from then on
   boost::asio::steady_timer deadline;        // for the running operation
   boost::asio::steady_timer whole_deadline;  // for the whole call
   uint64_t turn = 0;  // counts arm() and disarm(): the handler of an older arm() does nothing

@@ -68,7 +68,7 @@ std::string head_of(const HttpCall& call) {
 
 struct HttpClient::State {
   struct IdleConnection {
-    std::shared_ptr<HttpWire> wire;
+    std::shared_ptr<HttpSocket> socket;
     TimePoint since;
   };
 
@@ -104,20 +104,22 @@ struct HttpClient::State {
 asio::awaitable<bool> HttpClient::State::connect(CallPtr call) {
   Code code;
   const tcp::endpoint endpoint = endpoint_of(call->what.to);
-  call->socket = tcp::socket(context);
-  arm(call, options.connect_timeout, "the connection");
-  co_await call->socket.async_connect(endpoint, into(code));
+  call->tcp_socket = tcp::socket(context);
+  const Duration limit = call->what.connect_timeout > Duration::zero() ? call->what.connect_timeout
+                                                                       : options.connect_timeout;
+  arm(call, limit, "the connection");
+  co_await call->tcp_socket.async_connect(endpoint, into(code));
   if (!code) {
     Code ignored;
-    call->socket.set_option(tcp::no_delay(true), ignored);
-    call->wire = std::make_shared<HttpWire>(std::move(call->socket), tls);
-    code = co_await call->wire->connect_tls();
+    call->tcp_socket.set_option(tcp::no_delay(true), ignored);
+    call->socket = std::make_shared<HttpSocket>(std::move(call->tcp_socket), tls);
+    code = co_await call->socket->connect_tls();
   }
   disarm(call);
   if (!code) co_return true;
   call->why = call->timed_out.empty()
                   ? code.message()
-                  : fmt::format("no answer within {:g} s", to_seconds(options.connect_timeout));
+                  : fmt::format("no answer within {:g} s", to_seconds(limit));
   co_return false;
 }
 
@@ -128,7 +130,7 @@ asio::awaitable<bool> HttpClient::State::send(CallPtr call) {
     while (!rest.empty() && !code) {
       const std::string_view piece = rest.substr(0, kPiece);
       arm(call, options.write_timeout, "sending the request");
-      co_await asio::async_write(*call->wire, asio::buffer(piece), into(code));
+      co_await asio::async_write(*call->socket, asio::buffer(piece), into(code));
       disarm(call);
       rest.remove_prefix(piece.size());
     }
@@ -156,7 +158,7 @@ asio::awaitable<bool> HttpClient::State::receive_head(CallPtr call, ReadBuffer& 
       if (code) call->why = code.message();
       co_return !code;
     }
-    buffer.commit(co_await call->wire->async_read_some(buffer.prepare(kReadHead), into(code)));
+    buffer.commit(co_await call->socket->async_read_some(buffer.prepare(kReadHead), into(code)));
     if (!code) continue;
     call->why = code.message();
     co_return false;
@@ -188,7 +190,7 @@ asio::awaitable<HttpEnd> HttpClient::State::receive(CallPtr call, bool& stale) {
     body.data = piece.data();
     body.size = piece.size();
     body.more = true;
-    co_await http::async_read_some(*call->wire, buffer, parser, into(code));
+    co_await http::async_read_some(*call->socket, buffer, parser, into(code));
     if (code == http::error::need_buffer) code = {};
     const size_t num_bytes = piece.size() - parser.get().body().size;
     if (call->cancelled) co_return HttpEnd::cancelled;
@@ -264,7 +266,7 @@ void HttpClient::State::finish(Call& call, HttpEnd end) {
 bool HttpClient::State::take_idle(Call& call) {
   const auto found = idle.find(endpoint_of(call.what.to));
   if (found == idle.end()) return false;
-  call.wire = std::move(found->second.back().wire);
+  call.socket = std::move(found->second.back().socket);
   found->second.pop_back();
   if (found->second.empty()) idle.erase(found);
   return true;
@@ -274,7 +276,7 @@ void HttpClient::State::keep(Call& call) {
   if (ending) return;
   std::deque<IdleConnection>& line = idle[endpoint_of(call.what.to)];
   if (line.size() >= options.max_idle) line.pop_front();
-  line.push_back({.wire = std::move(call.wire), .since = RealClock().now()});
+  line.push_back({.socket = std::move(call.socket), .since = RealClock().now()});
 }
 
 void HttpClient::State::tick() {
@@ -319,7 +321,7 @@ uint64_t HttpClient::start(HttpCall call, std::shared_ptr<HttpSink> sink) {
   State& s = *state_;
   const auto num_bytes = static_cast<int64_t>(call.body.size());
   MutexLock lock(s.mutex);
-  if (s.stopped || s.num_calls >= s.options.max_calls ||
+  if (s.stopped || (call.is_counted && s.num_calls >= s.options.max_calls) ||
       s.body_bytes + num_bytes > s.options.max_body_bytes)
     return 0;
   const uint64_t id = ++s.last_id;

@@ -1,9 +1,9 @@
-// Sends HTTP/1.1 requests to other ranks, and passes each answer on piece by piece as it comes.
+// Sends HTTP/1.1 requests to other servers, and passes each answer on piece by piece as it arrives.
 //
 //   start() -> kept connection, or a new one -> HttpSink: head, body.., end
 //
 // Connections are kept for the next call. If a kept connection turns out to be closed, the call is
-// made once more over a new one, as long as no byte of an answer has come.
+// made once more over a new one, as long as no byte of an answer has arrived.
 // Owns the thread "client", which runs all calls and sinks.   Source: RFC 9112.
 #pragma once
 
@@ -23,8 +23,10 @@ namespace hocket {
 struct HttpCall {
   SocketAddress to;
   std::string method = "POST", target, body;
-  HttpHeaders headers;  // besides Host and Content-Length
-  Duration max_time{};  // time limit of the whole call; 0: none
+  HttpHeaders headers;     // besides Host and Content-Length
+  Duration max_time{};     // time limit of the whole call; 0: none
+  Duration connect_timeout{};  // 0: Options::connect_timeout
+  bool is_counted = true;  // false: Options::max_calls does not keep it back
 };
 
 // not_connected: nothing was sent. unanswered: a kept connection took the request, and ended before
@@ -46,7 +48,7 @@ class HttpSink {
 class HttpClient {
  public:
   struct Options {
-    size_t max_calls = 1024;             // under way
+    size_t max_calls = 1024;             // under way, those not counted included
     int64_t max_body_bytes = 256 << 20;  // request bodies of all calls together
     size_t max_idle = 16;                // idle connections per address
     Duration connect_timeout = std::chrono::seconds(1);

@@ -17,7 +17,7 @@
 #include "server/http/error_map.h"
 #include "server/http/http_exchange.h"
 #include "server/http/http_reader.h"
-#include "server/http/http_wire.h"
+#include "server/http/http_socket.h"
 #include "server/http/into_code.h"
 #include "server/http/request_target.h"
 
@@ -57,8 +57,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
         loop_(loop),
         count_(std::move(count)),
         spare_(&line == &loop.spare),
-        wire_(std::make_shared<HttpWire>(std::move(socket), core_->tls_now())),
-        reader_(wire_, core_->options),
+        socket_(std::make_shared<HttpSocket>(std::move(socket), core_->tls_now())),
+        reader_(socket_, core_->options),
         wake_(loop.context) {
     loop_.connections.insert(this);
     join_line(line);
@@ -88,7 +88,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void cut() {
     leave_line();
     gone_ = true;
-    wire_->close();
+    socket_->close();
     wake_.cancel();
   }
 
@@ -107,7 +107,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
     line_ = nullptr;
   }
   void begin_wait() {
-    if (!spare_ && wire_->is_open()) join_line(loop_.waiting);
+    if (!spare_ && socket_->is_open()) join_line(loop_.waiting);
   }
   void end_wait() {
     if (!spare_) leave_line();
@@ -122,7 +122,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   asio::awaitable<bool> answer(HttpRequest&& request, HttpFraming framing);
   asio::awaitable<bool> send_all(HttpExchange::State& exchange);
   asio::awaitable<bool> send(std::string_view bytes, HttpExchange::State* exchange);
-  asio::awaitable<void> refuse(Refusal refusal, HttpFraming framing);
+  asio::awaitable<void> refuse(Refusal refusal, HttpFraming framing, const ErrorFormat& format);
   void watch();
   void half_closed();
   void check_exchange();
@@ -137,7 +137,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::list<HttpConnection*>* line_ = nullptr;
   TimePoint waits_since_{};
   uint64_t num_read_before_ = 0;  // body bytes that had been read at waits_since_
-  const std::shared_ptr<HttpWire> wire_;
+  const std::shared_ptr<HttpSocket> socket_;
   HttpReader reader_;
   asio::steady_timer wake_;  // cancelled when the exchange or the watch changes
   std::string batch_;        // bytes that are being sent
@@ -153,7 +153,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 void HttpConnection::watch() {
   if (watching_ || gone_) return;
   if (half_closed_) {
-    wire_->async_wait_reset([self = shared_from_this()](Code code) {
+    socket_->async_wait_reset([self = shared_from_this()](Code code) {
       self->watching_ = false;
       if (!code) self->gone_ = true;
       self->wake_.cancel();
@@ -163,7 +163,7 @@ void HttpConnection::watch() {
   }
   const asio::mutable_buffer room = reader_.room();
   if (room.size() == 0) return;
-  wire_->async_read_some(room, [self = shared_from_this()](Code code, size_t num_bytes) {
+  socket_->async_read_some(room, [self = shared_from_this()](Code code, size_t num_bytes) {
     self->watching_ = false;
     self->reader_.add(num_bytes);
     if (code == asio::error::eof)
@@ -178,13 +178,13 @@ void HttpConnection::watch() {
 
 void HttpConnection::half_closed() {
   half_closed_ = true;
-  wire_->saw_end();
+  socket_->note_eof();
   if (exchange_ != nullptr && !exchange_->ask()) gone_ = true;
 }
 
 asio::awaitable<void> HttpConnection::end_watch() {
   Code ignored;
-  if (watching_) wire_->cancel();
+  if (watching_) socket_->cancel();
   while (watching_) {
     wake_.expires_at(asio::steady_timer::time_point::max());
     co_await wake_.async_wait(into(ignored));
@@ -203,7 +203,7 @@ asio::awaitable<bool> HttpConnection::send(std::string_view bytes, HttpExchange:
     const std::string_view piece = bytes.substr(0, kWritePiece);
     const Duration limit = std::min<Duration>(options.write_timeout, end - RealClock().now());
     if (limit <= Duration{}) co_return false;
-    const bool sent = co_await wire_->write(piece, limit);
+    const bool sent = co_await socket_->write(piece, limit);
     if (!sent) co_return false;
     if (exchange != nullptr) exchange->sent(piece.size());
     bytes.remove_prefix(piece.size());
@@ -211,12 +211,13 @@ asio::awaitable<bool> HttpConnection::send(std::string_view bytes, HttpExchange:
   co_return true;
 }
 
-asio::awaitable<void> HttpConnection::refuse(Refusal refusal, HttpFraming framing) {
+asio::awaitable<void> HttpConnection::refuse(Refusal refusal, HttpFraming framing,
+                                             const ErrorFormat& format) {
   framing.keep_alive = false;
   framing.more = head_lines(admission_.headers, error_headers(refusal.error.code));
   core_->count_status(refusal.status);
   const std::string bytes =
-      http_answer(framing, refusal.status, kJsonType, refusal.format->body(refusal.error), {});
+      http_answer(framing, refusal.status, kJsonType, format.body(refusal.error), {});
   co_await send(bytes, nullptr);
 }
 
@@ -224,11 +225,10 @@ std::optional<Refusal> HttpConnection::admit(HttpRequest& request) {
   const HttpOptions& options = core_->options;
   if (options.admit) {
     admission_ = options.admit(request);
-    request.principal = admission_.principal;
-    request.meter = admission_.meter;
+    request.sender = std::move(admission_.sender);
     if (admission_.refusal) return refusal(*std::exchange(admission_.refusal, std::nullopt));
   }
-  if (options.memory_budget) request.memory = options.memory_budget->open(request.principal);
+  if (options.memory_budget) request.memory = options.memory_budget->open(admission_.memory_owner);
   request.held_body = std::make_shared<HeldBytes>(request.memory);
   return std::nullopt;
 }
@@ -264,8 +264,7 @@ asio::awaitable<bool> HttpConnection::serve_one() {
   auto refused = co_await read(request, framing);
   if (refused && refused->status == 0) co_return false;
   if (refused) {
-    refused->format = &core_->options.error_format_of(request.path);
-    co_await refuse(*std::move(refused), framing);
+    co_await refuse(*std::move(refused), framing, core_->options.error_format_of(request.path));
     co_return false;
   }
   framing.more = head_lines(admission_.headers);
@@ -282,7 +281,7 @@ asio::awaitable<bool> HttpConnection::answer(HttpRequest&& request, HttpFraming 
   auto exchange = std::make_shared<HttpExchange::State>();
   exchange->framing = framing;
   exchange->error_format = &core_->options.error_format_of(request.path);
-  exchange->begin(std::move(admission_.meter), HeldBytes(request.memory));
+  exchange->begin(std::move(admission_.on_end), HeldBytes(request.memory));
   exchange->max_buffered_bytes = static_cast<size_t>(core_->options.max_buffered_bytes);
   // Only the loop's thread may hold the connection, so that the connection is destroyed there.
   exchange->wake = [core = core_, &loop = loop_, weak = weak_from_this()] {
@@ -347,19 +346,19 @@ asio::awaitable<bool> HttpConnection::send_all(HttpExchange::State& exchange) {
 asio::awaitable<void> HttpConnection::serve() {
   // Has a name, since g++ 12 destroys unnamed arguments of a coroutine twice.
   const HttpFraming framing;
-  const auto handshake = co_await wire_->handshake(patience(core_->options.header_timeout));
-  if (handshake == HttpWire::Handshake::failed) co_return;
-  if (handshake == HttpWire::Handshake::plain) {
-    wire_->drop_tls();
+  const auto handshake = co_await socket_->handshake(patience(core_->options.header_timeout));
+  if (handshake == HttpSocket::Handshake::failed) co_return;
+  if (handshake == HttpSocket::Handshake::plain) {
+    socket_->drop_tls();
     Refusal plain = refusal(error(ErrorCode::invalid_request, "this port speaks HTTPS")
                                 .with_fix("https:// in place of http://"));
-    co_await refuse(std::move(plain), framing);
+    co_await refuse(std::move(plain), framing, core_->options.error_format_of(""));
   } else {
     while (co_await serve_one()) {
     }
   }
   begin_wait();
-  if (wire_->is_open()) co_await wire_->linger(kLinger);
+  if (socket_->is_open()) co_await socket_->linger(kLinger);
 }
 
 asio::awaitable<void> HttpConnection::run(std::shared_ptr<HttpConnection> self) {

@@ -18,7 +18,7 @@ namespace {
 
 namespace asio = boost::asio;
 namespace http = boost::beast::http;
-using Code = HttpWire::Code;
+using Code = HttpSocket::Code;
 
 constexpr size_t kReadPiece = 4 << 10;       // for heads, and while an answer is made
 constexpr size_t kMaxReadAhead = 64 << 10;   // limit of pipelined bytes while an answer is made
@@ -43,8 +43,8 @@ struct HttpReader::Parsing {
   http::request_parser<http::buffer_body> parser;
 };
 
-HttpReader::HttpReader(std::shared_ptr<HttpWire> wire, const HttpOptions& options)
-    : wire_(std::move(wire)), options_(options) {}
+HttpReader::HttpReader(std::shared_ptr<HttpSocket> socket, const HttpOptions& options)
+    : socket_(std::move(socket)), options_(options) {}
 
 HttpReader::~HttpReader() = default;
 
@@ -59,16 +59,16 @@ asio::mutable_buffer HttpReader::room() {
 
 asio::awaitable<Code> HttpReader::fill() {
   Code code;
-  buffer_.commit(co_await wire_->async_read_some(buffer_.prepare(kReadPiece), into(code)));
+  buffer_.commit(co_await socket_->async_read_some(buffer_.prepare(kReadPiece), into(code)));
   co_return code;
 }
 
 asio::awaitable<bool> HttpReader::wait(Duration limit) {
   if (has_bytes()) co_return true;
   if (buffer_.capacity() > kReadPiece) buffer_.shrink_to_fit();
-  wire_->arm(limit);
+  socket_->arm(limit);
   const Code code = co_await fill();
-  wire_->disarm();
+  socket_->disarm();
   co_return !code;
 }
 
@@ -79,7 +79,7 @@ Refusal HttpReader::head_too_large() const {
 }
 
 Refusal HttpReader::reading_failed(Code code, std::string_view what, Duration limit) const {
-  if (wire_->timed_out())
+  if (socket_->timed_out())
     return refusal(error(ErrorCode::request_timeout, "the request's {} took more than {} s", what,
                          to_seconds(limit)));
   if (code == http::error::buffer_overflow)
@@ -99,11 +99,11 @@ asio::awaitable<std::optional<Refusal>> HttpReader::read_head(HttpRequest& reque
                                                               Duration limit) {
   const auto max_bytes = static_cast<size_t>(options_.max_header_bytes);
   HeadScan scan;
-  wire_->arm(limit);
+  socket_->arm(limit);
   for (;;) {
     const auto length = scan.find_end(bytes());
     if (!length || *length > 0 || buffer_.size() >= max_bytes) {
-      wire_->disarm();
+      socket_->disarm();
       if (!length && length.error().code == ErrorCode::payload_too_large)
         co_return Refusal{.status = 431, .error = length.error()};
       if (!length) co_return refusal(length.error());
@@ -112,7 +112,7 @@ asio::awaitable<std::optional<Refusal>> HttpReader::read_head(HttpRequest& reque
     }
     const Code code = co_await fill();
     if (!code) continue;
-    wire_->disarm();
+    socket_->disarm();
     co_return reading_failed(code, "head", limit);
   }
 }
@@ -134,7 +134,7 @@ std::optional<Refusal> HttpReader::parse_head(HttpRequest& request, HttpFraming&
   framing.keep_alive = head.keep_alive();
   for (const auto& field : head) request.headers.emplace_back(field.name_string(), field.value());
   request.method = framing.head_only ? "GET" : std::string(head.method_string());
-  request.client = wire_->peer();
+  request.client = socket_->peer();
   auto target = parse_request_target(head.target());
   if (!target) return refusal(std::move(target).error());
   request.path = std::move(target->path);
@@ -159,12 +159,12 @@ asio::awaitable<std::optional<Refusal>> HttpReader::read_body(HttpRequest& reque
   const auto length = parser.content_length();
   if (length && *length > bounds.bytes) co_return body_too_large(bounds.bytes);
   if (same_name(request.header("expect"), "100-continue") && !has_bytes())
-    co_await wire_->write("HTTP/1.1 100 Continue\r\n\r\n", options_.write_timeout);
+    co_await socket_->write("HTTP/1.1 100 Continue\r\n\r\n", options_.write_timeout);
   buffer_.max_size(length ? kMaxReadAhead : kMaxChunkLines);
   if (length) buffer_.reserve(std::min<size_t>(*length, kMaxReadAhead));
-  wire_->arm(bounds.time);
+  socket_->arm(bounds.time);
   auto refused = co_await read_into(request, bounds);
-  wire_->disarm();
+  socket_->disarm();
   buffer_.max_size(std::numeric_limits<size_t>::max());
   parsing_.reset();
   co_return refused;
@@ -191,7 +191,7 @@ asio::awaitable<std::optional<Refusal>> HttpReader::read_into(HttpRequest& reque
     body.size = request.body.size() - num_bytes;
     body.more = true;
     Code code;
-    co_await http::async_read_some(*wire_, buffer_, parser, into(code));
+    co_await http::async_read_some(*socket_, buffer_, parser, into(code));
     const size_t num_before = std::exchange(num_bytes, request.body.size() - body.size);
     num_body_bytes_ += num_bytes - num_before;
     if (num_bytes > bounds.bytes) co_return body_too_large(bounds.bytes);

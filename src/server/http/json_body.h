@@ -21,7 +21,7 @@ class HeldBytes;
 
 using Json = nlohmann::ordered_json;
 
-// Errors: invalid_request if the text is not UTF-8 or not JSON (with the byte), a key stands twice
+// Errors: invalid_request if the text is not UTF-8 or not JSON (with the byte), a key occurs twice
 // in one object, the text is nested deeper than kMaxJsonDepth or a number is beyond a double.
 Result<Json> parse_json(std::string_view text);
 // Like parse_json, but the text must be an object.

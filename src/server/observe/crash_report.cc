@@ -193,7 +193,7 @@ Result<std::string> crash_report(std::istream& file, const CrashReportOptions& o
   } catch (const Json::exception& e) {
     return fail(ErrorCode::bad_value, "the file of the black box is broken: {}", e.what());
   }
-  text += "\nbacktrace of that thread (addr2line -Cfe hocket ADDRESS tells the line)\n";
+  text += "\nbacktrace of that thread (addr2line -Cfe hocket ADDRESS shows the line)\n";
   return text + crash.backtrace;
 }
 

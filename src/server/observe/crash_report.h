@@ -1,5 +1,5 @@
 // Turns a black box file (base/black_box.h) into a readable report: why the process ended, which
-// requests were under way, and how the last steps went.
+// requests were under way, and how long the last steps took.
 #pragma once
 
 #include <istream>

@@ -17,7 +17,7 @@
 
 namespace hocket {
 
-// The model and server that the spans come from.
+// The model and server that the spans are of.
 struct SpanSource {
   std::string model, instance;
 };

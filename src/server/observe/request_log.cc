@@ -77,7 +77,7 @@ void add_end(std::vector<log::Field>& fields, const RequestRecord& record) {
   if (drafts.num_verified == 0) return;
   fields.insert(fields.end(), {{"spec_verify_ct", int64_t{drafts.num_verified}},
                                {"spec_drafts", int64_t{drafts.num_drafts}},
-                               {"spec_accepted", int64_t{drafts.num_held}}});
+                               {"spec_accepted", int64_t{drafts.num_accepted}}});
 }
 
 std::vector<log::Field> head_of(const RequestRecord& record) {

@@ -14,7 +14,7 @@ constexpr Duration kAnswerPatience = std::chrono::seconds(10);
 constexpr Duration kComplainEvery = std::chrono::minutes(1);
 constexpr Duration kDeliveryPoll = std::chrono::milliseconds(5);
 
-// True for statuses after which OTLP/HTTP, "Failures", allows a retry. 0: no answer came.
+// True for statuses after which OTLP/HTTP, "Failures", allows a retry. 0: there was no answer.
 bool may_try_again(int status) {
   return status == 0 || status == 429 || status == 502 || status == 503 || status == 504;
 }

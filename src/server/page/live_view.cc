@@ -9,7 +9,7 @@
 namespace hocket {
 namespace {
 
-// Lists the places from which pages come back to this rank.
+// Lists the places from which this rank reads pages.
 Json tiers_json(const RankStats& rank) {
   Json tiers = Json::array();
   if (!rank.tier) return tiers;
@@ -80,7 +80,7 @@ std::string_view state_name(RequestSnapshot::Where where) {
   return "waiting";
 }
 
-// If the engine has not reported the request, its state depends on whether a token came.
+// If the engine has not reported the request, its state depends on whether a token was sampled.
 Json text_json(const LiveText& text, const RequestStatus* at, TimePoint now) {
   const bool begun = text.has_begun;
   Json out = {{"id", text.id},
@@ -118,7 +118,7 @@ std::string_view finish_name(FinishReason finish) {
   }
 }
 
-// Returns the time between two moments in ms; null if one of them never came.
+// Returns the time between two moments in ms; null if one of them was never reached.
 Json ms(TimePoint from, TimePoint to) {
   if (from == TimePoint{} || to == TimePoint{}) return nullptr;
   return std::round(std::max(0.0, to_seconds(to - from)) * 1e6) / 1e3;

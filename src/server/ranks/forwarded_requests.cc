@@ -8,9 +8,19 @@
 namespace hocket {
 namespace {
 
-constexpr Duration kStillMoves = std::chrono::seconds(1);   // longer than ranks meet
+constexpr Duration kStillMoves = std::chrono::seconds(1);   // longer than it takes ranks to connect
 constexpr Duration kSettles = std::chrono::seconds(10);     // without a coordinator
 constexpr Duration kAnswersOut = std::chrono::seconds(60);  // for a rank that is out
+constexpr const char* kMendSilence = "look at that rank's log, and end its process if it hangs";
+
+Error silence_of(const Identity& rank) {
+  return error(ErrorCode::lost_rank,
+               "{} answers nothing, though its heartbeats come: {} probes had no answer within "
+               "{:g} s each",
+               name_of(rank), RankProbes::kMaxUnanswered, to_seconds(RankProbes::kInterval))
+      .with_fix(fmt::format("ask again after the time in Retry-After; an operator should {}",
+                            kMendSilence));
+}
 
 }  // namespace
 
@@ -36,12 +46,12 @@ void ForwardedRequests::note_view(const ClusterView& before, const ClusterView& 
 
 void ForwardedRequests::lose(const ClusterView& view, int own, const Error& why,
                              HttpClient& client) {
-  size_t num_lost = 0;
+  std::vector<int> num_lost(view.members.size());  // of each rank
   const TimePoint now = RealClock().now();
   for (auto& [ticket, forward] : by_ticket_) {
     if (forward.returns || !is_lost(forward, view, own, now)) continue;
     forward.returns = true;
-    ++num_lost;
+    ++num_lost[static_cast<size_t>(forward.rank)];
     forward.relay->lose(why);
     client.cancel(forward.call);
   }
@@ -50,7 +60,7 @@ void ForwardedRequests::lose(const ClusterView& view, int own, const Error& why,
 }
 
 // Returns true if the process that has the request is lost. This rank computes nothing before it
-// hears a coordinator and ranks serve again, so until then a request stays where it is, unless its
+// has a coordinator and ranks serve again, so until then a request stays where it is, unless its
 // connection ends or is silent for long. If this rank is out itself, perhaps because it does not
 // reach one of the others, it takes requests back whose answers do not move; those that it sent
 // while it was out it cannot compute, so they get more time.
@@ -65,6 +75,36 @@ bool ForwardedRequests::is_lost(const Forward& forward, const ClusterView& view,
   const bool may_return = forward.prepared && !forward.request;
   return !view.serves() ||
          now - std::max(moved, settled_at_) >= (may_return ? kStillMoves : kAnswersOut);
+}
+
+// A request whose bytes move needs no probe.
+std::vector<int> ForwardedRequests::lose_silent(const ClusterView& view, HttpClient& client) {
+  const TimePoint now = RealClock().now();
+  size_t num_lost = 0;
+  for (auto& [ticket, forward] : by_ticket_) {
+    const Identity& rank = view.members[static_cast<size_t>(forward.rank)].identity;
+    const TimePoint moved = std::max(forward.since, forward.relay->moved_at());
+    if (forward.returns || rank.boot_id != forward.boot_id || now - moved < probes_.interval())
+      continue;
+    probes_.probe(rank, now);
+    if (!probes_.is_silent(rank)) continue;
+    forward.returns = true;
+    ++num_lost;
+    forward.relay->lose(silence_of(rank));
+    client.cancel(forward.call);
+  }
+  std::vector<int> silent;
+  for (const Member& member : view.members) {
+    if (member.state != MemberState::member || !probes_.is_doubtful(member.identity)) continue;
+    probes_.probe(member.identity, now);
+    if (!probes_.is_silent(member.identity)) continue;
+    silent.push_back(member.identity.rank);
+    const int num_returning = num_lost[static_cast<size_t>(member.identity.rank)];
+    if (num_returning > 0)
+      log::warning("forward: {} requests return to this rank: {}. To mend it: {}", num_returning,
+                   silence_of(member.identity).message, kMendSilence);
+  }
+  return silent;
 }
 
 void ForwardedRequests::end_all(const Error& why, HttpClient& client) {

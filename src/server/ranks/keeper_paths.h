@@ -1,5 +1,5 @@
-// The paths by which ranks tell each other of their streams (stream_keeper.h); clients get 404
-// there.
+// The paths by which ranks send each other the records of their streams (stream_keeper.h); clients
+// get 404 there.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,11 +1,11 @@
 // Keeps the address and the key of each other rank's port for ranks. Each rank publishes its own in
 // the cluster's store as `http/RANK` = "BOOT-ID HOST:PORT KEY".
 //
-// The boot id tells the address of a rank's earlier process from that of the current one. The store
-// is lost with rank 0, so each rank publishes its entry again after every change of the members.
-// A rank publishes its first entry before its engine connects to the other ranks, so all entries
-// exist once the ranks are connected. If the store does not answer then, it publishes the entry
-// later. Owns the thread "peers", because calls to the store block. Thread: any.
+// The boot id distinguishes the address of a rank's earlier process from that of the current one.
+// The store is lost with rank 0, so each rank publishes its entry again after every change of the
+// members. A rank publishes its first entry before its engine connects to the other ranks, so all
+// entries exist once the ranks are connected. If the store does not answer then, it publishes the
+// entry later. Owns the thread "peers", because calls to the store block. Thread: any.
 #pragma once
 
 #include <atomic>
@@ -37,7 +37,7 @@ class PeerDirectory {
 
   // Returns nullopt until the entry of the peer's current process is known.
   std::optional<PeerEndpoint> endpoint(const Identity& peer) const;
-  // The rank did not answer at its address: forgets the address and looks it up again.
+  // The rank did not answer at its address: drops the address and looks it up again.
   void forget(int rank);
   void stop();
 

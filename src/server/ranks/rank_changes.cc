@@ -14,7 +14,8 @@ RankChanges::RankChanges(ControlPlane& cluster, EligibleCoordinators coordinator
       leaving_(static_cast<size_t>(cluster.self().num_ranks)),
       offered_at_(leaving_.size()) {}
 
-// A rank that was told to leave says so in its next heartbeat; until then this rank knows better.
+// A rank that was told to leave says so in its next heartbeat; until then the record of this rank
+// is newer.
 ClusterView RankChanges::view_with_leaving() const {
   ClusterView view = cluster_.view();
   const TimePoint now = RealClock().now();
@@ -109,7 +110,7 @@ Result<int> RankChanges::offer_rank() {
   }
   if (chosen < 0)
     return fail(error(ErrorCode::invalid_request, "all {} ranks are there", view.members.size())
-                    .with_fix("join when one has left; for more ranks, start the service anew with "
+                    .with_fix("join when one has left; for more ranks, restart the service with "
                               "a larger --nnodes"));
   offered_at_[static_cast<size_t>(chosen)] = RealClock().now();
   return chosen;

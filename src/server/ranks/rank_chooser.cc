@@ -23,7 +23,7 @@ Result<int> RankChooser::choose(const PreparedRequest& prepared, const ClusterVi
 }
 
 // Returns the loads of all ranks. A forwarded request is added here until its rank's load includes
-// it: until another load came at least kLoadDelay after the request.
+// it: until another load arrived at least kLoadDelay after the request.
 std::vector<RankLoad> RankChooser::loads(const ClusterView& view) {
   std::vector<RankLoad> loads = engine_.loads();
   loads.resize(last_loads_.size());

@@ -33,7 +33,7 @@ class RankPeers {
   int num_ranks() const { return cluster_.self().num_ranks; }
   // Returns the newest view; the same object as long as nothing has changed.
   std::shared_ptr<const ClusterView> view();
-  // Returns when the rank's process was lost; the beginning of time if another one came since.
+  // Returns when the rank's process was lost; the beginning of time if another one joined since.
   TimePoint lost_at(int rank) const;
   // Returns nullopt until the address of the peer's current process is known.
   std::optional<PeerEndpoint> endpoint_of(const Identity& peer) const;

@@ -53,8 +53,10 @@ RankRouter::RankRouter(const Options& options)
                        .tolerate_ranks = options_.tolerate_ranks}),
       changes_(*options_.cluster,
                options_.has_store ? EligibleCoordinators::any : EligibleCoordinators::rank_0),
+      probes_(peers_, options_.probe_interval),
       chooser_(peers_, *options_.engine, options_.routing),
-      view_(std::make_shared<ClusterView>()) {
+      view_(std::make_shared<ClusterView>()),
+      forwards_(probes_) {
   const auto num_ranks = static_cast<size_t>(peers_.num_ranks());
   counts_.up.resize(num_ranks);
   counts_.forwarded.resize(num_ranks);
@@ -83,7 +85,16 @@ void RankRouter::begin(const HttpRequest& request, const std::shared_ptr<HttpExc
     name_rank(prepared, *rank, *options_.stream_records);
     prepared.stream_record = options_.stream_records->add(request, prepared);
     if (*rank != this->rank()) {
-      if (send(*rank, request, exchange, std::move(prepared), recorder)) return;
+      const auto record = prepared.stream_record;
+      bool sent = false;
+      try {
+        sent = send(*rank, request, exchange, std::move(prepared), recorder);
+      } catch (...) {
+        if (record) options_.stream_records->erase(*record);
+        throw;
+      }
+      if (sent) return;
+      if (record) options_.stream_records->erase(*record);
       lock.unlock();
       const Error full = too_many();
       if (recorder) recorder->failed(full);
@@ -138,7 +149,6 @@ bool RankRouter::send(int rank, const HttpRequest& request,
   for (const char* name : {"X-Request-Id", "X-SMG-Routing-Key", kEventIdsHeader})
     if (const auto value = request.header(name); !value.empty())
       call.headers.emplace_back(name, value);
-
   add_trace(request, recorder.get(), call.headers);
   const RankLoad load =
       prepared ? load_of(*prepared) : RankLoad{.num_requests = 0, .num_tokens = 0};
@@ -146,30 +156,44 @@ bool RankRouter::send(int rank, const HttpRequest& request,
   const bool resumes = prepared.has_value();
   if (resumes) call.headers.emplace_back(kAnswerHeader, to_header(identity_of(*prepared)));
   const Identity& other = view_->members[static_cast<size_t>(rank)].identity;
+  std::string name = name_of(other);
   auto relay = std::make_shared<Relay>(
-      exchange, name_of(other),
+      exchange, name,
       Relay::Options{.memory = request.memory, .body = request.held_body, .resumes = resumes},
       [this, ticket](RelayEnd how, const std::string& why) { ended(ticket, how, why); });
-  const uint64_t id = peers_.client().start(std::move(call), relay);
+  // Everything is allocated before the call begins: an exception after that would leave a call that
+  // a client who leaves does not cancel.
+  ForwardedRequests::Forward& forward = forwards_.add(
+      ticket,
+      {.rank = rank,
+       .boot_id = other.boot_id,
+       .relay = relay,
+       .prepared = std::move(prepared),
+       .request = view_->present().has(this->rank()) ? std::nullopt : std::optional(request),
+       .recorder = recorder,
+       .since = RealClock().now()});
+  try {
+    chooser_.add(ticket, rank, load);
+    forward.call = peers_.client().start(std::move(call), std::move(relay));
+  } catch (...) {
+    forget(ticket);
+    throw;
+  }
+  const uint64_t id = forward.call;
   if (id == 0) {
-    if (prepared && prepared->stream_record)
-      options_.stream_records->erase(*prepared->stream_record);
+    forget(ticket);
     return false;
   }
-  if (recorder) recorder->forwarded_to(name_of(other));
-  forwards_.add(ticket, {.rank = rank,
-                         .boot_id = other.boot_id,
-                         .call = id,
-                         .relay = std::move(relay),
-                         .prepared = std::move(prepared),
-                         .request = view_->present().has(this->rank()) ? std::nullopt
-                                                                       : std::optional(request),
-                         .recorder = std::move(recorder),
-                         .since = RealClock().now()});
-  chooser_.add(ticket, rank, load);
+  if (recorder) recorder->forwarded_to(std::move(name));
   ++counts_.forwarded[static_cast<size_t>(rank)];
   exchange->on_close([this, id] { peers_.client().cancel(id); });
   return true;
+}
+
+// Takes back what send() noted of a request whose call did not begin.
+void RankRouter::forget(uint64_t ticket) {
+  chooser_.remove(ticket);
+  forwards_.erase(ticket);
 }
 
 void RankRouter::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
@@ -221,7 +245,7 @@ void RankRouter::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
   forwards_.erase(ticket);
 }
 
-// Goes on with an answer whose rank is lost. If the client has nothing of it yet, its id may still
+// Continues an answer whose rank is lost. If the client has nothing of it yet, its id may still
 // change.
 void RankRouter::take_back(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
                            std::shared_ptr<RequestRecorder> recorder, AnswerProgress sent) {
@@ -230,7 +254,7 @@ void RankRouter::take_back(const std::shared_ptr<HttpExchange>& exchange, Prepar
   options_.reply->resume(exchange, std::move(prepared), std::move(recorder), std::move(sent));
 }
 
-// Reads the cluster's view if it has changed. Requests that lost ranks had come back.
+// Reads the cluster's view if it has changed. Takes back the requests that lost ranks had.
 void RankRouter::refresh() {
   const auto before = std::exchange(view_, peers_.view());
   if (view_ == before) return;
@@ -257,6 +281,7 @@ void RankRouter::check_cluster() {
   MutexLock lock(mutex_);
   refresh();
   if (forwards_.is_unsettled() || !view_->present().has(rank())) lose_forwards();
+  for (const int silent : forwards_.lose_silent(*view_, peers_.client())) chooser_.avoid(silent);
   lock.unlock();
   keeper_.send_changes();
 }

@@ -1,14 +1,15 @@
 // Makes ranks in several processes one service: the HTTP port of any rank takes any request.
 //
 //   client -> this rank: parsed, tokens, fits -> rank? -> this one: engine -> client
-//                                                   \--> another: the request as it came, to that
+//                                                   \--> another: the request unchanged, to that
 //                                                       rank's port for ranks; its answer -> client
 //
 // A request is forwarded whole, with all its prompts; a request from a port for ranks is never
-// forwarded again. When a rank is lost, the requests that it had come back at once, even if the
-// connection reports nothing (a black hole): this rank goes on with their answers where the clients
-// have them, with the same bits. Requests that it cannot go on with end with lost_rank. A lost
-// coordinator loses no request that another rank has.
+// forwarded again. When a rank is lost, the requests that it had are returned to this rank at once,
+// even if the connection reports nothing (a black hole), and so are those of a rank that answers no
+// probe: this rank continues their answers where the clients have them, with the same bits.
+// Requests that it cannot continue end with lost_rank. A lost coordinator loses no request that
+// another rank has.
 // Thread: any, unless stated otherwise.
 #pragma once
 
@@ -28,6 +29,7 @@
 #include "server/ranks/rank_changes.h"
 #include "server/ranks/rank_chooser.h"
 #include "server/ranks/rank_peers.h"
+#include "server/ranks/rank_probes.h"
 #include "server/ranks/stream_keeper.h"
 #include "server/reply/reply.h"
 #include "server/reply/stream_records.h"
@@ -46,6 +48,7 @@ class RankRouter {
     bool has_store = false;  // any rank may leave, the one that coordinates too
     int tolerate_ranks = 0;
     size_t max_forwards = 1024;  // under way; beyond it begin() answers queue_full
+    Duration probe_interval = RankProbes::kInterval;
   };
   explicit RankRouter(const Options& options);
   ~RankRouter();
@@ -63,7 +66,7 @@ class RankRouter {
   PeerBroadcast& broadcast() { return broadcast_; }
   StreamKeeper& keeper() { return keeper_; }
   RankChanges& changes() { return changes_; }
-  // Forgets which rank has which prefix, because all prefix caches were emptied.
+  // Deletes the record of which rank has which prefix, because all prefix caches were emptied.
   void forget_prefixes();
 
   // True if ranks serve though others may be missing: a request goes to one of them, or waits here
@@ -88,6 +91,7 @@ class RankRouter {
   bool send(int rank, const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange,
             std::optional<PreparedRequest> prepared, std::shared_ptr<RequestRecorder> recorder)
       HOCKET_REQUIRES(mutex_);
+  void forget(uint64_t ticket) HOCKET_REQUIRES(mutex_);
   std::optional<PeerEndpoint> endpoint_of(int rank) const HOCKET_REQUIRES(mutex_);
   Error too_many();
   void ended(uint64_t ticket, RelayEnd how, const std::string& why);
@@ -102,6 +106,7 @@ class RankRouter {
   PeerBroadcast broadcast_;
   StreamKeeper keeper_;
   RankChanges changes_;
+  RankProbes probes_;
   mutable Mutex mutex_;
   RankChooser chooser_ HOCKET_GUARDED_BY(mutex_);
   std::shared_ptr<const ClusterView> view_ HOCKET_GUARDED_BY(mutex_);

@@ -1,7 +1,7 @@
-// Relays the answer of another rank to the client: status, headers and bytes as they come.
+// Relays the answer of another rank to the client: status, headers and bytes as they arrive.
 //
 // Events are passed on whole. So if a rank is lost in the middle of an event, the client gets no
-// half event. If this rank can go on with the answer, the client gets the rest from here; for that
+// half event. If this rank can continue the answer, the client gets the rest from here; for that
 // the other rank sends its progress between the events (reply/answer_progress.h). Otherwise the
 // client gets an error event, as from a rank that computes the answer itself.
 #pragma once
@@ -22,7 +22,7 @@ namespace hocket {
 
 // answered: the client got the rank's answer, whatever it was. refused: the rank did nothing and
 // the client got nothing, so another rank may take the request; the rank was not reached or is
-// shutting down. lost: the rank was lost, and this rank goes on with the answer. failed: the client
+// shutting down. lost: the rank was lost, and this rank continues the answer. failed: the client
 // got an error. left: the client has left.
 enum class RelayEnd : uint8_t { answered, refused, lost, failed, left };
 
@@ -31,7 +31,7 @@ class Relay final : public HttpSink {
   static constexpr size_t kMaxHeld = 256 << 20;  // bytes of an event, or of an unstreamed answer
 
   // body: the bytes of the request's body, held until they are sent to the rank. memory: counts the
-  // answer that comes back. resumes: this rank goes on with the answer if the other is lost.
+  // answer that is received. resumes: this rank continues the answer if the other is lost.
   struct Options {
     std::shared_ptr<RequestMemory> memory;
     std::shared_ptr<HeldBytes> body;
@@ -42,16 +42,16 @@ class Relay final : public HttpSink {
         std::function<void(RelayEnd, const std::string& why)> ended);
 
   // Set the error that the client gets when the call is cancelled; lose() says that the rank is
-  // lost, so that this rank may go on. Precondition: it is not cancelled yet.
+  // lost, so that this rank may continue. Precondition: it is not cancelled yet.
   // Thread: any.
   void give_up(const Error& why);
   void lose(const Error& why);
   // Returns how far the client has the stream, when it ended as lost.   Thread: forward.
   AnswerProgress take_progress() { return reader_.take_progress(); }
   const std::shared_ptr<HttpExchange>& exchange() const { return exchange_; }
-  // Returns when the last bytes came; the beginning of time if none have.   Thread: any.
+  // Returns when the last bytes arrived; the beginning of time if none have.   Thread: any.
   TimePoint moved_at() const { return moved_at_.load(std::memory_order_relaxed); }
-  // Returns the status of the rank's answer; 0 before it comes.   Thread: forward.
+  // Returns the status of the rank's answer; 0 before it arrives.   Thread: forward.
   int status() const { return status_; }
 
   bool head(int status, HttpHeaders&& headers) override;

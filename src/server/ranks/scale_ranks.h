@@ -14,7 +14,8 @@ namespace hocket {
 struct ScaleRanks {
   RankSet leave;
   std::optional<int> keep;
-  bool is_decided = false;  // "decided": the coordinator tells the others, who obey
+  // "decided": the coordinator has decided and sends this to the others, which obey
+  bool is_decided = false;
 
   const char* field() const { return keep ? "keep" : "leave"; }  // the one that is set
 };

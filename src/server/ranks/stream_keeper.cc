@@ -20,7 +20,7 @@ namespace {
 constexpr Duration kKeepPatience = std::chrono::milliseconds(250);
 constexpr Duration kChangesPatience = std::chrono::seconds(2);
 constexpr Duration kWarnAgain = std::chrono::seconds(60);
-constexpr size_t kWholeAtOnce = 16;       // requests that are sent anew with each changes
+constexpr size_t kWholeAtOnce = 16;       // requests that are sent again with each changes
 constexpr size_t kMaxAnswer = 256 << 10;  // bytes of a keeper's answer
 
 // Returns the ids in the answer of kChangesPath.
@@ -63,7 +63,7 @@ class StreamKeeper::Sink final : public HttpSink {
   std::string body_;
 };
 
-// A request that begins when nobody holds this any more: begin(), and its keepers until they have
+// A request that begins when no reference to this is left: begin(), and its keepers until they have
 // answered.
 class StreamKeeper::Beginning {
  public:
@@ -164,7 +164,7 @@ void StreamKeeper::send(const Keeper& to, const StreamSnapshot& record,
   warn_not_recorded(to.identity.rank, failed);
 }
 
-// Callers pass no stream that continues a kept answer: only this rank has what came before.
+// Callers pass no stream that continues a kept answer: only this rank has what was before.
 void StreamKeeper::begin(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
                          std::shared_ptr<RequestRecorder> recorder, int forwarder) {
   const StreamRecordPtr stream = prepared.stream_record;
@@ -236,7 +236,7 @@ void StreamKeeper::send_changes_to(const Keeper& to, std::atomic<bool>& is_under
           else
             known.forget_copies(boot_id);
         });
-    // The answer comes on this thread, so after this.
+    // The answer arrives on this thread, so after this.
     started = peers_.client().start(std::move(call), std::move(sink)) != 0;
     is_under_way = started;
   } catch (const std::exception& thrown) {

@@ -37,7 +37,7 @@ class StreamKeeper {
   StreamKeeper(RankPeers& peers, const Options& options);
 
   // Begins a request on this rank. A stream begins when its keepers have its request, so from its
-  // first event on it can go on elsewhere. `forwarder`: the rank that forwarded it; -1: none.
+  // first event on it can continue elsewhere. `forwarder`: the rank that forwarded it; -1: none.
   void begin(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
              std::shared_ptr<RequestRecorder> recorder, int forwarder = -1);
   // Replicates from now on a stream that this rank continues for a lost one; the keepers get it

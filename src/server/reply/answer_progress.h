@@ -1,10 +1,10 @@
-// Says how far the stream of an answer has come at its client. A rank that computes an answer for
-// another one sends that in lines beside the events, and the other takes them out again:
+// Says how much of an answer's stream its client has. A rank that computes an answer for another
+// one sends that in lines beside the events, and the other takes them out again:
 //
 //   : progress CHOICE BYTES ID ID ..\n     the choice's new tokens, then BYTES bytes of events
 //   data: {..}\n\n
 //
-// If the rank is lost, the other goes on with the answer: it has the request, so it computes the
+// If the rank is lost, the other continues the answer: it has the request, so it computes the
 // same tokens and blocks, and leaves out the blocks that the client has. Thread: values; any.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace hocket {
 struct AnswerProgress {
   struct ChoiceProgress {
     std::vector<TokenId> ids;  // tokens that the blocks were made of
-    int num_blocks = 0;        // blocks that were sent since the last of `ids` came
+    int num_blocks = 0;        // blocks that were sent since the last of `ids` was read
   };
   std::vector<ChoiceProgress> choices;  // those with blocks; may be fewer than the answer has
   bool closed = false;                  // true: the block behind all choices was sent

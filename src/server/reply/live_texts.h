@@ -20,7 +20,7 @@ struct LiveText {
   bool stream = false;
   int prompt_tokens = 0, generated_tokens = 0, max_tokens = 0;
   TimePoint received{};
-  bool has_begun = false;  // true: at least one token came
+  bool has_begun = false;  // true: at least one token was sampled
 };
 // Builds the entry. Reads only members of `answer` that never change.
 LiveText live_text(const Answer& answer, size_t choice, RequestId request, int generated_tokens);
@@ -34,7 +34,7 @@ struct EndedText {
   FinishReason finish = FinishReason::none;
   int rank = 0;
   int prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0, num_retractions = 0;
-  TimePoint received{}, first_token{}, ended{};  // first_token is unset if no token came
+  TimePoint received{}, first_token{}, ended{};  // first_token is unset if no token was sampled
   RequestTimes times;
 };
 

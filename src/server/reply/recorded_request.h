@@ -24,7 +24,7 @@ struct RecordedRequest {
   std::string path, body, routing_key;
   uint64_t client = 0;                       // its number (client_key.h)
   bool event_ids = false;                    // true: each event carries an id
-  uint32_t num_takeovers = 0;                // how often another rank went on with the stream
+  uint32_t num_takeovers = 0;                // how often another rank continued the stream
   std::vector<std::vector<TokenId>> tokens;  // by choice
 
   size_t num_tokens() const;

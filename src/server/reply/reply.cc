@@ -74,7 +74,7 @@ void ReplyService::take_over(const StreamRecord& record) {
     MutexLock lock(job->mutex);
     if (!job->is_over)
       writer_.fail_job(*job,
-                       error(ErrorCode::taken_over, "another connection goes on with this stream")
+                       error(ErrorCode::taken_over, "another connection continues this stream")
                            .with_fix("read it there"));
   }
 }
@@ -94,7 +94,7 @@ void ReplyService::begin(const JobPtr& job, const std::shared_ptr<HttpExchange>&
     if (!accepted.empty()) job->exchange.reset();
   }
   if (!accepted.empty()) {
-    exchange->leave_meter();
+    exchange->outlive_answer();
     exchange->respond(200, kJsonType, accepted);
     return;
   }

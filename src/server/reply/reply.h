@@ -40,7 +40,7 @@ class ReplyService {
   explicit ReplyService(Options options);
   ~ReplyService();
 
-  // Takes a request whose prompts are tokenized and fit the context, hands it to the engine and
+  // Takes a request whose prompts are tokenized and fit the context, gives it to the engine and
   // answers it. If the engine refuses the request, the answer is that error.   Thread: any.
   // recorder: null if nothing is observed.
   void begin(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
@@ -50,11 +50,11 @@ class ReplyService {
   // was taken already.   Thread: any.
   void resume(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
               std::shared_ptr<RequestRecorder> recorder, AnswerProgress sent);
-  // The same for a stream whose client came back: the answer's tokens are known up to those in
-  // `sent`, and the client has the events in `has`. The queue of texts takes it as a new one.
+  // The same for a stream whose client connected again: the answer's tokens are known up to those
+  // in `sent`, and the client has the events in `has`. The queue of texts takes it as a new one.
   void resume(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
               std::shared_ptr<RequestRecorder> recorder, AnswerProgress sent, StreamPosition has);
-  // Ends the stream that has this record, since another connection goes on with it. Does nothing if
+  // Ends the stream that has this record, since another connection continues it. Does nothing if
   // there is none under way.   Thread: any.
   void take_over(const StreamRecord& record);
   // Ends the texts with this rid or answer id, with finish_reason "abort"; if `who` is not empty,
@@ -67,7 +67,7 @@ class ReplyService {
   std::vector<LiveText> live_texts(size_t max_texts) const { return table_.live_texts(max_texts); }
   std::vector<EndedText> ended() const { return writer_.ended(); }
   // Answers the requests that are left with shutting_down and the cause, if there is one. Their
-  // streams may go on elsewhere by their records.   Thread: any.
+  // streams may continue elsewhere by their records.   Thread: any.
   void cut_off(std::string_view why = {});
   // Calls cut_off() and ends the thread. Precondition: the engine has stopped.
   void stop();

@@ -73,7 +73,7 @@ struct ReplyJob {
   // While more bytes wait for the client, blocks that a later one repeats are left out.
   static constexpr size_t kMaxWaiting = 64 << 10;
   // Returns true if the client reads more slowly than its stream is made again. Its known tokens
-  // come at once, so without a wait it would count as too slow.
+  // are ready at once, so without a wait it would count as too slow.
   bool waits_for_client() const;
   // Returns true if the client has the block that was just made, of a choice or kClosingBlock.
   bool was_sent(int choice);
@@ -82,7 +82,7 @@ struct ReplyJob {
   // Returns the events behind a line with the progress.
   std::string with_progress(int choice, const std::string& events);
   // Ends the request's meter if the client was answered when the request was accepted
-  // (HttpExchange::leave_meter). Otherwise the exchange ends it.
+  // (HttpExchange::outlive_answer). Otherwise the exchange ends it.
   void end_meter() const;
 
   // The part of the job that belongs to one choice of the answer.
@@ -110,8 +110,8 @@ struct ReplyJob {
   size_t num_ended = 0;
   // The part that a rank sent before it was lost; nullopt: the answer begins here.
   std::optional<AnswerProgress> sent_before_loss;
-  // The events that a client has that came back with its position in the stream; nullopt: no client
-  // came back.
+  // The events that a client has which connected again with its position in the stream; nullopt:
+  // none did.
   std::optional<StreamPosition> client_has;
   std::optional<size_t> sending;  // the choice whose last output is not fully sent
   bool is_over = false;           // true: answered, or the client has left

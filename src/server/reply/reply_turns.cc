@@ -83,7 +83,7 @@ void ReplyTurns::end_pauses() {
 
 // locked_       d         joins first_line_ again
 // paused_       r        the same, when its client may have read
-// first_line_   a b c d   one turn each; a job that needs another one goes to second_line_
+// first_line_   a b c d   one turn each; a job that needs another one moves to second_line_
 // second_line_  x y       one turn, for x
 void ReplyTurns::give_turns() {
   try {

@@ -4,8 +4,8 @@
 //
 // The thread empties the whole outbox and gives each output to its job, so that the engine never
 // waits for an answer. Then each job with outputs has one turn of kTurn. A job that needs more time
-// goes to a second line. After each round of the first line, one job of the second has a turn, so
-// long jobs delay only each other.
+// is moved to a second line. After each round of the first line, one job of the second has a turn,
+// so long jobs delay only each other.
 #pragma once
 
 #include <atomic>
@@ -46,7 +46,7 @@ class ReplyTurns {
   ReplyWriter& writer_;
   std::atomic<bool> stopping_ = false;
   // Lines of jobs: those with new outputs, those that used up a turn, those that another thread had
-  // locked when their turn came, and those whose client has to read first. Used by the thread
+  // locked when it was their turn, and those whose client has to read first. Used by the thread
   // `reply` only.
   std::deque<JobPtr> first_line_, second_line_, locked_, paused_;
   TimePoint pause_end_ = TimePoint::max();  // the first end of a pause in paused_

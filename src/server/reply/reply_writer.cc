@@ -6,11 +6,11 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "server/access/request_meter.h"
 #include "server/generation/api.h"
 #include "server/http/error_map.h"
 #include "server/observe/request_recorder.h"
 #include "server/reply/reply_job.h"
-#include "server/usage/request_meter.h"
 
 namespace hocket {
 
@@ -177,7 +177,7 @@ void ReplyWriter::finish(ReplyJob& job, const ApiFormat& format) {
   format.ended(job.answer, nullptr);
   const bool left = job.exchange != nullptr && job.exchange->is_closed();
   if (job.recorder) job.recorder->ended(job.answer, left ? kClientLeft : 200);
-  // An answer that was aborted is not computed again when its client comes back.
+  // An answer that was aborted is not computed again when its client connects again.
   const bool aborted = std::ranges::any_of(job.answer.choices, [](const ChoiceAnswer& choice) {
     return choice.finish == FinishReason::abort;
   });

@@ -1,5 +1,5 @@
-// Tells other ranks, the keepers, of the live streams of this rank, and takes what other ranks tell
-// of theirs. A keeper is known by its boot id.
+// Sends the live streams of this rank to other ranks, the keepers, and stores the records that
+// other ranks send of theirs. A keeper is known by its boot id.
 // Thread: any.
 #pragma once
 
@@ -24,7 +24,7 @@ class StreamChanges {
   // Says how many keepers shall have a copy of the stream. `holder`: a process that has the record
   // already; it is sent no copy and is not counted.
   void set_copies(StreamRecord& stream, size_t num, std::string_view holder = {});
-  // Notes that this rank goes on with another rank's stream: keepers refuse that rank's copies.
+  // Notes that this rank continues another rank's stream: keepers refuse that rank's copies.
   void count_takeover(StreamRecord& stream);
   // Returns the request without its tokens if this keeper shall have a copy and none is on its way;
   // the caller sends it, and calls copied_to().
@@ -38,17 +38,17 @@ class StreamChanges {
   void forget_copies(std::string_view keeper);
   struct Changes {
     std::vector<StreamSnapshot>
-        whole;          // requests without their tokens; copied_to() says what came of each
+        whole;          // requests without their tokens; copied_to() has the result for each
     std::string lines;  // for take_changes()
   };
   // Returns what the keeper does not know yet: at most `limit` whole requests, and lines of
   // about kChangesBytes.
   static constexpr size_t kChangesBytes = 256 << 10;
   Changes changes_for(std::string_view keeper, size_t limit);
-  // Reads lines that the changes_for() of the rank `sender` wrote; those of streams whose copy came
-  // from another rank do not count. Returns the ids of live streams, at most kMaxLacking, of which
-  // it has no copy, or one that lacks tokens before those in the line. Returns nullopt if a line is
-  // not as it should be.
+  // Reads lines that the changes_for() of the rank `sender` wrote; those of streams whose copy
+  // arrived from another rank do not count. Returns the ids of live streams, at most kMaxLacking,
+  // of which it has no copy, or one that lacks tokens before those in the line. Returns nullopt if
+  // a line is not as it should be.
   static constexpr size_t kMaxLacking = 1024;
   std::optional<std::vector<std::string>> take_changes(std::string_view lines,
                                                        std::string_view sender);

@@ -150,7 +150,7 @@ TEST(StreamRecords, AKeeperThatStaysIsNotSentAllAnewWhenTheOtherGoes) {
       << "it may have forgotten the stream";
 }
 
-// Another rank goes on with the stream and has sent it to the same keeper.
+// Another rank continues the stream and has sent it to the same keeper.
 TEST(StreamRecords, ARankThatLostAStreamTellsNothingOfItThatCounts) {
   StreamRecords keeper({});
   ASSERT_TRUE(keeper.add_copy(request("a"), "rank 1"));
@@ -301,7 +301,7 @@ TEST(StreamRecords, TheKeeperSaysWhyItRefusesACopy) {
   EXPECT_TRUE(keeper.find("own", "ann"));
 }
 
-// The rank was believed lost, another one went on with its stream, and it lives.
+// The rank was believed lost, another one continued its stream, and it lives.
 TEST(StreamRecords, ARankThatLostAStreamSendsNoCopyThatCounts) {
   StreamRecords own({}), other({}), keeper({});
   const auto lost = own.add(request("a"), StreamState::live);

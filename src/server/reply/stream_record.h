@@ -53,7 +53,7 @@ struct StreamRecord : std::enable_shared_from_this<StreamRecord> {
   std::array<Copy, kMaxKeepers> copies;
 };
 
-// A record as it was when the lock was given back.
+// A record as it was when the lock was released.
 struct StreamSnapshot {
   RecordedRequest request;
   StreamState state = StreamState::left;

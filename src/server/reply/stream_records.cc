@@ -68,11 +68,11 @@ Result<StreamSnapshot> StreamRecords::find(std::string_view id, std::string_view
                       "than {} s ago",
                       id.substr(0, 128), to_seconds(retention))
                     .with_fix("send the request again"));
-  return fail(
-      error(ErrorCode::not_found, "there is no stream '{}' that could go on", id.substr(0, 128))
-          .with_fix(fmt::format("streams are kept for {} s after they were left or ended, "
-                                "and for the key that began them",
-                                to_seconds(retention))));
+  return fail(error(ErrorCode::not_found, "there is no stream '{}' that could be continued",
+                    id.substr(0, 128))
+                  .with_fix(fmt::format("streams are kept for {} s after they were left or ended, "
+                                        "and for the key that began them",
+                                        to_seconds(retention))));
 }
 
 StreamTable::Counts StreamRecords::counts() const {

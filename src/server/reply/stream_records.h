@@ -1,7 +1,7 @@
 // Keeps the requests of streams with the tokens that they have so far, so that a client whose
-// connection or whose rank was lost can come back: any rank that gets such a record makes the rest
-// of the stream, with the same bytes.
-// StreamTable says which records stay, and StreamChanges what other ranks have of them.
+// connection or whose rank was lost can connect again: any rank that gets such a record makes the
+// rest of the stream, with the same bytes. StreamTable says which records stay, and StreamChanges
+// what other ranks have of them.
 // Thread: any.
 #pragma once
 
@@ -30,7 +30,7 @@ class StreamRecords {
   // Keeps the record of a live stream; null as above, or if the request has none.
   StreamRecordPtr add(const HttpRequest& request, const PreparedRequest& prepared);
   // Keeps a copy of a stream of the rank `sender`. Errors: taken_over (this rank, or one that sent
-  // it after a later takeover, goes on with the stream, or the id is another principal's),
+  // it after a later takeover, continues the stream, or the id is another principal's),
   // payload_too_large, out_of_memory (there is no room).
   Result<StreamRecordPtr> add_copy(RecordedRequest request, std::string_view sender);
   // Adds the token at `index` of a choice, unless the record has it already.
@@ -38,7 +38,7 @@ class StreamRecords {
   void set_state(StreamRecord& stream, StreamState state);
   void rename(StreamRecord& stream, const std::string& id);
   void erase(StreamRecord& stream);
-  // Forgets the records of this id, or of `who` only if that is not empty.
+  // Deletes the records of this id, or of `who` only if that is not empty.
   void erase(std::string_view id, std::string_view who);
 
   // A record that is found is kept for another `retention`. Errors: not_found, which says whether

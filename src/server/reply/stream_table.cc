@@ -48,11 +48,11 @@ Result<void> StreamTable::may_put(const RecordedRequest& request, StreamState st
   if (other.request.who != request.who)
     return fail(error(ErrorCode::taken_over, "'{}' is the stream of another principal", id)
                     .with_fix("choose another id"));
-  // An id may be used again; the seed tells one answer from another.
+  // An id may be used again; the seed distinguishes one answer from another.
   const bool is_older = other.request.identity.call_seed == request.identity.call_seed &&
                         other.request.num_takeovers > request.num_takeovers;
   if (state == StreamState::copy && (other.state == StreamState::live || is_older))
-    return fail(error(ErrorCode::taken_over, "another rank goes on with the stream '{}'", id)
+    return fail(error(ErrorCode::taken_over, "another rank continues the stream '{}'", id)
                     .with_fix("read it there"));
   return {};
 }
@@ -113,7 +113,7 @@ void StreamTable::rename(StreamRecord& stream, const std::string& id) {
 void StreamTable::refuse() {
   if (counts_.num_refused++ > 0) return;
   log::warning(
-      "streams: there is no room for the record of one, so its client cannot come back to it; "
+      "streams: there is no room for the record of one, so its client cannot resume it; "
       "--stream-store-mib is {}",
       limits_.max_bytes >> 20);
 }
@@ -175,7 +175,7 @@ void StreamTable::expire() {
   }
 }
 
-// Removes a record to make room. Says it once in kWarnAgain if its client may still come back.
+// Removes a record to make room. Says it once in kWarnAgain if its client may still connect again.
 void StreamTable::evict(StreamRecord& stream) {
   if (stream.state != StreamState::ended) {
     ++counts_.num_evicted;

@@ -1,7 +1,7 @@
 // All records of streams: by their ids, and those at rest by owner and age. Makes room for new
 // ones.
 //
-//   live -> left (the client went)      -> gone after `retention`
+//   live -> left (the client is gone)   -> gone after `retention`
 //        -> ended (all bytes were sent) -> gone after `retention`, or when room is needed
 //   copy (of a stream of another rank)  -> gone `retention` after the last changes of it
 //
@@ -51,7 +51,7 @@ class StreamTable {
   // Adds a token behind those of the choice. Returns false if there is no room; the record is
   // removed then.
   bool push_token(StreamRecord& stream, size_t choice, TokenId token);
-  // Moves the record to where those in that state are; one that rests is the youngest then.
+  // Moves the record to where those in that state are; one at rest is the youngest then.
   void set_state(StreamRecord& stream, StreamState state);
   void remove(StreamRecord& stream);
   // Removes the records that are too old.

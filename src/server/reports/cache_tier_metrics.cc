@@ -9,7 +9,7 @@ namespace {
 // Adds a tier by its name: {tier="file"}, "redis", "peer"; zeros where there is none.
 void add_page_tier(MetricSnapshot& out, std::string_view name, const PageTierStats& tier) {
   const auto label = [&] { return MetricSnapshot::Label{"tier", std::string(name)}; };
-  out.counter("kv_tier_tokens_total", "Prompt tokens whose pages came back from the tier",
+  out.counter("kv_tier_tokens_total", "Prompt tokens whose pages were read from the tier",
               tier.tokens_total, label());
   out.counter("kv_tier_read_pages_total", "KV pages read from the tier", tier.pages_read_total,
               label());
@@ -61,7 +61,7 @@ void add_stored_pages(MetricSnapshot& out, std::string_view prefix, std::string_
 void add_cache_tier(MetricSnapshot& out, const CacheTierStats& tier, uint64_t restored_tokens) {
   for (size_t i = 0; i < tier.tiers.size(); ++i)
     add_page_tier(out, kPageTierNames[i], tier.tiers[i]);
-  out.counter("prefetched_tokens_total", "Prompt tokens whose pages came back from stores or peers",
+  out.counter("prefetched_tokens_total", "Prompt tokens whose pages were read from stores or peers",
               restored_tokens);
   out.counter("backuped_pages_total", "KV pages and states written to stores",
               tier.pages_written_total);

@@ -8,12 +8,12 @@
 
 namespace hocket {
 
-// All are 0 without the tier. restored_tokens: prompt tokens whose pages came back, so far. Names
+// All are 0 without the tier. restored_tokens: prompt tokens whose pages were read, so far. Names
 // are SGLang's where it has one.
 void add_cache_tier(MetricSnapshot& out, const CacheTierStats& tier, uint64_t restored_tokens);
 // Adds the cached tokens of prompts by the place where each prompt found them.
 void add_cached_tokens(MetricSnapshot& out, const RankStats& engine);
-// Returns how many of them came back from stores and peers.
+// Returns how many of them were read from stores and peers.
 uint64_t num_fetched_tokens(const RankStats& engine);
 
 }  // namespace hocket

@@ -9,7 +9,7 @@ namespace hocket {
 // Adds sums per rank. Each expert would need thousands of series; /dump_expert_distribution_record
 // has them.
 void add_experts(MetricSnapshot& out, const ExpertBalance& experts);
-// Adds what moving experts brought and cost; zeros without --enable-eplb.
+// Adds the time that moving experts saved and cost; zeros without --enable-eplb.
 void add_moves(MetricSnapshot& out, const ExpertMoveStats& s);
 
 }  // namespace hocket

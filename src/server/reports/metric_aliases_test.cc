@@ -22,7 +22,7 @@ std::string rendered(MetricCompat compat) {
   rank.scheduler.prompt_tokens_total = 90;
   rank.scheduler.num_verified_total = 10;
   rank.scheduler.drafted_total = {10, 6};
-  rank.scheduler.held_total = {8, 4};
+  rank.scheduler.accepted_total = {8, 4};
   RequestSummary summary;
   summary.finish = FinishReason::length;
   metrics.observe_finished(summary);

@@ -73,47 +73,18 @@ void add_load(MetricSnapshot& out, const RankStats& engine) {
   out.gauge("num_states", "Slots for states of delta nets", s.num_states);
   out.gauge("num_free_states", "Slots for states that hold nothing", s.num_free_states);
   out.gauge("num_cached_states", "States of the prefix cache", s.num_cached_states);
+  out.gauge("num_sessions", "Sessions that are kept", s.num_sessions);
 }
 
-void add_retractions(MetricSnapshot& out, const RankStats& engine) {
-  const SchedulerStats& s = engine.scheduler;
+void add_events(MetricSnapshot& out, const RankStats& engine) {
   out.gauge("num_retracted_reqs", "Requests put back to the queue between the last two log lines",
             engine.steps.num_retracted_lately);
-  out.counter("num_retracted_requests_total", "Times a running request was put back to the queue",
-              s.num_retracted_total);
-  out.counter("num_retracted_input_tokens_total", "Prompt tokens of these",
-              s.retracted_input_total);
-  out.counter("num_retracted_output_tokens_total", "Tokens that these had generated",
-              s.retracted_output_total);
-  out.counter("num_preempted_requests_total",
-              "Times a running request gave way to a larger priority", s.num_preempted_total);
-  out.counter("num_timed_out_requests_total", "Requests that waited or ran too long",
-              s.num_timed_out_total);
-  out.counter("num_displaced_requests_total", "Requests displaced in a full queue by a priority",
-              s.num_displaced_total);
-  out.counter("num_policy_fallbacks_total", "Passes in which the policy fell back to fcfs",
-              s.num_policy_fallbacks_total);
-  out.gauge("num_sessions", "Sessions that are kept", s.num_sessions);
-  out.counter("num_prefix_waits_total", "Times a prompt waited for another with its beginning",
-              s.num_prefix_waits_total);
-  out.counter("num_evicted_pages_total", "KV pages taken from the prefix cache for other use",
-              s.num_evicted_pages_total);
-  out.counter("num_evicted_window_pages_total", "The same of window layers",
-              s.num_evicted_window_pages_total);
-  out.counter("num_evicted_states_total", "States taken from the prefix cache for other use",
-              s.num_evicted_states_total);
+  out.counters<SchedulerEvents>(kSchedulerEvents, engine.scheduler);
 }
 
 void add_steps(MetricSnapshot& out, const RankStats& engine) {
   const SchedulerStats& s = engine.scheduler;
-  const StepCounts& steps = engine.steps;
-  const char* tokens_help =
-      "Tokens as the steps take them, those of retracted requests again and again";
-  out.counter("realtime_tokens_total", tokens_help, steps.prefill_compute_tokens,
-              {"mode", "prefill_compute"});
-  out.counter("realtime_tokens_total", tokens_help, steps.prefill_cache_tokens,
-              {"mode", "prefill_cache"});
-  out.counter("realtime_tokens_total", tokens_help, steps.decode_tokens, {"mode", "decode"});
+  out.counters<StepCounters>(kStepCounters, engine.steps);
   const char* effective_help =
       "Prompt tokens of requests that began, to compute or from the prefix cache, each once";
   out.counter("prefill_effective_tokens_total", effective_help,
@@ -122,14 +93,6 @@ void add_steps(MetricSnapshot& out, const RankStats& engine) {
   out.counter("prefill_effective_tokens_total", effective_help, s.cached_tokens_total - fetched,
               {"mode", "device_hit"});
   out.counter("prefill_effective_tokens_total", effective_help, fetched, {"mode", "storage_hit"});
-  const char* steps_help =
-      "Engine steps: with rows of prompts, of answers, of both; of other ranks only";
-  out.counter("num_steps_total", steps_help, steps.num_prefill, {"mode", "prefill"});
-  out.counter("num_steps_total", steps_help, steps.num_decode, {"mode", "decode"});
-  out.counter("num_steps_total", steps_help, steps.num_mixed, {"mode", "mixed"});
-  out.counter("num_steps_total", steps_help, steps.num_idle, {"mode", "idle"});
-  out.counter("num_overlapped_steps_total", "Engine steps scheduled while another was under way",
-              steps.num_overlapped);
   out.gauge("itl_chunk_tokens", "Prompt tokens that --prefill-policy latency allowed last",
             s.itl_chunk_tokens);
   out.gauge("step_time_error", "How far the times of steps are from what that policy foretold",
@@ -208,7 +171,7 @@ void add_cluster(MetricSnapshot& out, const ClusterCounts& cluster) {
     });
   };
   out.counter("forwarded_requests_resumed_total",
-              "Forwarded requests that this rank went on with when the other was lost",
+              "Forwarded requests that this rank continued when the other was lost",
               cluster.num_resumed);
   each_other([&](size_t rank, std::string name) {
     out.counter("forwarded_requests_total", "Requests forwarded to another rank",
@@ -267,10 +230,10 @@ struct Metrics::State {
   const prometheus::Labels front = front_labels(info);
   prometheus::Registry registry;
   Histogram &first_token, &inter_token, &e2e;
-  struct Stages {
+  struct RequestTimes {
     Histogram &queue, &prefill, &decode;
   };
-  std::vector<Stages> ranks;
+  std::vector<RequestTimes> ranks;
   prometheus::Family<prometheus::Counter>&http_requests, &finished;
 
   State(const EngineInfo& i, int first)
@@ -296,7 +259,7 @@ struct Metrics::State {
                      .Register(registry)) {
     for (const char* reason : kReasons) finished.Add({{"reason", reason}});
     while (std::ssize(ranks) < num_local())
-      ranks.push_back(stages_of(first_rank + static_cast<int>(ranks.size())));
+      ranks.push_back(times_of(first_rank + static_cast<int>(ranks.size())));
   }
 
   // Returns the number of ranks in this process.
@@ -311,7 +274,7 @@ struct Metrics::State {
         .Register(registry);
   }
   // Each call uses the same families: the registry merges equal names.
-  Stages stages_of(int rank) {
+  RequestTimes times_of(int rank) {
     const auto of = [&](const char* stage) -> Histogram& {
       prometheus::Labels labels = rank_labels(info, rank);
       labels.emplace("stage", stage);
@@ -338,7 +301,7 @@ std::string Metrics::render(const EngineStats& engine, const HttpCounts& http,
     MetricSnapshot rank(rank_labels(info, state_->first_rank + i));
     const RankStats& stats = engine.per_rank()[static_cast<size_t>(i)];
     add_load(rank, stats);
-    add_retractions(rank, stats);
+    add_events(rank, stats);
     add_steps(rank, stats);
     add_overlap(rank, stats.overlap);
     add_speculation(rank, stats.scheduler);
@@ -381,12 +344,12 @@ void Metrics::observe_finished(const RequestSummary& summary) {
   const auto passed = [](TimePoint at) { return at != TimePoint{}; };
   if (passed(t.finished)) state_->e2e.Observe(to_seconds(t.finished - t.arrived));
   if (!passed(t.first_scheduled)) return;
-  const State::Stages& stages =
+  const State::RequestTimes& times =
       state_->ranks.at(static_cast<size_t>(summary.rank - state_->first_rank));
-  stages.queue.Observe(to_seconds(t.first_scheduled - t.arrived));
+  times.queue.Observe(to_seconds(t.first_scheduled - t.arrived));
   if (!passed(t.prefill_done)) return;
-  stages.prefill.Observe(to_seconds(t.prefill_done - t.first_scheduled));
-  if (passed(t.finished)) stages.decode.Observe(to_seconds(t.finished - t.prefill_done));
+  times.prefill.Observe(to_seconds(t.prefill_done - t.first_scheduled));
+  if (passed(t.finished)) times.decode.Observe(to_seconds(t.finished - t.prefill_done));
 }
 
 void Metrics::count_http(int status) {

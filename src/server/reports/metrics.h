@@ -25,7 +25,7 @@ struct ClusterCounts {
   std::vector<bool> up;
   uint64_t num_lost = 0;
   size_t num_forwards = 0;
-  uint64_t num_resumed = 0;  // forwarded requests that came back from lost ranks
+  uint64_t num_resumed = 0;  // forwarded requests that were taken back from lost ranks
   std::vector<uint64_t> forwarded, failed;
 };
 

@@ -93,10 +93,10 @@ void add_speculation(MetricSnapshot& out, const SchedulerCounters& counts) {
   for (size_t i = 0; i < counts.drafted_total.size(); ++i)
     out.counter("spec_drafts_total", drafts_help, counts.drafted_total[i],
                 {"position", std::to_string(i)});
-  for (size_t i = 0; i < counts.held_total.size(); ++i)
+  for (size_t i = 0; i < counts.accepted_total.size(); ++i)
     out.counter("spec_accepted_total",
                 "Drafts that were accepted, by position behind the known tokens: each saved a step",
-                counts.held_total[i], {"position", std::to_string(i)});
+                counts.accepted_total[i], {"position", std::to_string(i)});
 }
 
 }  // namespace hocket

@@ -58,8 +58,8 @@ class AccessTest : public testing::Test {
   const std::string file_;
 };
 
-// Eight drafts hold, and the stop string ends with one of them: the others are no part of the
-// answer.
+// Eight drafts are accepted, and the stop string ends with one of them: the others are no part of
+// the answer.
 TEST_F(AccessTest, TokensBehindAStopStringAreNotCharged) {
   TestServer server(TestServer::Text::bundled, settings());
   server.engine.tokens_a_step = 9;

@@ -1,4 +1,6 @@
-// Streams of a rank that another rank keeps, and streams of others that go on here.
+// Streams of a rank that another rank keeps, and streams of others that continue here.
+#include "server/access/request_sender.h"
+#include "server/generation/prepared_request.h"
 #include "server/tests/rank_router_testing.h"
 
 namespace hocket {
@@ -57,7 +59,7 @@ TEST_F(KeeperTest, ASilentRankDelaysABeginOnlyBriefly) {
   EXPECT_TRUE(client.until("data: [DONE]\n\n", seconds(2)).second);
 }
 
-// The keeper must not forget a stream that is cut off, or no rank could go on with it.
+// The keeper must not forget a stream that is cut off, or no rank could continue it.
 TEST_F(KeeperTest, AStreamThatADrainCutsOffStaysKept) {
   rank_0_->engine.pace_us = 20'000;
   rank_0_->engine.script = [](const RequestInput&) { return std::vector(500, TokenId{300}); };
@@ -128,7 +130,7 @@ TEST_F(KeeperTest, AStreamOfAnotherRankGoesOnHere) {
   const ForwardedRequest asked = take();
   EXPECT_EQ(asked.request.path, kTakePath);
   EXPECT_EQ(Json::parse(asked.request.body)["id"], "cmpl-77");
-  EXPECT_EQ(asked.request.who(), "anonymous");
+  EXPECT_EQ(principal_name(asked.request), "anonymous");
   ASSERT_TRUE(asked.exchange->respond(200, kJsonType, to_text(record)));
   const auto rest = client.until("data: [DONE]\n\n", seconds(3));
   EXPECT_TRUE(rest.second) << rest.first;

@@ -1,5 +1,7 @@
 // Answers of another rank that is lost in their middle.
+#include "server/generation/prepared_request.h"
 #include "server/http/error_map.h"
+#include "server/reply/answer_progress.h"
 #include "server/tests/rank_router_testing.h"
 
 namespace hocket {
@@ -8,7 +10,7 @@ namespace {
 using std::chrono::seconds;
 using LostRankTest = ForwardingRank;
 
-// Rank 0 goes on with both answers. It has no progress of the stream, so all of it follows what was
+// Rank 0 continues both answers. It has no progress of the stream, so all of it follows what was
 // passed on before.
 TEST_F(LostRankTest, ThisRankGoesOnWhenARankEndsInMidAnswer) {
   TestClient streaming = ask(stream_);
@@ -52,6 +54,31 @@ TEST_F(LostRankTest, ABlackHoleIsLeftWhenTheRankIsLost) {
   const auto rest = streaming.until("data: [DONE]\n\n", seconds(2));
   EXPECT_TRUE(rest.second);
   EXPECT_THAT(rest.first, testing::HasSubstr("\"text\":\"here\""));
+}
+
+class SilentRankTest : public ForwardingRank {
+ protected:
+  SilentRankTest() { probe_interval_ = milliseconds(50); }
+};
+
+// Its answer may take long, and its port says meanwhile that it lives.
+TEST_F(SilentRankTest, ARankThatAnswersProbesKeepsItsRequests) {
+  TestClient plain = ask(body_);
+  const ForwardedRequest asked = take();
+  EXPECT_TRUE(eventually([&] { return num_probes_ > 2 * RankProbes::kMaxUnanswered; }));
+  asked.exchange->respond(200, "application/json", R"({"a":1})");
+  EXPECT_EQ(plain.receive().body, R"({"a":1})");
+  EXPECT_EQ(metric("forwarded_requests_failed_total"), 0u);
+}
+
+// The control plane says that the rank is there, and its port takes requests and answers none.
+TEST_F(SilentRankTest, ARankThatAnswersNoProbeLosesItsRequests) {
+  TestClient plain = ask(body_), streaming = ask(stream_);
+  const ForwardedRequest first = take(), second = take();
+  link_->set(TestProxy::Link::frozen);
+  EXPECT_EQ(Json::parse(plain.receive(seconds(5)).body)["text"], "here");
+  EXPECT_TRUE(streaming.until("data: [DONE]\n\n", seconds(5)).second);
+  EXPECT_EQ(metric("forwarded_requests_resumed_total"), 2u);
 }
 
 // A response of which the client has nothing yet is kept here, and its id says so. The id of one

@@ -70,7 +70,7 @@ TEST(RequestLog, TellsDraftsOfAllTexts) {
       s.post("/v1/chat/completions", body);
     });
   };
-  EXPECT_THAT(text_with({.num_verified = 2, .num_drafts = 5, .num_held = 4}),
+  EXPECT_THAT(text_with({.num_verified = 2, .num_drafts = 5, .num_accepted = 4}),
               HasSubstr(" spec_verify_ct=4 spec_drafts=10 spec_accepted=8 "));
   EXPECT_THAT(text_with({}), Not(HasSubstr("spec_")));
 }

@@ -27,7 +27,7 @@ std::vector<TokenId> answer_of(const RequestInput& input) {
   return tokens;
 }
 
-// Times differ between two answers, and /v1/responses draws its id anew.
+// Times differ between two answers, and /v1/responses draws its id again.
 std::string without_times_and_ids(std::string text) {
   static const std::regex latency(R"("e2e_latency":[-+.e0-9]+)"), timings(R"("timings":\{[^}]*\})"),
       completed(R"("completed_at":[0-9]+)"), id("resp_[0-9a-f]+");
@@ -45,7 +45,8 @@ class ResumeTest : public ::testing::TestWithParam<ResumeCase> {
     engine_.script = answer_of;
     engine_.start(outbox_);
     auto made = HttpServer::create(
-        {}, [this](HttpRequest&& request, auto exchange) { answer(request, exchange); });
+        {.error_format_of = error_format_of},
+        [this](HttpRequest&& request, auto exchange) { answer(request, exchange); });
     ASSERT_TRUE(made);
     http_ = *std::move(made);
   }

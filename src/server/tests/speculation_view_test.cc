@@ -37,7 +37,7 @@ SpeculationView some_speculation() {
   SchedulerCounters counts;
   counts.num_verified_total = 800;
   counts.drafted_total = {800, 500, 300};
-  counts.held_total = {700, 400, 100};
+  counts.accepted_total = {700, 400, 100};
   return {.algorithm = "NGRAM",
           .max_drafts = 8,
           .ranks = {{.rank = 0, .gate = gate, .counts = counts}}};
@@ -83,7 +83,7 @@ TEST(SpeculationView, IsInTheMetrics) {
   RankStats busy;
   busy.scheduler.num_verified_total = 100;
   busy.scheduler.drafted_total = {100, 100};
-  busy.scheduler.held_total = {90, 60};
+  busy.scheduler.accepted_total = {90, 60};
   const std::string text = Metrics(info).render(add_up({busy, {}}), {});
   EXPECT_THAT(text, HasSubstr("tp_rank=\"0\"} 2.5\n"));
   EXPECT_THAT(text, HasSubstr("# TYPE hocket:spec_accept_length gauge\n"));

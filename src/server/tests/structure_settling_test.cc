@@ -155,7 +155,7 @@ TEST(StructureSettling, BudgetsEndReasoning) {
 }
 
 TEST(StructureSettling, EffortIsABudgetWhereTheTemplateHasNoWordsForIt) {
-  EXPECT_FALSE(formats().traits.uses_effort);
+  EXPECT_FALSE(formats().caps.uses_effort);
   EXPECT_EQ(chat(R"({"reasoning_effort":"medium"})").reasoning_limit->tokens, 8192);
   EXPECT_EQ(chat(R"({"reasoning_effort":"max"})").reasoning_limit, nullptr);
   EXPECT_EQ(chat(R"({"reasoning_effort":"none"})").reasoning_limit,

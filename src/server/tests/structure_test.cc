@@ -112,9 +112,9 @@ TEST(Structure, IsRefusedWhereItIsNone) {
   };
   for (const Refusal& r : std::vector<Refusal>{
            {R"("regex":"")", "regex", "is empty"},
-           {R"("regex":"a","ebnf":"root ::= [a]")", "ebnf", "cannot stand beside regex"},
+           {R"("regex":"a","ebnf":"root ::= [a]")", "ebnf", "cannot be given beside regex"},
            {R"("regex":"a","response_format":{"type":"json_object"})", "response_format.type",
-            "cannot stand beside regex"},
+            "cannot be given beside regex"},
            {R"("structured_outputs":{"regex":"a","choice":["b"]})", "structured_outputs.choice",
             "beside structured_outputs.regex"},
            {R"("json_schema":"{")", "json_schema", "holds no JSON"},

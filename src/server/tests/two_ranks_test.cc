@@ -238,7 +238,7 @@ Json comparable(Json block) {
   return block;
 }
 
-// Returns the blocks by choice, because choices are sent as they come.
+// Returns the blocks by choice, because choices are sent as they arrive.
 std::map<int, std::vector<Json>> by_choice(std::string_view stream) {
   std::map<int, std::vector<Json>> blocks;
   SseReader reader;
@@ -304,7 +304,7 @@ TEST_F(TwoRanks, AStreamGoesOnWhereItWasWhenItsRankIsLost) {
         ASSERT_EQ(by_choice(answer.body), wanted) << answer.body;
         continue;
       }
-      // Without a seed the ranks agree on one, so that the answer goes on as it began.
+      // Without a seed the ranks agree on one, so that the answer continues as it began.
       EXPECT_EQ(answer.body.find("error"), answer.body.npos) << answer.body;
       EXPECT_EQ(by_choice(answer.body).size(), wanted.size());
     }
@@ -317,7 +317,7 @@ TEST_F(TwoRanks, AStreamGoesOnWhereItWasWhenItsRankIsLost) {
 }
 
 // A rank that ends has no time for the answers that it computes for another one. None of them looks
-// whole: that one goes on with them.
+// whole: that one continues them.
 TEST_F(TwoRanks, AnswersOfARankThatEndsGoOnAtTheOneThatWasAsked) {
   const auto script = [](const RequestInput&) { return std::vector(60, TokenId{300}); };
   for (int rank = 0; rank < 2; ++rank) server(rank).engine.script = script;
@@ -357,7 +357,7 @@ TEST_F(TwoRanks, AnAnswerThatIsTakenOverWhileAllAreCutOffIsCutOff) {
   EXPECT_TRUE(client.until("[DONE]", seconds(3)).first.contains("shutting_down"));
 }
 
-// Without a stream the client has got nothing, so the answer begins anew.
+// Without a stream the client has got nothing, so the answer begins again.
 TEST_F(TwoRanks, AnAnswerIsMadeAnewWhenItsRankIsLost) {
   for (int rank = 0; rank < 2; ++rank)
     server(rank).engine.script = [](const RequestInput& input) {

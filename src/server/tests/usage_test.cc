@@ -41,7 +41,7 @@ TEST(Usage, OfDraftsHasSglangsNames) {
                       meta["spec_accept_rate"].get<double>());
   };
   EXPECT_EQ(of_drafts({}), std::tuple(0, 0.0, 0.0));
-  EXPECT_EQ(of_drafts({.num_verified = 4, .num_drafts = 8, .num_held = 6}),
+  EXPECT_EQ(of_drafts({.num_verified = 4, .num_drafts = 8, .num_accepted = 6}),
             std::tuple(4, 2.5, 0.75));
 }
 
@@ -52,9 +52,9 @@ TEST(Usage, OfAPredictionSaysWhichOfItsDraftsHeld) {
   EXPECT_EQ(plain.dump().find("accepted_prediction_tokens"), std::string::npos);
   server.engine.drafts.write({.num_verified = 4,
                               .num_drafts = 9,
-                              .num_held = 7,
+                              .num_accepted = 7,
                               .num_predicted = 8,
-                              .num_predicted_held = 6});
+                              .num_predicted_accepted = 6});
   const Json parts = {{{"type", "text"}, {"text", "4"}}, {{"type", "text"}, {"text", "2"}}};
   for (const Json& content : {Json("42"), parts}) {
     Json body = chat_body();

@@ -4,7 +4,7 @@
 //
 // Invariants, for any text cut anywhere:
 // * the events do not depend on the cuts, except for where pieces of one kind are divided;
-// * only blanks beside marks are lost: text that is not a call comes out as prose, with a warning;
+// * only blanks beside marks are lost: text that is not a call becomes prose, with a warning;
 // * the pieces of arguments of a call that ends join to one JSON object.
 // A call of an unknown name is still a call if the family marks calls (the client answers that
 // there is no such tool, and the model sees it). It is text where only the name shows that it is a

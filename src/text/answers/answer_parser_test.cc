@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "text/answers/call_shape.h"
+#include "text/answers/call_syntax.h"
 #include "text/answers/testing.h"
 
 namespace hocket {
@@ -68,7 +68,7 @@ TEST(AnswerParser, EndsAfterTheCallsThatAreAllowed) {
   EXPECT_EQ(parts_of(events).size(), 2u);
 }
 
-// Fuzzing found that such a call ended without arguments and lost the text that stood there.
+// Fuzzing found that such a call ended without arguments and lost the text that was there.
 TEST(AnswerParser, ArgumentsThatAreAStringOfNoObjectMakeNoCall) {
   for (const ToolFormat format : {ToolFormat::json, ToolFormat::llama3_json}) {
     const std::string text = R"({"name": "now", "arguments": "soon"})";
@@ -221,26 +221,26 @@ TEST(AnswerFormat, ShapesOfCallsAreReadBack) {
   for (const ToolFormat format :
        {ToolFormat::hermes, ToolFormat::deepseek_v3, ToolFormat::deepseek_v31, ToolFormat::kimi_k2,
         ToolFormat::llama3_json, ToolFormat::mistral, ToolFormat::json}) {
-    const CallShape shape = call_shape(format).value();
+    const CallSyntax syntax = call_syntax(format).value();
     const auto call = [&](std::string_view name, std::string_view arguments) {
       std::string text;
-      const std::string_view number = shape.numbered ? ":3" : "";
+      const std::string_view number = syntax.numbered ? ":3" : "";
       for (const std::string_view part :
-           {shape.open, name, number, shape.middle, arguments, shape.close})
+           {syntax.open, name, number, syntax.middle, arguments, syntax.close})
         text += part;
       return text;
     };
-    std::string text(shape.first);
+    std::string text(syntax.first);
     text += call("now", "{}");
-    text += shape.between;
+    text += syntax.between;
     text += call("search", R"({"query": "}"})");
-    text += shape.last;
+    text += syntax.last;
     const auto parts = parts_of(events_of(options_of({.format = format}), {text}));
     ASSERT_EQ(parts.size(), 2u) << tool_format_name(format);
     EXPECT_EQ(parts[0].name, "now");
     EXPECT_EQ(parts[1].text, R"({"query": "}"})");
   }
-  EXPECT_FALSE(call_shape(ToolFormat::none).has_value());
+  EXPECT_FALSE(call_syntax(ToolFormat::none).has_value());
 }
 
 }  // namespace

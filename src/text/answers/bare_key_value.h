@@ -1,6 +1,5 @@
-// Converts values as Gemma writes them to JSON: {a:<|"|>text<|"|>,b:[1,true]}. A text stands
-// between two equal marks, and no escape occurs in it. Values as JSON and Python write them are
-// read, too.
+// Converts values as Gemma writes them to JSON: {a:<|"|>text<|"|>,b:[1,true]}. A text is between
+// two equal marks, and no escape occurs in it. Values as JSON and Python write them are read, too.
 #pragma once
 
 #include <optional>

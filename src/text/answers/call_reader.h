@@ -42,7 +42,7 @@ std::unique_ptr<CallReader> make_section_reader(ToolFormat format, CallContext c
 std::unique_ptr<CallReader> make_json_calls_reader(ToolFormat format, CallContext context);
 std::unique_ptr<CallReader> make_pythonic_reader(CallContext context);
 
-// Returns the marks that begin a call wherever they stand.
+// Returns the marks that begin a call wherever they are.
 std::vector<std::string_view> opening_marks(ToolFormat format);
 
 }  // namespace hocket

@@ -1,5 +1,5 @@
 // Receives what the readers of one answer find, and makes events of it. It joins pieces, holds
-// blanks that may stand beside a call, gives calls their index and id, and turns a call that breaks
+// blanks that may be beside a call, gives calls their index and id, and turns a call that breaks
 // back into its text.
 #pragma once
 
@@ -18,7 +18,7 @@ class EventWriter {
  public:
   EventWriter(ToolFormat format, uint64_t id_seed) : format_(format), id_seed_(id_seed) {}
 
-  // Sets where events go; null: nowhere, and no event may come.
+  // Sets the list that gets events; null: none, and no event may be written.
   void write_to(std::vector<AnswerEvent>* out) { out_ = out; }
 
   void reasoning(std::string_view piece) { append(AnswerEvent::Kind::reasoning, piece); }

@@ -1,4 +1,4 @@
-// The format of gpt-oss's answers: messages of channels. The names of the marks stand here once,
+// The format of gpt-oss's answers: messages of channels. The names of the marks are here once,
 // for the reader and for grammars.
 //
 //   <|channel|>analysis<|message|>reasoning<|end|>

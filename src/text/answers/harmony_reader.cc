@@ -1,5 +1,5 @@
 // Reads the messages of gpt-oss (harmony.h). Analysis is reasoning; a message to a function is a
-// call, in whatever channel; the text of all others is prose. A call's recipient may also stand
+// call, in whatever channel; the text of all others is prose. A call's recipient may also be
 // before its channel.
 #include <string>
 #include <utility>
@@ -142,7 +142,7 @@ class HarmonyReader final : public CallReader {
     }
   }
 
-  // Takes a mark that is text where it stands.
+  // Takes a mark that is text where it is.
   void take_text(std::string_view mark) {
     for (const char c : mark) take(c);
   }

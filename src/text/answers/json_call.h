@@ -1,6 +1,6 @@
 // Reads a call that is one JSON object: {"name": "f", "arguments": {...}}, with keys in any order.
 // "function" (a string) counts as "name", and "parameters" as "arguments"; other keys are ignored.
-// Arguments are passed on as they come once the name is known; null or missing ones become {}; a
+// Arguments are passed on as they arrive once the name is known; null or missing ones become {}; a
 // string is read as the JSON in it.
 #pragma once
 

@@ -150,7 +150,7 @@ class JsonCallsReader final : public CallReader {
   State at_;
   ProseScan prose_;
   CallNames names_ = CallNames::any;
-  bool listed_ = false;  // true: the call stands in a list
+  bool listed_ = false;  // true: the call is in a list
   bool later_ = false;   // true: a call behind this mark is whole
   std::unique_ptr<CallBody> body_;
 };

@@ -72,7 +72,7 @@ class ExpressionEnd {
 
   char quote_ = 0;  // the quote around the current string; 0: outside of strings
   bool triple_ = false, escaped_ = false;
-  bool begun_ = false;  // true: of the current string only the opening quote has come
+  bool begun_ = false;  // true: of the current string only the opening quote has arrived
   char closed_ = 0;     // the quote of an empty string that has just ended; else 0
   int run_ = 0;         // quotes in a row
   int depth_ = 0;

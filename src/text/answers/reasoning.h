@@ -1,5 +1,5 @@
 // Separates reasoning from the answer, byte by byte, and drops blanks beside the marks. Reasoning
-// come first or not at all: a mark later in the answer is text.
+// is first or absent: a mark later in the answer is text.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace hocket {
 
 class ReasoningSplitter {
  public:
-  // `calls`: marks that begin a call; one that comes before the reasoning is closed ends them.
+  // `calls`: marks that begin a call; one before the end of the reasoning ends it.
   ReasoningSplitter(const ReasoningFormat& format, bool open,
                     const std::vector<std::string_view>& calls);
 

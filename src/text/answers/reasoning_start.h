@@ -15,7 +15,7 @@ namespace hocket {
 
 enum class ReasoningStart : uint8_t {
   none,      // the prompt closed the reasoning, or the model writes none
-  possible,  // it comes if the answer begins with its opening mark
+  possible,  // there is reasoning if the answer begins with its opening mark
   open,      // the prompt ends within it
 };
 

@@ -201,7 +201,7 @@ class SectionReader final : public CallReader {
     go(State::prose);
   }
 
-  bool ids_;  // true: names stand in ids, and arguments behind the separator at once
+  bool ids_;  // true: names are in ids, and arguments behind the separator at once
   SectionMarks marks_;
   CallContext context_;
   State at_ = State::prose;

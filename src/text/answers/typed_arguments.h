@@ -21,7 +21,7 @@ class TypedArguments {
   bool begin(std::string_view name);
   // Begins the value of `key`.
   void key(std::string_view key);
-  // Returns true if the value can only be text; then it may come in pieces: text(), ...,
+  // Returns true if the value can only be text; then it may be passed in pieces: text(), ...,
   // end_text().
   bool is_text() const { return kinds_ == ValueKinds::only_string(); }
   void text(std::string_view piece);

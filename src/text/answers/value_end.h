@@ -1,5 +1,5 @@
 // Decides where a value without quotes ends. The value may contain its own end mark, for example in
-// text about the format itself. So the mark ends it only if a mark that can stand behind a value
+// text about the format itself. So the mark ends it only if a mark that can be behind a value
 // follows, perhaps after blanks. Until that is certain nothing is passed on. A value that contains
 // the mark and such a follower looks like its end, so it ends there. The parsers of vLLM and SGLang
 // end a value at its first mark, whatever follows.

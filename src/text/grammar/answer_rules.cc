@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "text/answers/call_reader.h"
-#include "text/answers/call_shape.h"
+#include "text/answers/call_syntax.h"
 #include "text/answers/harmony.h"
 #include "text/answers/json_pieces.h"
 #include "text/grammar/argument_rules.h"
@@ -26,7 +26,7 @@ constexpr std::string_view kCallNumber = "0|[1-9][0-9]{0,3}";
 // Text that no reader of bare calls takes for the beginning of a call.
 constexpr std::string_view kNotBare = "[ \\n\\r\\t]*(?:[^\\[{ \\n\\r\\t](?s:.*))?";
 
-// Returns true if calls may stand without a mark at the beginning of an answer.
+// Returns true if calls may be written without a mark at the beginning of an answer.
 bool may_be_bare(ToolFormat format) {
   return format == ToolFormat::llama3_json || format == ToolFormat::pythonic ||
          format == ToolFormat::json;
@@ -118,27 +118,28 @@ class AnswerRuleWriter {
                        lark_.rule(call), text);
   }
 
-  Result<CallShape> shape() const {
+  Result<CallSyntax> syntax() const {
     // Newer models of Mistral have a token for this.
-    if (spec_.format == ToolFormat::mistral && tokenizer_.find("[ARGS]")) return named_call_shape();
-    if (const auto known = call_shape(spec_.format)) return *known;
+    if (spec_.format == ToolFormat::mistral && tokenizer_.find("[ARGS]"))
+      return named_call_syntax();
+    if (const auto known = call_syntax(spec_.format)) return *known;
     return fail(error(ErrorCode::invalid_request, "how this model writes tool calls is not known")
                     .with_fix("start with --tool-call-parser NAME")
                     .with_param("tool_choice"));
   }
 
-  // Returns a rule for one call of any tool; the text before its name is `open`, not shape.open.
-  Result<std::string> any_call(const CallShape& shape, std::string_view open) {
+  // Returns a rule for one call of any tool; the text before its name is `open`, not syntax.open.
+  Result<std::string> any_call(const CallSyntax& syntax, std::string_view open) {
     std::string all;
     for (const Tool& tool : spec_.tools) {
       if (spec_.choice.kind == Kind::named && tool.name != spec_.choice.name) continue;
       const bool free = spec_.choice.kind == Kind::automatic && !tool.strict;
-      HOCKET_TRY(const std::string name, written_name(tool, shape));
+      HOCKET_TRY(const std::string name, written_name(tool, syntax));
       HOCKET_TRY(const std::string arguments,
-                 argument_rules(tool, shape.arguments,
+                 argument_rules(tool, syntax.arguments,
                                 free ? ArgumentCheck::any : ArgumentCheck::schema, lark_, visits_));
-      all += fmt::format("{}{} {} {}", all.empty() ? "" : " | ", head_of(shape, open, name),
-                         arguments, literal(shape.close));
+      all += fmt::format("{}{} {} {}", all.empty() ? "" : " | ", head_of(syntax, open, name),
+                         arguments, literal(syntax.close));
     }
     if (all.empty())
       return fail(error(ErrorCode::invalid_request, "there is no tool named {}",
@@ -148,15 +149,16 @@ class AnswerRuleWriter {
   }
 
   // Returns a piece for the text of a call before its arguments.
-  std::string head_of(const CallShape& shape, std::string_view open, std::string_view name) const {
-    if (!shape.numbered) return lark_.text(fmt::format("{}{}{}", open, name, shape.middle));
+  std::string head_of(const CallSyntax& syntax, std::string_view open,
+                      std::string_view name) const {
+    if (!syntax.numbered) return lark_.text(fmt::format("{}{}{}", open, name, syntax.middle));
     return fmt::format("{} {} {}", lark_.text(fmt::format("{}{}:", open, name)),
-                       lark_.regex(kCallNumber), lark_.text(shape.middle));
+                       lark_.regex(kCallNumber), lark_.text(syntax.middle));
   }
 
-  Result<std::string> written_name(const Tool& tool, const CallShape& shape) const {
-    const bool python = shape.arguments == ArgumentStyle::keywords;
-    const bool bare = shape.open == named_call_shape().open;
+  Result<std::string> written_name(const Tool& tool, const CallSyntax& syntax) const {
+    const bool python = syntax.arguments == ArgumentStyle::keywords;
+    const bool bare = syntax.open == named_call_syntax().open;
     const auto is_letter = [](char c) {
       return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
              c == '_' || c == '.' || c == '-';
@@ -167,23 +169,24 @@ class AnswerRuleWriter {
                         "this model cannot write the name of the tool {}", tool.name.substr(0, 64))
                       .with_fix("use letters, digits and underscores")
                       .with_param("tools"));
-    if (!shape.open.ends_with("\"name\": \"")) return tool.name;
+    if (!syntax.open.ends_with("\"name\": \"")) return tool.name;
     const std::string quoted = quoted_json(tool.name);
     return quoted.substr(1, quoted.size() - 2);
   }
 
-  std::string list_of(const CallShape& shape, std::string_view first, std::string_view call) const {
+  std::string list_of(const CallSyntax& syntax, std::string_view first,
+                      std::string_view call) const {
     const std::string more =
-        several() ? fmt::format("({} {})*", literal(shape.between), call) : std::string();
-    return fmt::format("{} {} {} {}", first, call, more, literal(shape.last));
+        several() ? fmt::format("({} {})*", literal(syntax.between), call) : std::string();
+    return fmt::format("{} {} {} {}", first, call, more, literal(syntax.last));
   }
 
   // Returns a piece for an answer of calls and nothing else.
   Result<std::string> only_calls() {
-    HOCKET_TRY(CallShape shape, this->shape());
-    if (spec_.format == ToolFormat::json && !several()) shape.first = shape.last = {};
-    HOCKET_TRY(const std::string call, any_call(shape, shape.open));
-    return list_of(shape, literal(shape.first), call);
+    HOCKET_TRY(CallSyntax syntax, this->syntax());
+    if (spec_.format == ToolFormat::json && !several()) syntax.first = syntax.last = {};
+    HOCKET_TRY(const std::string call, any_call(syntax, syntax.open));
+    return list_of(syntax, literal(syntax.first), call);
   }
 
   Result<std::string> calls_or_text() {
@@ -205,23 +208,23 @@ class AnswerRuleWriter {
   // Returns a piece for free text in which a mark begins a call. Calls follow one another without
   // text between them.
   Result<std::string> calls_in_text() {
-    HOCKET_TRY(const CallShape shape, this->shape());
+    HOCKET_TRY(const CallSyntax syntax, this->syntax());
     const std::string mark = marks_.front();
     const std::vector<std::string> others(marks_.begin() + 1, marks_.end());
     // The mark is written already: it is the beginning of `first`, or all of `first` and a part of
     // `open`.
-    std::string head(shape.first), open(shape.open);
+    std::string head(syntax.first), open(syntax.open);
     const size_t of_first = std::min(mark.size(), head.size());
     head.erase(0, of_first);
     open.erase(0, mark.size() - of_first);
-    HOCKET_TRY(const std::string begun, any_call(shape, open));
+    HOCKET_TRY(const std::string begun, any_call(syntax, open));
     std::string more;
-    if (several() && !shape.last.empty()) {  // several calls follow one mark
-      HOCKET_TRY(const std::string call, any_call(shape, shape.open));
-      more = fmt::format("({} {})*", literal(shape.between), call);
+    if (several() && !syntax.last.empty()) {  // several calls follow one mark
+      HOCKET_TRY(const std::string call, any_call(syntax, syntax.open));
+      more = fmt::format("({} {})*", literal(syntax.between), call);
     }
     const std::string calls = fmt::format("{} {} {} {} {}", lark_.text_up_to(mark, others),
-                                          literal(head), begun, more, literal(shape.last));
+                                          literal(head), begun, more, literal(syntax.last));
     return fmt::format("({}){} {}", calls, several() ? "*" : "?", lark_.text_without(marks_));
   }
 
@@ -250,7 +253,7 @@ Result<std::shared_ptr<const GrammarSpec>> grammar_of_answer(const AnswerSpec& s
                                                              const Tokenizer& tokenizer) {
   if (spec.format != ToolFormat::gpt_oss || spec.reasoning.channels)
     return AnswerRuleWriter(spec, tokenizer).write();
-  // The model writes channels even if nobody wants to see them apart.
+  // The model writes channels even if the client does not want them separated.
   AnswerSpec own = spec;
   HOCKET_TRY(own.reasoning, choose_reasoning_format("gpt-oss", ""));
   own.reasoning_start = ReasoningStart::possible;

@@ -1,10 +1,11 @@
 // Writes the arguments of one tool's calls as a piece of a grammar, in the style of a model family.
-// They come in the order of the schema's properties. Other arguments may come only if the schema
+// They are in the order of the schema's properties. Other arguments are allowed only if the schema
 // names no property at all.
 //
-// In some styles values stand without quotes, and the family's parser takes their type from the
-// schema. There a text follows enum, const, pattern, minLength and maxLength (format is ignored),
-// and any other value is JSON that follows its schema.   Thread: any, one for each LarkWriter.
+// In some styles values are written without quotes, and the family's parser takes their type from
+// the schema. There a text follows enum, const, pattern, minLength and maxLength (format is
+// ignored), and any other value is JSON that follows its schema.   Thread: any, one for each
+// LarkWriter.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "text/answers/call_shape.h"
+#include "text/answers/call_syntax.h"
 #include "text/answers/schema_visits.h"
 #include "text/answers/tool.h"
 #include "text/grammar/lark_writer.h"

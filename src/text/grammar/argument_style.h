@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/answers/call_shape.h"
+#include "text/answers/call_syntax.h"
 
 namespace hocket {
 

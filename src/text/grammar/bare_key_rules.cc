@@ -100,7 +100,7 @@ class BareKeyWriter {
     return true;
   }
 
-  // Returns a piece for what stands between the braces of an object.
+  // Returns a piece for what is between the braces of an object.
   Result<std::string> inside(const Plain& schema, int depth) {
     const auto properties = schema.find("properties");
     if (properties == schema.end()) {

@@ -1,5 +1,5 @@
 // Writes the arguments of one tool's calls as Gemma writes them: a:1,b:<|"|>text<|"|>,c:{d:[true]}.
-// Keys come in the order of the alphabet, as the family's template shows them. A part of a schema
+// Keys are in the order of the alphabet, as the family's template shows them. A part of a schema
 // with words that this form has no rule for is followed as JSON, which the reader takes, too.
 #pragma once
 

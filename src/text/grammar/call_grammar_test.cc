@@ -9,7 +9,7 @@
 
 #include "base/source_dir_testing.h"
 #include "text/answers/answer_parser.h"
-#include "text/answers/call_shape.h"
+#include "text/answers/call_syntax.h"
 #include "text/grammar/answer_rules.h"
 #include "text/grammar/testing.h"
 
@@ -106,9 +106,9 @@ TEST(CallGrammar, OfFamiliesThatWriteJson) {
       {&qwen, ToolFormat::mistral, R"({"name": "NAME", "arguments": ARGS})", ", "},
       {&qwen, ToolFormat::json, R"({"name": "NAME", "arguments": ARGS})", ", "}};
   for (const auto& [v, format, call, between] : families) {
-    const CallShape shape = call_shape(format).value();
+    const CallSyntax syntax = call_syntax(format).value();
     const auto listed = [&](const std::string& calls) {
-      return std::string(shape.first) + calls + std::string(shape.last);
+      return std::string(syntax.first) + calls + std::string(syntax.last);
     };
     const std::string book = with(call, "book", good), now = with(call, "now", "{}");
     expect(*v, format,

@@ -250,7 +250,7 @@ class EbnfReader {
     return c;
   }
 
-  // Returns true if `name ::=` comes next, which ends the rule before it. Dots are items and may be
+  // Returns true if `name ::=` follows, which ends the rule before it. Dots are items and may be
   // in names, so a run of them is scanned only once.
   bool begins_rule() {
     if (at_ < no_rule_before_) return false;

@@ -1,5 +1,5 @@
 // Grammars for answers (llguidance, in rust/). A grammar is compiled once and copied for each
-// answer; the copy, a matcher, says before each token which tokens may come.
+// answer; the copy, a matcher, says before each token which tokens are allowed.
 //
 //   GrammarVocabulary --compile--> Grammar --begin--> GrammarMatcher: mask, accept, mask, ...
 //
@@ -37,16 +37,16 @@ struct GrammarState {
 // The state of one answer in its grammar.   Thread: one at a time.
 class GrammarMatcher {
  public:
-  // Writes one bit for each token: bit i % 32 of word i / 32 is set if token i may come. End tokens
-  // may come if the text may end. At least one bit is set. Errors: invalid_request if the grammar
-  // is too ambiguous to go on.
+  // Writes one bit for each token: bit i % 32 of word i / 32 is set if token i is allowed. End
+  // tokens are allowed if the text may end. At least one bit is set. Errors: invalid_request if the
+  // grammar is too ambiguous to continue.
   Result<void> mask(std::span<uint32_t> words);
   // Takes the next token. Errors: invalid_request if the mask does not allow it, or as for mask().
   Result<GrammarState> accept(TokenId token);
   // Returns the tokens that must follow; empty if there is a choice.
   std::vector<TokenId> forced();
-  // Returns how many of the tokens may come one behind the other, and takes none of them. Errors:
-  // as for mask().
+  // Returns how many of the tokens are allowed one behind the other, and takes none of them.
+  // Errors: as for mask().
   Result<size_t> num_allowed(std::span<const TokenId> tokens);
   // Returns the bytes of memory that it holds, which grow with its calls. Beyond 64 MiB all other
   // calls fail.

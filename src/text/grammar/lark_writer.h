@@ -1,4 +1,4 @@
-// Writes a Lark grammar, rule by rule. A piece is a text that may stand in the body of a rule.
+// Writes a Lark grammar, rule by rule. A piece is a text that may be in the body of a rule.
 // Thread: any, one at a time.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace hocket {
 
-// A rule that stands in a list.
+// A rule that is in a list.
 struct ListedRule {
   std::string rule;
   bool required = false;
@@ -45,7 +45,8 @@ class LarkWriter {
   // Another whole grammar, whose rules have names of their own.
   std::string grammar(const GrammarSpec& spec);
   std::string rule(std::string_view body);
-  // These rules in order, with `separator` between those that come; the required ones do.
+  // These rules in order, with `separator` between those that are present; the required ones always
+  // are.
   std::string in_order(std::span<const ListedRule> rules, std::string_view separator);
   // Returns the name of a rule that define() writes later, so that rules may lead to themselves.
   std::string new_name();

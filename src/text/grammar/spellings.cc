@@ -18,7 +18,7 @@ bool is_plain(char c) {
          c == '_' || static_cast<unsigned char>(c) >= 0x80;
 }
 
-// Returns true if the character at `at` stands behind an odd number of backslashes.
+// Returns true if the character at `at` is behind an odd number of backslashes.
 bool is_escaped(std::string_view text, size_t at) {
   size_t backslashes = 0;
   while (backslashes < at && text[at - 1 - backslashes] == '\\') ++backslashes;

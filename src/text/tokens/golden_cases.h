@@ -14,7 +14,7 @@ struct GoldenLine {
   std::string name;  // for example "tokenizers/qwen2 encode"
   int cases = 0;
   int failed = 0;
-  std::string first_failure;  // which case, what was expected, what came; empty if none failed
+  std::string first_failure;  // the case, the expected and the actual result; empty if none failed
 };
 
 // Checks a tokenizer against reference.json in `folder`. Errors: io if it cannot be read.

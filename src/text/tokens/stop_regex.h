@@ -53,7 +53,7 @@ class StopRegexSearch {
     std::string_view pattern;
   };
   // Searches further. Errors: invalid_request with the field, if the search takes more processor
-  // time than one answer may have; the answer cannot go on.
+  // time than one answer may have; the answer cannot continue.
   Result<std::optional<StopMatch>> push(std::string_view text);
   // Ends the text; returns the pattern that is complete by that. Errors: as of push().
   Result<std::optional<std::string_view>> finish();

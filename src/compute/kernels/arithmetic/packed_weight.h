@@ -216,13 +216,15 @@ constexpr int64_t packed_offset(int64_t n, int64_t k, int64_t k_blocks) {
          n % kPanelN * 2 + k % 2;
 }
 
-// Packs rows [row_begin, row_begin + rows.rows) of a matrix of k = rows.cols columns into `packed`;
-// padding columns are written as zero. T: Bf16, float, or uint8_t for fp8 and mxfp8.
-// Thread: any, for disjoint panels.
+// Packs rows [row_begin, row_begin + rows.rows) of a matrix of k = rows.cols columns, which begins
+// at `packed`. Columns that pad k to whole blocks are written as zero; rows that pad n to whole
+// panels are not written. T: Bf16, float, or uint8_t for fp8 and mxfp8.
+// Thread: any, if no two pack rows of one panel.
 template <class T>
 void pack_rows(View<const T> rows, int64_t row_begin, T* packed);
-// Pack like pack_rows, from `rows` with one number per byte. Padding of k is written as 0 (it meets
-// activations of 0).
+// Pack like pack_rows, from `rows` with one number per byte, into whole blocks of the format. The
+// numbers that pad k are 0; the activations there are 0 too, so any number would give the same
+// sums.
 void pack_int8_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed);
 void pack_int4_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed);
 void pack_q5_k_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed);

@@ -90,7 +90,7 @@ template <class T>
 struct CombineRow {
   const T* const* y = nullptr;     // [num_slots] rows of `cols`, leaves ascending
   const float* weights = nullptr;  // [num_slots]
-  // [num_slots] 0: the leaf goes on in the next slot. 1 + n: it ends here, and n nodes that have
+  // [num_slots] 0: the leaf continues in the next slot. 1 + n: it ends here, and n nodes that have
   // two children are whole. The last slot ends all, so that one sum is left.
   const uint8_t* ends = nullptr;
   int num_slots = 0;
@@ -141,7 +141,7 @@ struct ActivationKernels {
   void (*swiglu)(const float* gate, const float* up, int64_t n, T* y);
   void (*glu)(const GluRow<T>& row);
   // y = round(x * weight); y may be x.
-  void (*weigh)(const T* x, float weight, int64_t n, T* y);
+  void (*multiply)(const T* x, float weight, int64_t n, T* y);
   // y = round(x).
   void (*round)(const float* x, int64_t n, T* y);
   void (*head)(const HeadRow<T>& row);

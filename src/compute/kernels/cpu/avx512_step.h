@@ -6,7 +6,7 @@
 //   Bf16Step    four k: a VDPBF16PS for e, a VDPBF16PS for o (avx512_bf16_step.h)
 //
 // Each multiply_add takes a row operand and a column operand. A row operand is 32 bits, which are
-// broadcast: those of a row's k-block stand in the order [step][e, o]. A column operand is a
+// broadcast: those of a row's k-block are in the order [step][e, o]. A column operand is a
 // register with 32 bits for each of sixteen columns.
 #pragma once
 

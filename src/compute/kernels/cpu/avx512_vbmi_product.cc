@@ -22,8 +22,8 @@ void avx512_vbmi_widen_mx_tile(const MxTile& from, Bf16* to) {
   for (int line = 0; line < VbmiMxfp4::kBytes; line += kLine) {
     prefetch_l2(from.numbers + kMxAhead + line);
     const __m512i eights = _mm512_loadu_si512(from.numbers + line);
-    for (const Mxfp4Places& places : kMxfp4Pairs) {
-      _mm512_store_si512(to, VbmiMxfp4::look_up(eights, places, factors));
+    for (const Mxfp4Shifts& shifts : kMxfp4Pairs) {
+      _mm512_store_si512(to, VbmiMxfp4::look_up(eights, shifts, factors));
       to += 2 * kPanelN;
     }
   }

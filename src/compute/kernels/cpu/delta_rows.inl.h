@@ -12,7 +12,7 @@ template <class V>
 struct DeltaRows {
   using R = Rows<V>;
 
-  // Goes down the rows, sixteen channels at a time, so that each input is read once. The rows lie
+  // Takes row after row, sixteen channels at a time, so that each input is read once. The rows lie
   // far apart, so the lines of the channels to come are fetched ahead.
   static void convolve(const Convolution& call) {
     constexpr int64_t kAhead = 48;

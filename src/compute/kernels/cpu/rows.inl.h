@@ -19,32 +19,32 @@ namespace hocket::cpu {
 
 template <class V>
 struct Rows {
-  struct Whole {};  // the lane count 16, known at compile time
+  struct FullBlock {};  // the lane count of a full block: 16, known at compile time
 
-  // Calls f(i, lanes) for the blocks of 16 of [0, n); lanes is Whole or, at the end, a count.
+  // Calls f(i, lanes) for the blocks of 16 of [0, n); lanes is FullBlock or, at the end, a count.
   template <class F>
   static void blocks(int64_t n, F&& f) {
     int64_t i = 0;
-    for (; i + 16 <= n; i += 16) f(i, Whole{});
+    for (; i + 16 <= n; i += 16) f(i, FullBlock{});
     if (i < n) f(i, static_cast<int>(n - i));
   }
   // Like above, with one function for whole blocks and one for the last.
   template <class F, class G>
   static void blocks(int64_t n, F&& whole, G&& last) {
     int64_t i = 0;
-    for (; i + 16 <= n; i += 16) whole(i, Whole{});
+    for (; i + 16 <= n; i += 16) whole(i, FullBlock{});
     if (i < n) last(i, static_cast<int>(n - i));
   }
 
   template <class T>
-  static V load(const T* p, Whole, float = 0) {
+  static V load(const T* p, FullBlock, float = 0) {
     return V::load(p);
   }
   template <class T>
   static V load(const T* p, int n, float fill = 0) {
     return V::load(p, n, fill);
   }
-  static V load_doubled(const float* p, Whole) { return V::load_doubled(p, 16); }
+  static V load_doubled(const float* p, FullBlock) { return V::load_doubled(p, 16); }
   static V load_doubled(const float* p, int n) { return V::load_doubled(p, n); }
   template <class T>
   static V rounded(V x) {
@@ -58,7 +58,7 @@ struct Rows {
     }
   }
   template <class T>
-  static void store_rounded(V x, T* p, Whole) {
+  static void store_rounded(V x, T* p, FullBlock) {
     rounded<T>(x).store(p);
   }
   template <class T>
@@ -116,7 +116,7 @@ struct Rows {
   }
 
   template <class T>
-  static void weigh(const T* x, float weight, int64_t n, T* y) {
+  static void multiply(const T* x, float weight, int64_t n, T* y) {
     blocks(n, [&](int64_t i, auto lanes) {
       store_rounded(load(x + i, lanes) * V::all(weight), y + i, lanes);
     });
@@ -170,7 +170,7 @@ struct Rows {
     V sum = V::all(0);
     blocks(
         row.visible,
-        [&](int64_t i, Whole) {
+        [&](int64_t i, FullBlock) {
           const V p = rounded<T>(math::exp(V::load(row.scores + i) * scale - m));
           p.store(row.p + i);
           sum = sum + p;
@@ -194,14 +194,14 @@ struct Rows {
     });
   }
 
-  // Whole blocks are summed several at a time, so that no sum waits for the one before it.
+  // Full blocks are summed several at a time, so that no sum waits for the one before it.
   template <class T>
   static void combine(const CombineRow<T>& row) {
     int64_t i = 0;
     if (has_plain_nans(row))
       for (; i + 16 * kCombined <= row.cols; i += 16 * kCombined)
-        combine_blocks<T, kCombined, true>(row, i, Whole{});
-    for (; i + 16 <= row.cols; i += 16) combine_blocks<T, 1, false>(row, i, Whole{});
+        combine_blocks<T, kCombined, true>(row, i, FullBlock{});
+    for (; i + 16 <= row.cols; i += 16) combine_blocks<T, 1, false>(row, i, FullBlock{});
     if (i < row.cols) combine_blocks<T, 1, false>(row, i, static_cast<int>(row.cols - i));
   }
   static constexpr int kCombined = 4;  // blocks at a time
@@ -299,9 +299,9 @@ struct Rows {
       store_rounded(from_int(load_bytes(q + i, lanes)) * all, x + i, lanes);
     });
   }
-  static V load_bytes(const int8_t* p, Whole) { return V::load_bytes(p); }
+  static V load_bytes(const int8_t* p, FullBlock) { return V::load_bytes(p); }
   static V load_bytes(const int8_t* p, int n) { return V::load_bytes(p, n); }
-  static void store_bytes(V x, int8_t* p, Whole) { x.store_bytes(p); }
+  static void store_bytes(V x, int8_t* p, FullBlock) { x.store_bytes(p); }
   static void store_bytes(V x, int8_t* p, int n) { x.store_bytes(p, n); }
 
   static void scale(float alpha, int64_t n, float* o) {
@@ -358,7 +358,7 @@ struct Rows {
     V sum = V::all(0);
     blocks(
         n,
-        [&](int64_t i, Whole) {
+        [&](int64_t i, FullBlock) {
           const V e = math::exp(V::load(x + i) - V::all(max_x));
           sum = sum + e;
           if (p != nullptr) e.store(p + i);
@@ -387,14 +387,14 @@ struct Rows {
     const int n = row.moe->num_experts;
     const bool softmax = row.moe->score == MoeConfig::Score::softmax;
     const float sum = softmax ? exp_sum(row.logits, n, row_max(row.logits, n), p) : 1;
-    V spoiled = V::all(sum);  // NaN after the first NaN score
+    V nan_sum = V::all(sum);  // becomes NaN at the first NaN score
     blocks(n, [&](int64_t i, auto lanes) {
       const V q =
           softmax ? load(p + i, lanes) / V::all(sum) : math::sigmoid(load(row.logits + i, lanes));
-      spoiled = spoiled + q;
+      nan_sum = nan_sum + q;
       store_rounded(select(q == q, q, V::all(0)), p + i, lanes);
     });
-    return spoiled.sum();
+    return nan_sum.sum();
   }
 
   static float group_score(float* choice, int n, MoeConfig::GroupScore kind) {
@@ -450,7 +450,7 @@ struct Rows {
 
   template <class T>
   static constexpr ActivationKernels<T> activation() {
-    return {rms_norm<T>, swiglu<T>, glu<T>,     weigh<T>,    round<T>,     head<T>,
+    return {rms_norm<T>, swiglu<T>, glu<T>,     multiply<T>, round<T>,     head<T>,
             softmax<T>,  divide<T>, combine<T>, quantize<T>, dequantize<T>};
   }
   template <class D>  // DeltaRows<V>

@@ -47,7 +47,7 @@ void glu(const GluRow<T>& row) {
 }
 
 template <class T>
-void weigh(const T* x, float weight, int64_t n, T* y) {
+void multiply(const T* x, float weight, int64_t n, T* y) {
   for (int64_t i = 0; i < n; ++i) y[i] = from_float<T>(to_float(x[i]) * weight);
 }
 
@@ -262,7 +262,7 @@ void top_k(const TopKRow& row) {
 
 template <class T>
 constexpr ActivationKernels<T> activation() {
-  return {rms_norm<T>, swiglu<T>, glu<T>,     weigh<T>,    round<T>,     head<T>,
+  return {rms_norm<T>, swiglu<T>, glu<T>,     multiply<T>, round<T>,     head<T>,
           softmax<T>,  divide<T>, combine<T>, quantize<T>, dequantize<T>};
 }
 

@@ -19,7 +19,7 @@ void pass_extensions(Fields& fields, Json& chat);
 // Pairs (name in the chat body, name in the client's body). Each pair is applied to the result of
 // the ones before it. A name covers the fields below it too: "messages" covers
 // "messages[3].content". A name that begins with a dot is one step of a path and is replaced
-// wherever it stands.
+// wherever it is.
 using FieldNames = std::vector<std::pair<std::string_view, std::string_view>>;
 
 // Parses the chat body; errors use the client's field names.

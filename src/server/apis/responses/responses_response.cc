@@ -12,8 +12,12 @@ namespace {
 
 using Kind = AnswerEvent::Kind;
 
+const ResponsesRequest& fields_of(const GenerationRequest& request) {
+  return static_cast<const ResponsesRequest&>(*request.api_fields);
+}
+
 const ResponsesRequest& asked(const Answer& answer) {
-  return *answer.prepared.request.responses;
+  return fields_of(answer.prepared.request);
 }
 
 std::string_view status_of(const Answer& answer, const Error* why) {
@@ -63,13 +67,13 @@ Json responses_usage(const Answer& answer) {
           {"total_tokens", input + output}};
 }
 
-// begun: the response as it was at its beginning. now: with all that has come since.
-enum class ResponseStage : uint8_t { begun, now };
+// begun: the response as it was at its beginning. now: with all that has arrived since.
+enum class ResponseMoment : uint8_t { begun, now };
 
 // `output` is the list of items, as JSON.
-std::string response_text(const Answer& answer, std::string_view output, ResponseStage stage,
+std::string response_text(const Answer& answer, std::string_view output, ResponseMoment moment,
                           const Error* why = nullptr) {
-  const bool begun = stage == ResponseStage::begun;
+  const bool begun = moment == ResponseMoment::begun;
   const std::string_view status = begun ? "in_progress" : status_of(answer, why);
   std::string text =
       fmt::format(R"({{"id":{},"object":"response","created_at":{},"status":"{}","error":{},)"
@@ -160,7 +164,7 @@ class ResponsesFormat final : public ApiFormat {
   bool reads_events() const override { return true; }
   // Kept once, and in two events.
   int64_t repeated_bytes(const GenerationRequest& request) const override {
-    return 3 * std::ssize(request.responses->repeated);
+    return 3 * std::ssize(fields_of(request).repeated);
   }
 
   std::string next_block(const Answer& answer, const ChoiceAnswer& choice,
@@ -169,15 +173,16 @@ class ResponsesFormat final : public ApiFormat {
     ResponseEventWriter events(answer, sent.blocks);
     if (!sent.opening) {
       sent.opening = true;
-      const std::string begun = response_text(answer, "[]", ResponseStage::begun);
+      const std::string begun = response_text(answer, "[]", ResponseMoment::begun);
       events.add_response("response.created", begun);
       events.add_response("response.in_progress", begun);
     }
     emit_new_parts(choice, sent, events);
     if (choice.ended && !sent.end) {
       sent.end = true;
-      events.add_response(fmt::format("response.{}", status_of(answer, nullptr)),
-                          response_text(answer, to_text(output_items(answer)), ResponseStage::now));
+      events.add_response(
+          fmt::format("response.{}", status_of(answer, nullptr)),
+          response_text(answer, to_text(output_items(answer)), ResponseMoment::now));
     }
     return std::move(events.out);
   }
@@ -187,18 +192,18 @@ class ResponsesFormat final : public ApiFormat {
                             const Error& why) const override {
     ResponseEventWriter events(answer, written.front().sent.blocks);
     events.add_response("response.failed", response_text(answer, to_text(output_items(answer)),
-                                                         ResponseStage::now, &why));
+                                                         ResponseMoment::now, &why));
     return std::move(events.out);
   }
 
   std::string whole(const Answer& answer, WrittenChoices) const override {
-    return response_text(answer, to_text(output_items(answer)), ResponseStage::now);
+    return response_text(answer, to_text(output_items(answer)), ResponseMoment::now);
   }
 
   std::string accepted(const Answer& answer) const override {
     if (!asked(answer).background) return "";
     ResponseStore& store = *asked(answer).responses;
-    std::string body = response_text(answer, "[]", ResponseStage::now);
+    std::string body = response_text(answer, "[]", ResponseMoment::now);
     store.put(answer.prepared.id, record_of(answer, keep_body(answer, body), nullptr));
     return body;
   }
@@ -208,7 +213,7 @@ class ResponsesFormat final : public ApiFormat {
     if (!request.store || (why != nullptr && !request.background)) return;
     ResponseStore& store = *request.responses;
     std::string output = to_text(output_items(answer));
-    auto body = keep_body(answer, response_text(answer, output, ResponseStage::now, why));
+    auto body = keep_body(answer, response_text(answer, output, ResponseMoment::now, why));
     auto record = record_of(answer, std::move(body), why ? nullptr : store.keep(std::move(output)));
     record.running = false;
     if (request.background)

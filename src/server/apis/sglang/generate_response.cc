@@ -75,9 +75,9 @@ void add_drafts(const ChoiceAnswer& choice, Json& meta) {
   const DraftCounts& drafts = choice.drafts;
   const auto ratio = [](double part, int whole) { return whole > 0 ? part / whole : 0; };
   meta["spec_verify_ct"] = drafts.num_verified;
-  meta["spec_accept_length"] = accept_length(static_cast<uint64_t>(drafts.num_held),
+  meta["spec_accept_length"] = accept_length(static_cast<uint64_t>(drafts.num_accepted),
                                              static_cast<uint64_t>(drafts.num_verified));
-  meta["spec_accept_rate"] = ratio(drafts.num_held, drafts.num_drafts);
+  meta["spec_accept_rate"] = ratio(drafts.num_accepted, drafts.num_drafts);
 }
 
 bool is_list(const Answer& answer) {

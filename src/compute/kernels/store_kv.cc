@@ -1,4 +1,4 @@
-#include "compute/kernels/qkv.h"
+#include "compute/kernels/store_kv.h"
 
 #include <algorithm>
 #include <array>
@@ -45,9 +45,9 @@ constexpr auto kOnes = [] {
   return ones;
 }();
 
-struct QkvRows {
+struct StoreKvRows {
   const RowKernels& rows;
-  const QkvCall& call;
+  const StoreKvCall& call;
 
   int dim() const { return call.kv.shape.key_dim; }
   int64_t padded_dim() const { return round_up(dim(), kBlockK); }
@@ -61,7 +61,7 @@ struct QkvRows {
   int64_t value_column(int head) const {
     return key_column(call.kv.shape.num_heads) + int64_t{head} * value_dim();
   }
-  static int query_step(const QkvCall& call) {
+  static int query_step(const StoreKvCall& call) {
     return call.query_step > 0 ? call.query_step : call.kv.shape.key_dim;
   }
 
@@ -146,11 +146,11 @@ struct QkvRows {
 
 }  // namespace
 
-void finish_qkv(Backend& backend, const QkvCall& call) {
+void store_kv(Backend& backend, const StoreKvCall& call) {
   const KvShape& shape = call.kv.shape;
   const int64_t rows = call.qkv.rows, padded = round_up(shape.key_dim, kBlockK);
-  HOCKET_CHECK(QkvRows::query_step(call) >= shape.key_dim);
-  HOCKET_CHECK(call.qkv.cols == int64_t{call.num_heads} * QkvRows::query_step(call) +
+  HOCKET_CHECK(StoreKvRows::query_step(call) >= shape.key_dim);
+  HOCKET_CHECK(call.qkv.cols == int64_t{call.num_heads} * StoreKvRows::query_step(call) +
                                     int64_t{shape.num_heads} * (shape.key_dim + shape.value_dim));
   HOCKET_CHECK(call.q.rows == rows && call.q.cols == call.num_heads * padded);
   HOCKET_CHECK(static_cast<int64_t>(call.slots.size()) == rows);
@@ -162,7 +162,7 @@ void finish_qkv(Backend& backend, const QkvCall& call) {
     HOCKET_CHECK((norm.empty() || static_cast<int>(norm.size()) == shape.key_dim));
   HOCKET_CHECK(shape.kind == KvShape::Kind::heads);
   HOCKET_CHECK(call.q.dtype == shape.dtype || shape.dtype == DType::int8);
-  const QkvRows body{backend.rows(), call};
+  const StoreKvRows body{backend.rows(), call};
   with_dtype(call.q.dtype, [&](auto t) {
     using T = decltype(t);
     for_row_ranges(backend, rows, call.qkv.cols, [&](int64_t begin, int64_t end, int worker) {

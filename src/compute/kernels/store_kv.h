@@ -1,6 +1,7 @@
-// Turns the fp32 projections of a layer into the inputs of attention: per-head RMSNorm of q and k
-// (if the model has it) before the rotation or after it, rotation, one rounding. k and v are stored
-// into their pages; in int8 pages with one scale per token and head (kv_layout.h).
+// Turns the fp32 projections of a layer into the inputs of attention: norms each head of q and k
+// (if the model does), rotates it, rounds once; then stores k and v into their pages, in int8 pages
+// with one scale per token and head (kv_layout.h), and writes q for attention(). Some models norm
+// after the rotation.
 #pragma once
 
 #include <span>
@@ -16,7 +17,7 @@ namespace hocket {
 // cos, sin [rows, rotary_dim / 2], perhaps of no columns; slots [rows]; q, the output, [rows,
 // num_heads * round_up(head_dim, 32)], heads padded with zeros, of the type of the pages unless
 // they hold int8.
-struct QkvCall {
+struct StoreKvCall {
   View<const float> qkv;
   int num_heads = 0;
   int query_step = 0;  // columns from one q head to the next; 0: head_dim
@@ -32,6 +33,6 @@ struct QkvCall {
   KvLayer kv;
 };
 // Errors: none; shapes are checked.   Thread: engine; workers split rows.
-void finish_qkv(Backend& backend, const QkvCall& call);
+void store_kv(Backend& backend, const StoreKvCall& call);
 
 }  // namespace hocket

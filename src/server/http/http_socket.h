@@ -22,14 +22,14 @@
 
 namespace hocket {
 
-class HttpWire : public std::enable_shared_from_this<HttpWire> {
+class HttpSocket : public std::enable_shared_from_this<HttpSocket> {
  public:
   using Socket = boost::asio::ip::tcp::socket;
   using Code = boost::system::error_code;
   using executor_type = Socket::executor_type;  // NOLINT(readability-identifier-naming): Asio's
 
   // Without `tls` the connection is plain.
-  HttpWire(Socket socket, std::shared_ptr<boost::asio::ssl::context> tls);
+  HttpSocket(Socket socket, std::shared_ptr<boost::asio::ssl::context> tls);
 
   executor_type get_executor() { return socket_.get_executor(); }
   template <class Buffers, class Token>
@@ -38,7 +38,7 @@ class HttpWire : public std::enable_shared_from_this<HttpWire> {
         [this](auto handler, const Buffers& into) {
           if (is_over())
             refuse(std::move(handler), boost::asio::error::operation_aborted);
-          else if (ended_)
+          else if (at_eof_)
             refuse(std::move(handler), boost::asio::error::eof);
           else if (stream_)
             stream_->async_read_some(into, std::move(handler));
@@ -61,9 +61,9 @@ class HttpWire : public std::enable_shared_from_this<HttpWire> {
         token, buffers);
   }
 
-  // Call it when a read reached the end of the client's bytes; later reads then end at once. Asio
-  // would wait for the end again, but the kernel reports it only once.
-  void saw_end() { ended_ = true; }
+  // Notes that a read reached the end of the client's bytes, so that later reads end at once. The
+  // kernel reports the end only once, and Asio would wait for it again.
+  void note_eof() { at_eof_ = true; }
   // Calls `handler` when the client has reset the connection, or after cancel().
   template <class Handler>
   void async_wait_reset(Handler&& handler) {
@@ -109,7 +109,7 @@ class HttpWire : public std::enable_shared_from_this<HttpWire> {
   std::optional<boost::asio::ssl::stream<Socket&>> stream_;
   boost::asio::steady_timer deadline_;
   uint64_t turn_ = 0;  // counts arm() and disarm(): the handler of an older arm() does nothing
-  bool armed_ = false, timed_out_ = false, ended_ = false;
+  bool armed_ = false, timed_out_ = false, at_eof_ = false;
 };
 
 }  // namespace hocket

@@ -60,17 +60,17 @@ TEST(PackedFile, IsMappedWholeByAllWorkers) {
   }
 }
 
-TEST(PackedDraft, LeavesNothingUnlessItIsFinished) {
+TEST(UnfinishedPackedFile, LeavesNothingUnlessItIsFinished) {
   const TestFolder folder;
   const PackedKey key{.packing = 1, .source = 2, .bytes = 777};
   const std::filesystem::path path = PackedFile::path_in(folder.path(), "m", key);
   const std::vector<std::byte> bytes = mixed_bytes(key.bytes);
   for (const bool finishes : {false, true}) {
-    auto draft = PackedDraft::begin(path, key);
-    ASSERT_TRUE(draft.has_value() && draft->has_value());
-    std::optional<PackedDraft> moved(**std::move(draft));
+    auto unfinished = UnfinishedPackedFile::begin(path, key);
+    ASSERT_TRUE(unfinished.has_value() && unfinished->has_value());
+    std::optional<UnfinishedPackedFile> moved(**std::move(unfinished));
     EXPECT_EQ(names_in(folder.path()), std::vector{path.filename().string() + ".new"});
-    EXPECT_FALSE(PackedDraft::begin(path, key)->has_value());  // one process writes
+    EXPECT_FALSE(UnfinishedPackedFile::begin(path, key)->has_value());  // one process writes
     EXPECT_FALSE(PackedFile::open(path, key).has_value());
     if (finishes) {
       ASSERT_TRUE(moved->finish(bytes).has_value());
@@ -83,29 +83,29 @@ TEST(PackedDraft, LeavesNothingUnlessItIsFinished) {
   EXPECT_EQ(std::memcmp(opened->data(), bytes.data(), bytes.size()), 0);
 }
 
-TEST(PackedDraft, AWriterThatIsStoppedLeavesNothing) {
+TEST(UnfinishedPackedFile, AWriterThatIsStoppedLeavesNothing) {
   const TestFolder folder;
   const PackedKey key{.packing = 1, .source = 2, .bytes = 777};
   const std::filesystem::path path = PackedFile::path_in(folder.path(), "m", key);
   const std::vector<std::byte> bytes = mixed_bytes(key.bytes);
   std::atomic<bool> stopping = true;
   {
-    auto draft = PackedDraft::begin(path, key);
-    ASSERT_TRUE(draft.has_value() && draft->has_value());
-    const auto written = (*draft)->finish(bytes, &stopping);
+    auto unfinished = UnfinishedPackedFile::begin(path, key);
+    ASSERT_TRUE(unfinished.has_value() && unfinished->has_value());
+    const auto written = (*unfinished)->finish(bytes, &stopping);
     ASSERT_FALSE(written.has_value());
     EXPECT_EQ(written.error().code, ErrorCode::shutting_down);
   }
   EXPECT_EQ(names_in(folder.path()).size(), 0u);
   stopping = false;
-  auto draft = PackedDraft::begin(path, key);
-  ASSERT_TRUE(draft.has_value() && draft->has_value());
-  EXPECT_TRUE((*draft)->finish(bytes, &stopping).has_value());
+  auto unfinished = UnfinishedPackedFile::begin(path, key);
+  ASSERT_TRUE(unfinished.has_value() && unfinished->has_value());
+  EXPECT_TRUE((*unfinished)->finish(bytes, &stopping).has_value());
   EXPECT_EQ(names_in(folder.path()).size(), 1u);
 }
 
-// Drafts of other models, too, which no start writes anew.
-TEST(PackedDraft, RemovesWhatKilledProcessesLeft) {
+// Drafts of other models, too, which no start writes again.
+TEST(UnfinishedPackedFile, RemovesWhatKilledProcessesLeft) {
   const TestFolder folder;
   const auto leave = [&](const std::string& name, int age_s) {
     const int fd = open((folder.path() / name).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
@@ -121,7 +121,7 @@ TEST(PackedDraft, RemovesWhatKilledProcessesLeft) {
   const int held = leave("held.weights.new", 4000);
   ASSERT_EQ(flock(held, LOCK_EX), 0);
   const PackedKey key{.packing = 1, .source = 2, .bytes = 777};
-  ASSERT_TRUE(PackedDraft::begin(folder.path() / "mine.weights", key).has_value());
+  ASSERT_TRUE(UnfinishedPackedFile::begin(folder.path() / "mine.weights", key).has_value());
   auto names = names_in(folder.path());
   std::ranges::sort(names);
   EXPECT_EQ(names, (std::vector<std::string>{"held.weights.new", "old.weights", "other.new",

@@ -1,4 +1,4 @@
-#include "text/answers/template_traits.h"
+#include "text/answers/chat_template_caps.h"
 
 #include <algorithm>
 #include <map>
@@ -96,14 +96,14 @@ void shorten(Json& holder, const char* name) {
   if (const auto text = id->get<std::string>(); !is_short_id(text)) *id = short_id(text);
 }
 
-void fit_call(Json& call, const TemplateTraits& traits) {
+void fit_call(Json& call, const ChatTemplateCaps& caps) {
   if (!call.is_object()) return;
-  if (traits.short_ids) shorten(call, "id");
+  if (caps.short_ids) shorten(call, "id");
   const auto function = call.find("function");
   if (function == call.end() || !function->is_object()) return;
   const auto arguments = function->find("arguments");
   if (arguments == function->end()) return;
-  if (traits.arguments_as_text) {
+  if (caps.arguments_as_text) {
     if (!arguments->is_string())
       *arguments = arguments->dump(-1, ' ', false, Json::error_handler_t::replace);
   } else if (arguments->is_string()) {
@@ -170,22 +170,22 @@ void fit_reasoning(Json& message) {
 
 }  // namespace
 
-TemplateTraits traits_of(const ChatTemplate& chat_template) {
-  TemplateTraits traits;
+ChatTemplateCaps caps_of(const ChatTemplate& chat_template) {
+  ChatTemplateCaps caps;
   ChatInput question;
   question.messages = Json::array({{{"role", "user"}, {"content", "Go on."}}});
   question.tools = probe_tools();
-  traits.shows_tools = rendered(chat_template, question).contains(kProbeTool);
+  caps.shows_tools = rendered(chat_template, question).contains(kProbeTool);
 
   const auto with_effort = [&](const char* effort) {
     question.kwargs["reasoning_effort"] = effort;
     return rendered(chat_template, question);
   };
-  traits.uses_effort = with_effort("low") != with_effort("high");
+  caps.uses_effort = with_effort("low") != with_effort("high");
 
-  traits.ids_name_functions = shows_only_ids(chat_template);
-  traits.reads_thinking = shows_reasoning(chat_template, "thinking") &&
-                          !shows_reasoning(chat_template, "reasoning_content");
+  caps.ids_name_functions = shows_only_ids(chat_template);
+  caps.reads_thinking = shows_reasoning(chat_template, "thinking") &&
+                        !shows_reasoning(chat_template, "reasoning_content");
 
   const Json object = {{kProbeKey, kProbeValue}};
   const Json text = std::string("{\"") + kProbeKey + "\": \"" + kProbeValue + "\"}";
@@ -195,11 +195,11 @@ TemplateTraits traits_of(const ChatTemplate& chat_template) {
     const bool as_text =
         !as_object && shows_arguments(rendered(chat_template, conversation(text, id)));
     if (!as_object && !as_text) continue;
-    traits.arguments_as_text = as_text;
-    traits.short_ids = id == kShortId;
+    caps.arguments_as_text = as_text;
+    caps.short_ids = id == kShortId;
     break;
   }
-  return traits;
+  return caps;
 }
 
 ArgumentTexts argument_texts(const Json& messages) {
@@ -222,18 +222,18 @@ ArgumentTexts argument_texts(const Json& messages) {
   return sum;
 }
 
-void fit_messages(ChatInput& chat, const TemplateTraits& traits) {
+void fit_messages(ChatInput& chat, const ChatTemplateCaps& caps) {
   CallIds ids;
   for (Json& message : chat.messages) {
     if (!message.is_object()) continue;
-    if (traits.short_ids) shorten(message, "tool_call_id");
-    if (traits.ids_name_functions) ids.answer(message);
-    if (traits.reads_thinking) fit_reasoning(message);
+    if (caps.short_ids) shorten(message, "tool_call_id");
+    if (caps.ids_name_functions) ids.answer(message);
+    if (caps.reads_thinking) fit_reasoning(message);
     const auto calls = message.find("tool_calls");
     if (calls == message.end() || !calls->is_array()) continue;
     for (Json& call : *calls) {
-      fit_call(call, traits);
-      if (traits.ids_name_functions) ids.name(call);
+      fit_call(call, caps);
+      if (caps.ids_name_functions) ids.name(call);
     }
   }
 }

@@ -1,4 +1,4 @@
-#include "compute/kernels/latent_kv.h"
+#include "compute/kernels/store_latent_kv.h"
 
 #include <algorithm>
 
@@ -10,7 +10,7 @@ namespace {
 
 struct LatentKvWriter {
   const RowKernels& rows;
-  const LatentKvCall& call;
+  const StoreLatentKvCall& call;
 
   int rank() const { return call.kv.shape.value_dim; }
   int rope_dim() const { return call.kv.shape.key_dim - rank(); }
@@ -66,7 +66,7 @@ struct LatentKvWriter {
   }
 };
 
-void check(const LatentKvCall& call) {
+void check(const StoreLatentKvCall& call) {
   const KvShape& shape = call.kv.shape;
   const int rank = shape.value_dim, rope_dim = shape.key_dim - shape.value_dim;
   const int head_dim = call.nope_dim + rope_dim;
@@ -87,7 +87,7 @@ void check(const LatentKvCall& call) {
 
 }  // namespace
 
-void finish_latent(Backend& backend, const LatentKvCall& call) {
+void store_latent_kv(Backend& backend, const StoreLatentKvCall& call) {
   check(call);
   const KvShape& shape = call.kv.shape;
   const LatentKvWriter body{backend.rows(), call};

@@ -1,4 +1,4 @@
-#include "server/http/http_wire.h"
+#include "server/http/http_socket.h"
 
 #include <gtest/gtest.h>
 
@@ -12,50 +12,51 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 
 // A client that always sends more bytes is always between two reads.
-TEST(HttpWire, ALimitThatIsReachedBetweenTwoReadsEndsTheNext) {
+TEST(HttpSocket, ALimitThatIsReachedBetweenTwoReadsEndsTheNext) {
   asio::io_context context;
   tcp::acceptor door(context, {asio::ip::address_v4::loopback(), 0});
   tcp::socket client(context);
   client.connect(door.local_endpoint());
-  const auto wire = std::make_shared<HttpWire>(door.accept(), nullptr);
+  const auto socket = std::make_shared<HttpSocket>(door.accept(), nullptr);
   asio::write(client, asio::buffer("more", 4));
 
   char bytes[8];
-  HttpWire::Code got;
+  HttpSocket::Code got;
   size_t num_read = 0;
   const auto read = [&] {
-    wire->async_read_some(asio::buffer(bytes), [&](HttpWire::Code code, size_t count) {
+    socket->async_read_some(asio::buffer(bytes), [&](HttpSocket::Code code, size_t count) {
       got = code;
       num_read = count;
     });
     context.restart();
     context.run();
   };
-  wire->arm(Duration(0));
+  socket->arm(Duration(0));
   context.run();
-  ASSERT_TRUE(wire->timed_out());
+  ASSERT_TRUE(socket->timed_out());
   read();
   EXPECT_EQ(got, asio::error::operation_aborted);
   EXPECT_EQ(num_read, 0u);
 
-  wire->disarm();
+  socket->disarm();
   read();
   EXPECT_FALSE(got);
   EXPECT_EQ(num_read, 4u);
 }
 
-TEST(HttpWire, AnEndThatWasReadIsReadAgain) {
+TEST(HttpSocket, AnEndThatWasReadIsReadAgain) {
   asio::io_context context;
   tcp::acceptor door(context, {asio::ip::address_v4::loopback(), 0});
   tcp::socket client(context);
   client.connect(door.local_endpoint());
-  const auto wire = std::make_shared<HttpWire>(door.accept(), nullptr);
+  const auto socket = std::make_shared<HttpSocket>(door.accept(), nullptr);
 
   char bytes[8];
-  HttpWire::Code got;
+  HttpSocket::Code got;
   const auto begin = [&] {
     got = {};
-    wire->async_read_some(asio::buffer(bytes), [&](HttpWire::Code code, size_t) { got = code; });
+    socket->async_read_some(asio::buffer(bytes),
+                            [&](HttpSocket::Code code, size_t) { got = code; });
   };
   begin();
   context.poll();  // the read begins before the end comes
@@ -63,7 +64,7 @@ TEST(HttpWire, AnEndThatWasReadIsReadAgain) {
   context.restart();
   context.run();
   ASSERT_EQ(got, asio::error::eof);
-  wire->saw_end();
+  socket->note_eof();
   begin();
   context.restart();
   context.run_for(std::chrono::seconds(5));

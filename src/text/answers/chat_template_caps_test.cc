@@ -1,5 +1,5 @@
-// Tests the traits of templates of several families.
-#include "text/answers/template_traits.h"
+// Tests the capabilities of templates of several families.
+#include "text/answers/chat_template_caps.h"
 #include "base/source_dir_testing.h"
 
 #include <gtest/gtest.h>
@@ -24,18 +24,18 @@ constexpr const char* kShort =
     "c.function.arguments | tojson }}{{ c.id }}{% endfor %}{% if m.tool_call_id %}{{ "
     "m.tool_call_id }}{% endif %}{% endfor %}";
 
-TEST(TemplateTraits, AreFoundByRendering) {
-  const TemplateTraits object = traits_of(compiled(kObject));
+TEST(ChatTemplateCaps, AreFoundByRendering) {
+  const ChatTemplateCaps object = caps_of(compiled(kObject));
   EXPECT_TRUE(object.shows_tools);
   EXPECT_FALSE(object.arguments_as_text);
   EXPECT_FALSE(object.short_ids);
-  const TemplateTraits text = traits_of(compiled(kText));
+  const ChatTemplateCaps text = caps_of(compiled(kText));
   EXPECT_FALSE(text.shows_tools);
   EXPECT_TRUE(text.arguments_as_text);
-  const TemplateTraits with_short_ids = traits_of(compiled(kShort));
+  const ChatTemplateCaps with_short_ids = caps_of(compiled(kShort));
   EXPECT_TRUE(with_short_ids.shows_tools);
   EXPECT_TRUE(with_short_ids.short_ids);
-  EXPECT_FALSE(traits_of(compiled("{{ messages[0].content }}")).shows_tools);
+  EXPECT_FALSE(caps_of(compiled("{{ messages[0].content }}")).shows_tools);
 }
 
 // Qwen3.5's template in some folders also takes text, which it prints as it is.
@@ -47,9 +47,9 @@ constexpr const char* kPrinted =
     "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.arguments }}{% endfor "
     "%}{% endfor %}";
 
-TEST(TemplateTraits, ArgumentsWrittenOutAreObjects) {
-  EXPECT_FALSE(traits_of(compiled(kParameters)).arguments_as_text);
-  EXPECT_TRUE(traits_of(compiled(kPrinted)).arguments_as_text);
+TEST(ChatTemplateCaps, ArgumentsWrittenOutAreObjects) {
+  EXPECT_FALSE(caps_of(compiled(kParameters)).arguments_as_text);
+  EXPECT_TRUE(caps_of(compiled(kPrinted)).arguments_as_text);
 }
 
 // As Gemma 4 writes messages, cut down.
@@ -63,13 +63,13 @@ constexpr const char* kBareKeys =
     "thought }}\n<channel|>{% endif %}{% for c in m.tool_calls or [] %}<|tool_call>call:{{ "
     "c.function.name }}{{ value(c.function.arguments) }}<tool_call|>{% endfor %}{% endfor %}";
 
-TEST(TemplateTraits, OfBareKeys) {
-  const TemplateTraits traits = traits_of(compiled(kBareKeys));
-  EXPECT_TRUE(traits.shows_tools);
-  EXPECT_FALSE(traits.arguments_as_text);
-  EXPECT_FALSE(traits.reads_thinking);
-  EXPECT_FALSE(traits.ids_name_functions);
-  EXPECT_FALSE(traits.short_ids);
+TEST(ChatTemplateCaps, OfBareKeys) {
+  const ChatTemplateCaps caps = caps_of(compiled(kBareKeys));
+  EXPECT_TRUE(caps.shows_tools);
+  EXPECT_FALSE(caps.arguments_as_text);
+  EXPECT_FALSE(caps.reads_thinking);
+  EXPECT_FALSE(caps.ids_name_functions);
+  EXPECT_FALSE(caps.short_ids);
   ChatInput chat;
   chat.messages = nlohmann::ordered_json::array(
       {{{"role", "assistant"},
@@ -77,7 +77,7 @@ TEST(TemplateTraits, OfBareKeys) {
         {"tool_calls",
          {{{"id", "1"},
            {"function", {{"name", "f"}, {"arguments", R"({"b":{"c":true},"a":"x"})"}}}}}}}});
-  fit_messages(chat, traits);
+  fit_messages(chat, caps);
   const auto prompt = compiled(kBareKeys).render(chat);
   ASSERT_TRUE(prompt.has_value()) << prompt.error().message;
   EXPECT_EQ(prompt->text(),
@@ -85,15 +85,15 @@ TEST(TemplateTraits, OfBareKeys) {
             "<tool_call|>");
 }
 
-TEST(TemplateTraits, OfRealTemplates) {
+TEST(ChatTemplateCaps, OfRealTemplates) {
   const std::filesystem::path root = source_dir();
   const auto tokenizer = Tokenizer::load(root / "models/hocket-tiny-qwen3-moe").value();
   const auto bundled = ChatTemplate::load(root / "models/hocket-tiny-qwen3-moe", tokenizer);
-  const TemplateTraits own = traits_of(bundled.value().value());
+  const ChatTemplateCaps own = caps_of(bundled.value().value());
   EXPECT_TRUE(own.shows_tools);
   EXPECT_FALSE(own.arguments_as_text);
   const auto golden = [&](const char* name) {
-    return traits_of(ChatTemplate::from_file(root / "tests/golden/chat" / name, tokenizer).value());
+    return caps_of(ChatTemplate::from_file(root / "tests/golden/chat" / name, tokenizer).value());
   };
   EXPECT_TRUE(golden("llama3.jinja").shows_tools);
   EXPECT_FALSE(golden("llama3.jinja").arguments_as_text);
@@ -114,10 +114,10 @@ ChatInput conversation(const nlohmann::ordered_json& arguments) {
   return chat;
 }
 
-TEST(TemplateTraits, CallsAreFitted) {
-  const auto fitted = [](const nlohmann::ordered_json& arguments, TemplateTraits traits) {
+TEST(ChatTemplateCaps, CallsAreFitted) {
+  const auto fitted = [](const nlohmann::ordered_json& arguments, ChatTemplateCaps caps) {
     ChatInput chat = conversation(arguments);
-    fit_messages(chat, traits);
+    fit_messages(chat, caps);
     return chat.messages;
   };
   const nlohmann::ordered_json object = {{"b", 1}, {"a", "ä"}};
@@ -138,7 +138,7 @@ TEST(TemplateTraits, CallsAreFitted) {
   EXPECT_EQ(shortened[2]["tool_call_id"], id);
   const auto prompt = compiled(kShort).render([&] {
     ChatInput chat = conversation(object);
-    fit_messages(chat, traits_of(compiled(kShort)));
+    fit_messages(chat, caps_of(compiled(kShort)));
     return chat;
   }());
   ASSERT_TRUE(prompt.has_value()) << prompt.error().message;
@@ -156,11 +156,11 @@ constexpr const char* kThinking =
     "m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments | tojson }}{% endfor %}{% "
     "endfor %}";
 
-TEST(TemplateTraits, IdsNameTheFunctionWhereNothingElseDoes) {
-  EXPECT_FALSE(traits_of(compiled(kObject)).ids_name_functions);
-  EXPECT_FALSE(traits_of(compiled(kThinking)).ids_name_functions);
-  const TemplateTraits traits = traits_of(compiled(kIdsOnly));
-  EXPECT_TRUE(traits.ids_name_functions);
+TEST(ChatTemplateCaps, IdsNameTheFunctionWhereNothingElseDoes) {
+  EXPECT_FALSE(caps_of(compiled(kObject)).ids_name_functions);
+  EXPECT_FALSE(caps_of(compiled(kThinking)).ids_name_functions);
+  const ChatTemplateCaps caps = caps_of(compiled(kIdsOnly));
+  EXPECT_TRUE(caps.ids_name_functions);
   const auto call = [](const nlohmann::ordered_json& id, const char* name) {
     return nlohmann::ordered_json(
         {{"id", id}, {"function", {{"name", name}, {"arguments", {{"a", 1}}}}}});
@@ -177,7 +177,7 @@ TEST(TemplateTraits, IdsNameTheFunctionWhereNothingElseDoes) {
        {"tool_calls", {call("call_1", "g"), call(nullptr, "f"), call("functions.g:x", "g")}}},
       answer("call_1"),
       answer("unknown")};
-  fit_messages(chat, traits);
+  fit_messages(chat, caps);
   const auto prompt = compiled(kIdsOnly).render(chat);
   ASSERT_TRUE(prompt.has_value()) << prompt.error().message;
   EXPECT_EQ(prompt->text(),
@@ -186,7 +186,7 @@ TEST(TemplateTraits, IdsNameTheFunctionWhereNothingElseDoes) {
             "1}[functions.g:4]{\"a\": 1} of (functions.g:2) of (unknown)");
 }
 
-TEST(TemplateTraits, ALongNameStandsInNoId) {
+TEST(ChatTemplateCaps, ALongNameStandsInNoId) {
   ChatInput chat;
   for (const size_t size : {256, 257})
     chat.messages.push_back(
@@ -198,16 +198,16 @@ TEST(TemplateTraits, ALongNameStandsInNoId) {
   EXPECT_EQ(chat.messages[1]["tool_calls"][0]["id"], "c");
 }
 
-TEST(TemplateTraits, ReasoningLiesWhereTheTemplateReadsThem) {
-  EXPECT_FALSE(traits_of(compiled(kObject)).reads_thinking);
-  EXPECT_FALSE(traits_of(compiled("{% for m in messages %}{{ m.reasoning_content }}{% endfor %}"))
+TEST(ChatTemplateCaps, ReasoningLiesWhereTheTemplateReadsThem) {
+  EXPECT_FALSE(caps_of(compiled(kObject)).reads_thinking);
+  EXPECT_FALSE(caps_of(compiled("{% for m in messages %}{{ m.reasoning_content }}{% endfor %}"))
                    .reads_thinking);
-  const TemplateTraits traits = traits_of(compiled(kThinking));
-  EXPECT_TRUE(traits.reads_thinking);
+  const ChatTemplateCaps caps = caps_of(compiled(kThinking));
+  EXPECT_TRUE(caps.reads_thinking);
   const auto prompt_of = [&](nlohmann::ordered_json message) {
     ChatInput chat;
     chat.messages = nlohmann::ordered_json::array({std::move(message)});
-    fit_messages(chat, traits);
+    fit_messages(chat, caps);
     const auto prompt = compiled(kThinking).render(chat);
     return prompt ? std::string(prompt->text()) : prompt.error().message;
   };

@@ -1,4 +1,4 @@
-#include "server/http/http_wire.h"
+#include "server/http/http_socket.h"
 
 // g++ 12 takes the frames of inlined coroutines for mismatched pairs of new and delete.
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
@@ -19,12 +19,12 @@ constexpr unsigned char kHandshakeRecord = 22;  // RFC 8446 §5.1
 
 }  // namespace
 
-HttpWire::HttpWire(Socket socket, std::shared_ptr<asio::ssl::context> tls)
+HttpSocket::HttpSocket(Socket socket, std::shared_ptr<asio::ssl::context> tls)
     : socket_(std::move(socket)), tls_(std::move(tls)), deadline_(socket_.get_executor()) {
   if (tls_ != nullptr) stream_.emplace(socket_, *tls_);
 }
 
-void HttpWire::arm(Duration limit) {
+void HttpSocket::arm(Duration limit) {
   armed_ = true;
   timed_out_ = false;
   deadline_.expires_after(limit);
@@ -35,13 +35,13 @@ void HttpWire::arm(Duration limit) {
   });
 }
 
-void HttpWire::disarm() {
+void HttpSocket::disarm() {
   ++turn_;
   armed_ = false;
   deadline_.cancel();
 }
 
-asio::awaitable<HttpWire::Handshake> HttpWire::handshake(Duration limit) {
+asio::awaitable<HttpSocket::Handshake> HttpSocket::handshake(Duration limit) {
   if (!stream_) co_return Handshake::done;
   Code code;
   unsigned char first = 0;
@@ -55,7 +55,7 @@ asio::awaitable<HttpWire::Handshake> HttpWire::handshake(Duration limit) {
   co_return speaks_tls ? Handshake::done : Handshake::plain;
 }
 
-asio::awaitable<HttpWire::Code> HttpWire::connect_tls() {
+asio::awaitable<HttpSocket::Code> HttpSocket::connect_tls() {
   Code code;
   if (!stream_) co_return code;
   stream_->set_verify_mode(asio::ssl::verify_peer, code);
@@ -63,7 +63,7 @@ asio::awaitable<HttpWire::Code> HttpWire::connect_tls() {
   co_return code;
 }
 
-asio::awaitable<bool> HttpWire::write(std::string_view bytes, Duration limit) {
+asio::awaitable<bool> HttpSocket::write(std::string_view bytes, Duration limit) {
   Code code;
   arm(limit);
   co_await asio::async_write(*this, asio::buffer(bytes), into(code));
@@ -71,7 +71,7 @@ asio::awaitable<bool> HttpWire::write(std::string_view bytes, Duration limit) {
   co_return !code;
 }
 
-asio::awaitable<void> HttpWire::linger(Duration limit) {
+asio::awaitable<void> HttpSocket::linger(Duration limit) {
   Code code;
   arm(limit);
   if (stream_) co_await stream_->async_shutdown(into(code));
@@ -82,17 +82,17 @@ asio::awaitable<void> HttpWire::linger(Duration limit) {
   disarm();
 }
 
-void HttpWire::cancel() {
+void HttpSocket::cancel() {
   Code ignored;
   socket_.cancel(ignored);
 }
 
-void HttpWire::close() {
+void HttpSocket::close() {
   Code ignored;
   socket_.close(ignored);
 }
 
-std::string HttpWire::peer() const {
+std::string HttpSocket::peer() const {
   Code ignored;
   const auto peer = socket_.remote_endpoint(ignored);
   return ignored ? "" : fmt::format("{}:{}", peer.address().to_string(), peer.port());

@@ -22,15 +22,15 @@ enum class ArgumentStyle : uint8_t {
   bare_keys,  // a:1,b:<|"|>x<|"|>
 };
 
-struct CallShape {
+struct CallSyntax {
   std::string_view first = {}, open = {}, middle = {}, close = {}, between = {}, last = {};
   ArgumentStyle arguments = ArgumentStyle::json;
-  bool numbered = false;  // true: a colon and a number stand between name and middle
+  bool numbered = false;  // true: a colon and a number are between name and middle
 };
 
 // Returns nullopt for ToolFormat::none.
-std::optional<CallShape> call_shape(ToolFormat format);
-// Returns the shape of calls of newer Mistral models: [TOOL_CALLS]f[ARGS]{...}.
-CallShape named_call_shape();
+std::optional<CallSyntax> call_syntax(ToolFormat format);
+// Returns the syntax of calls of newer Mistral models: [TOOL_CALLS]f[ARGS]{...}.
+CallSyntax named_call_syntax();
 
 }  // namespace hocket

@@ -17,7 +17,7 @@ namespace hocket {
 // rope_dim / 2], or of no columns: nothing is rotated; slots [rows], all different; q_out [rows,
 // num_heads * round_up(nope_dim + rope_dim, 32)], heads padded with zeros, of the type of the pages
 // unless they hold int8; kv of kind latent.
-struct LatentKvCall {
+struct StoreLatentKvCall {
   View<const float> q, latent;
   int num_heads = 0, nope_dim = 0;
   std::span<const float> kv_norm;
@@ -29,6 +29,6 @@ struct LatentKvCall {
   KvLayer kv;
 };
 // Errors: none; shapes are checked.   Thread: engine; workers split rows.
-void finish_latent(Backend& backend, const LatentKvCall& call);
+void store_latent_kv(Backend& backend, const StoreLatentKvCall& call);
 
 }  // namespace hocket

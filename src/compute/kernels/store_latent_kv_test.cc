@@ -1,4 +1,4 @@
-#include "compute/kernels/latent_kv.h"
+#include "compute/kernels/store_latent_kv.h"
 
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ constexpr LatentKvCase kLatentKvCases[] = {{16, 128, 64, 512, 64, 3, Style::inte
                                            {3, 8, 34, 17, 96, 50, Style::half},
                                            {1, 0, 8, 8, 32, 1, Style::half}};
 
-// The inputs of finish_latent(), and cleared pages for its output: tokens 5, 6, ... of a sequence
+// The inputs of store_latent_kv(), and cleared pages for its output: tokens 5, 6, ... of a sequence
 // on pages in falling order. Q: element type of the queries; stored: that of the pages.
 template <class Q>
 struct LatentKvFixture {
@@ -55,7 +55,7 @@ struct LatentKvFixture {
     std::ranges::fill(q_out, from_float<Q>(3));
     kv.data = pages.data();
     const int64_t half = c.rope_dim / 2;
-    finish_latent(
+    store_latent_kv(
         backend,
         {.q = View<const float>(q.data(), c.rows, c.num_heads * head_dim),
          .latent = View<const float>(latent.data(), c.rows, c.kv_rank + c.rope_dim, gap_stride()),

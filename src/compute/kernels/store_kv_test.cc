@@ -1,4 +1,4 @@
-#include "compute/kernels/qkv.h"
+#include "compute/kernels/store_kv.h"
 
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ constexpr QkvCase kQkvCases[] = {{4, 2, 16, 16, 32, 1},
                                  {4, 2, 48, 48, 32, 40, 0, 1, false, true},
                                  {4, 2, 32, 32, 32, 9, 24, 0.5f, false, true}};
 
-// The inputs of finish_qkv(), and zeroed pages for its output: tokens 5, 6, ... of a sequence on
+// The inputs of store_kv(), and zeroed pages for its output: tokens 5, 6, ... of a sequence on
 // shuffled pages.
 template <class T>
 struct QkvFixture {
@@ -76,7 +76,7 @@ struct QkvFixture {
   void run(Isa isa, int num_workers) {
     WorkerPool workers({.num_workers = num_workers});
     Backend backend = *Backend::create(isa, workers, 1024);
-    finish_qkv(backend, call);
+    store_kv(backend, call);
   }
   // Returns head `head` of a row, computed by the reference body.
   template <class Y>
@@ -111,7 +111,7 @@ struct QkvFixture {
   std::vector<std::byte> pages;
   std::vector<T> q;
   int num_pages = 0;
-  QkvCall call;
+  StoreKvCall call;
 };
 
 // Quantizes a key or value to int8 numbers; returns the scale.

@@ -1,0 +1,70 @@
+// The bytes of a connection to a server that is no rank (etcd, Redis), in the clear or inside TLS.
+// No call waits: one that can do nothing at present says so, and its caller polls the socket within
+// limits of its own. SIGPIPE is never raised. Thread: one at a time.
+//
+//   begin() until it is true -> send(), flush(), receive() ..
+//
+// Errors of all: io; unauthorized if the server's certificate is not one for this client. Their
+// texts go on behind "NAME: ". After an error the connection is of no use.
+#pragma once
+
+#include <poll.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "cluster/socket.h"
+#include "cluster/tls.h"
+
+namespace hocket {
+
+class ServerStream {
+ public:
+  static constexpr size_t kMaxRead = size_t{256} << 10;  // bytes of one receive()
+
+  // tls: null: in the clear. host: the name that the server's certificate must have.
+  ServerStream(Fd socket, std::shared_ptr<const TlsContext> tls, const std::string& host);
+  explicit ServerStream(Fd socket) : ServerStream(std::move(socket), nullptr, {}) {}
+
+  // Goes on with TLS's handshake. Returns true when it has ended; if false, poll for wanted().
+  Result<bool> begin();
+  // Takes some of the bytes, which flush() sends to the end. Returns how many; 0: poll for POLLOUT.
+  Result<size_t> send(std::string_view bytes);
+  // Returns true when all that was taken is sent; if false, poll for POLLOUT.
+  Result<bool> flush();
+  // Appends bytes that have come to `in`. Returns how many; 0: poll for POLLIN.
+  Result<size_t> receive(std::string& in);
+
+  // Sends all. `wait(events)` polls, and returns Result<void>.
+  template <class Wait>
+  Result<void> send_all(std::string_view bytes, Wait&& wait) {
+    while (!bytes.empty()) {
+      HOCKET_TRY(const size_t taken, send(bytes));
+      bytes.remove_prefix(taken);
+      if (taken == 0) HOCKET_TRY_VOID(wait(POLLOUT));
+    }
+    while (true) {
+      HOCKET_TRY(const bool is_sent, flush());
+      if (is_sent) return {};
+      HOCKET_TRY_VOID(wait(POLLOUT));
+    }
+  }
+
+  short wanted() const { return out_.empty() ? POLLIN : POLLOUT; }
+  const Fd& socket() const { return socket_; }
+
+ private:
+  Result<size_t> read_raw(char* to, size_t max_bytes);
+  Result<void> take_records();
+
+  Fd socket_;
+  std::unique_ptr<TlsStream> tls_;  // null: in the clear
+  std::string raw_;                 // memory for records that come
+  std::string early_;               // bytes that came with the end of the handshake
+  std::string out_;                 // records to send
+  std::optional<Error> end_;        // the end of TLS, behind the bytes that were received
+};
+
+}  // namespace hocket

@@ -1,0 +1,92 @@
+// Tests the writer of pages alone, over a store in memory.
+#include "engine/pages/page_writer.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <new>
+
+namespace hocket {
+namespace {
+
+// Has no memory for the first pages, in one of two ways, and takes all others.
+class PoorStore final : public PageStore {
+ public:
+  explicit PoorStore(bool throws) : PageStore(kRetryInterval), throws_(throws) {}
+  PageTier tier() const override { return PageTier::redis; }
+  Result<std::unique_ptr<PromptPages>> open(const PagesWanted& /*wanted*/) override {
+    return nullptr;
+  }
+  bool has(const PageKey& /*key*/) override { return false; }
+  Figures figures() const override { return {}; }
+  Result<std::vector<bool>> exist(std::span<const PageKey> keys) override {
+    return std::vector<bool>(keys.size());
+  }
+  Result<size_t> put(std::span<const Page> pages,
+                     const std::function<bool()>& /*is_over*/) override {
+    if (!std::exchange(is_first_, false)) return pages.size();
+    if (throws_) throw std::bad_alloc();
+    return fail(ErrorCode::out_of_memory, "there is too little memory for a call");
+  }
+
+ private:
+  const bool throws_;
+  bool is_first_ = true;
+};
+
+// Every buffer is free again afterwards, as the second round needs all of them.
+TEST(PageWriter, ALackOfMemoryCostsThePagesOfOneCall) {
+  const TierBuffers sizes{.page_bytes = 64};
+  const auto num_pages = static_cast<size_t>(sizes.num_pages());
+  for (const bool throws : {true, false}) {
+    SCOPED_TRACE(throws);
+    const auto store = std::make_shared<PoorStore>(throws);
+    PageWriter writer({.files = nullptr, .redis = store, .prefills = nullptr},
+                      TransferBuffers::allocate(sizes).value());
+    const RealClock clock;
+    writer.start(clock, [] {});
+    // Returns whether all was written, as the end of a session's save learns it.
+    const auto write_round = [&] {
+      for (size_t i = 0; i < num_pages; ++i) {
+        const PageWriter::Lacked page{.kind = PageKind::page, .stores = 1};
+        EXPECT_EQ(writer.copy(page, [](std::span<std::byte>) {}), PageWriter::CopyOutcome::yes);
+      }
+      const auto done = std::make_shared<std::promise<bool>>();
+      auto answer = done->get_future();
+      writer.end(RequestId{1}, [done](bool all_written) { done->set_value(all_written); });
+      return answer.get();
+    };
+    EXPECT_TRUE(write_round());
+    EXPECT_TRUE(write_round());
+    CacheTierStats stats;
+    writer.add_to(stats);
+    const uint64_t num_lost = stats.left_out(UnwrittenReason::no_memory);
+    EXPECT_GE(num_lost, 1u);
+    EXPECT_LE(num_lost, PageWriter::kMaxAtOnce);
+    EXPECT_EQ(stats.pages_written_total, 2 * num_pages - num_lost);
+    EXPECT_TRUE(store->takes_writes()) << "the store has not failed";
+    writer.begin_end();
+    writer.join();
+  }
+}
+
+// A session is not saved if its files could not be looked for, and its client learns so.
+TEST(PageWriter, ALackOfMemoryBehindAllPagesIsTold) {
+  PageWriter writer(
+      {.files = nullptr, .redis = std::make_shared<PoorStore>(true), .prefills = nullptr},
+      TransferBuffers::allocate({.page_bytes = 64}).value());
+  const RealClock clock;
+  writer.start(clock, [] {});
+  const auto done = std::make_shared<std::promise<bool>>();
+  auto answer = done->get_future();
+  writer.end(RequestId{1}, [done](bool all_written) {
+    if (all_written) throw std::bad_alloc();
+    done->set_value(all_written);
+  });
+  EXPECT_FALSE(answer.get());
+  writer.begin_end();
+  writer.join();
+}
+
+}  // namespace
+}  // namespace hocket
