@@ -47,7 +47,7 @@ Expected Correction::of(const Candidate& candidate) const {
     if (own.plan.equals_but_for_share(candidate.plan) && own.ratio.count() > 0)
       return {candidate.step_us * own.ratio.value(of_kind_[kind]), own.ratio.error(noise_),
               own.ratio.count()};
-  // The error of a kind's ratio makes no difference between plans of that kind.
+  // A plan of the played kind is adopted by its prediction; steps soon say if that was wrong.
   const bool is_alike = candidate.kind == record_.played.kind;
   return {candidate.step_us * of_kind_[kind], is_alike ? 0 : record_.of_kinds_[kind].error(noise_)};
 }

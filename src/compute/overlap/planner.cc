@@ -132,7 +132,8 @@ void Planner::decide(PlanRecord& record, bool at_once) {
   if (best == nullptr) return;
   const Expected now = correction.of(record.played);
   const double gain = 1 - then.us / now.us;
-  if (gain <= kTuning.margin + kTuning.errors * std::hypot(now.error, then.error)) {
+  // Not a number if no time is known.
+  if (!(gain > kTuning.margin + kTuning.errors * std::hypot(now.error, then.error))) {
     record.evidence = 0;
     return;
   }
