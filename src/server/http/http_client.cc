@@ -117,9 +117,8 @@ asio::awaitable<bool> HttpClient::State::connect(CallPtr call) {
   }
   disarm(call);
   if (!code) co_return true;
-  call->why = call->timed_out.empty()
-                  ? code.message()
-                  : fmt::format("no answer within {:g} s", to_seconds(limit));
+  call->why = call->timed_out.empty() ? code.message()
+                                      : fmt::format("no answer within {:g} s", to_seconds(limit));
   co_return false;
 }
 
