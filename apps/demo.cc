@@ -17,6 +17,7 @@
 #include "base/machine.h"
 #include "base/show_bytes.h"
 #include "client/blocking_http_client.h"
+#include "server/apis/apis.h"
 #include "server/http/http.h"
 #include "server/http/sse.h"
 
@@ -35,6 +36,7 @@ Result<int> choose_port(const std::string& host, int asked) {
   HttpOptions options;
   options.host = host;
   options.port = asked != 0 ? asked : kPort;
+  options.error_format_of = error_format_of;
   const auto probe =
       HttpServer::create(options, [](HttpRequest&&, const std::shared_ptr<HttpExchange>&) {});
   if (probe) return options.port;

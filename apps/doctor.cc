@@ -11,6 +11,7 @@
 #include "compute/comm/ucx_settings.h"
 #include "compute/kernels/choose.h"
 #include "engine/cache_store_setup.h"
+#include "server/apis/apis.h"
 #include "server/http/http.h"
 
 namespace hocket {
@@ -37,6 +38,7 @@ Finding port_finding(const HttpSettings& http) {
   HttpOptions options;
   options.host = http.host;
   options.port = http.port;
+  options.error_format_of = error_format_of;
   const auto server =
       HttpServer::create(options, [](HttpRequest&&, const std::shared_ptr<HttpExchange>&) {});
   if (!server) finding = {"port", server.error().message, server.error().fix, Severity::bad};

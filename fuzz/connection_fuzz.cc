@@ -17,7 +17,7 @@
 
 #include "base/check.h"
 #include "server/access/access_check.h"
-#include "server/http/error_map.h"
+#include "server/apis/apis.h"
 #include "server/http/http.h"
 #include "server/http/request_target.h"
 
@@ -28,7 +28,7 @@ namespace {
 void handle(HttpRequest&& request, const std::shared_ptr<HttpExchange>& exchange) {
   HOCKET_CHECK(request.path.starts_with('/'));
   HOCKET_CHECK(is_valid_utf8(request.path));
-  HOCKET_CHECK(request.principal != nullptr);
+  HOCKET_CHECK(request.sender != nullptr);
   if (request.path == "/stream") {
     exchange->start_stream("text/event-stream");
     exchange->write("data: 1\n\n");
@@ -48,6 +48,7 @@ HttpServer& server() {
     options.max_header_bytes = 8 << 10;
     options.header_timeout = options.body_timeout = std::chrono::milliseconds(200);
     options.idle_timeout = std::chrono::milliseconds(200);
+    options.error_format_of = error_format_of;
     options.admit = [](const HttpRequest& head) { return check->admit(head); };
     return *HttpServer::create(std::move(options), handle);
   }();

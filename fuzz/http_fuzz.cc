@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "server/access/api_key.h"
-#include "server/http/error_map.h"
+#include "server/apis/openai/openai_errors.h"
 #include "server/http/request_target.h"
 
 using namespace hocket;
@@ -24,7 +24,7 @@ void check_target(std::string_view bytes) {
   const auto target = parse_request_target(bytes);
   if (!target) {
     HOCKET_CHECK(!target.error().message.empty());
-    HOCKET_CHECK(is_valid_utf8(kServerErrors.body(target.error())));
+    HOCKET_CHECK(is_valid_utf8(kOpenAiErrors.body(target.error())));
     return;
   }
   HOCKET_CHECK(target->path.starts_with('/'));

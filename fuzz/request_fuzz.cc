@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "core/request_bounds.h"
 #include "server/apis/anthropic/messages_request.h"
+#include "server/apis/openai/openai_errors.h"
 #include "server/apis/openai/openai_request.h"
 #include "server/apis/responses/responses_request.h"
 #include "server/apis/sglang/generate_request.h"
@@ -32,7 +33,7 @@ const EngineInfo& info() {
 
 void check_error(const Error& e) {
   HOCKET_CHECK(!e.message.empty());
-  HOCKET_CHECK(is_valid_utf8(kServerErrors.body(e)));
+  HOCKET_CHECK(is_valid_utf8(kOpenAiErrors.body(e)));
   // 404: the request continues a stored response that does not exist.
   HOCKET_CHECK((http_status(e.code) == 400 || e.code == ErrorCode::not_found));
 }

@@ -65,9 +65,13 @@ void WorkerPool::run_erased(int num_tasks, Call call, void* context) {
   context_ = context;
   num_tasks_ = num_tasks;
   next_task_.store(0, std::memory_order_relaxed);
-  open_round();
+  struct Round {  // it is closed, too, if a task throws
+    explicit Round(WorkerPool& of) : pool(of) { pool.open_round(); }
+    ~Round() { pool.close_round(); }
+    WorkerPool& pool;
+  };
+  const Round round(*this);
   work(0);
-  close_round();
 }
 
 void WorkerPool::open_round() {
@@ -113,17 +117,22 @@ void WorkerPool::serve(int worker, int cpu) {
   if (cpu >= 0) pin_to(cpu);
   uint32_t served = kInside;  // gate_ without kInside in the last round; before the first, no round
   while (true) {
-    const int64_t deadline = real_now_ns() + spin_ns_;
+    int64_t deadline = real_now_ns() + spin_ns_;
     uint32_t gate = gate_.load(std::memory_order_relaxed);
     while ((gate & kOpen) == 0 || (gate & ~kInside) == served) {
+      if (stopping_.load(std::memory_order_relaxed)) return;
       for (int i = 0; i < 64 && gate_.load(std::memory_order_relaxed) == gate; ++i) _mm_pause();
-      if (real_now_ns() > deadline) gate_.wait(gate, std::memory_order_relaxed);
+      if (real_now_ns() > deadline) {
+        gate_.wait(gate, std::memory_order_relaxed);
+        // Awake, it serves the next loops at once, although it may be late for this one.
+        deadline = real_now_ns() + spin_ns_;
+      }
       gate = gate_.load(std::memory_order_relaxed);
     }
     gate = gate_.fetch_add(1, std::memory_order_acquire);
     if ((gate & kOpen) != 0) {
+      if (stopping_.load(std::memory_order_relaxed)) return;
       served = gate & ~kInside;
-      if (stopping_.load()) return;
       work(worker);
     }
     gate_.fetch_sub(1, std::memory_order_release);

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -109,6 +110,16 @@ TEST(WorkerPool, ALoopDoesNotWaitForAWorkerThatDoesNotRun) {
   handler_may_end = true;
   for (int round = 0; round < 100; ++round) run_and_count(pool, 16);
   ASSERT_EQ(sigaction(SIGUSR1, &before, nullptr), 0);
+}
+
+TEST(WorkerPool, ATaskThatThrowsEndsItsLoop) {
+  WorkerPool pool({.num_workers = 2, .cpus = {}});
+  EXPECT_THROW(pool.run(64,
+                        [](int, int worker) {
+                          if (worker == 0) throw std::bad_alloc();
+                        }),
+               std::bad_alloc);
+  for (int round = 0; round < 100; ++round) run_and_count(pool, 16);
 }
 
 TEST(WorkerPool, EveryWorkerFlushesDenormals) {

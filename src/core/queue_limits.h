@@ -1,7 +1,9 @@
-// The limits at which a client is refused because others are before it, by the room that checks
-// them. Each is answered with queue_full, which this header alone makes for clients:
+// The limits at which a client is refused because others are before it, by the room that has the
+// queue. This header alone decides whether a queue is full, and makes the error queue_full:
 //
-//   return fail(queue_full(queue_limits::kLiveTexts, options_.max_live));
+//   HOCKET_TRY_VOID(check_limit(queue_limits::kLiveTexts, {.used = 9, .more = 2, .max = 10}, 10));
+//
+// A container that refuses by itself, such as a mailbox, needs the error alone: queue_full().
 #pragma once
 
 #include <cstdint>
@@ -23,6 +25,20 @@ Error queue_full(const QueueLimit<Numbers...>& limit, Given... numbers) {
   static_assert(sizeof...(Numbers) == sizeof...(Given));
   return error(ErrorCode::queue_full, limit.text, static_cast<Numbers>(numbers)...)
       .with_fix(std::string(limit.fix));
+}
+
+// A queue's use when `more` come.
+struct QueueUse {
+  int64_t used = 0, more = 1, max = 0;
+
+  bool has_room() const { return more <= max - used; }
+};
+
+// `numbers` are those of the limit's text. Errors: queue_full if there is no room.
+template <class... Numbers, class... Given>
+Result<void> check_limit(const QueueLimit<Numbers...>& limit, QueueUse use, Given... numbers) {
+  if (use.has_room()) return {};
+  return fail(queue_full(limit, numbers...));
 }
 
 namespace queue_limits {

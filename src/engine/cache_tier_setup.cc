@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "cluster/token_proof.h"
 #include "compute/kv/page_folders.h"
-#include "core/queue_limits.h"
 #include "engine/cache_store_setup.h"
 #include "engine/lockstep/identity.h"
 #include "engine/pages/saved_speed.h"
@@ -335,7 +334,7 @@ Result<std::unique_ptr<PageServer>> offer_pages(const ServerSettings& settings, 
     input.sampling.max_new_tokens = has_room ? num_tokens : 1;  // sampled and dropped
     input.sampling.ignore_eos = true;
     const RequestId id = input.id;
-    if (!prefills->begin(id)) return fail(queue_full(queue_limits::kPrefills, PrefillWatch::kMax));
+    HOCKET_TRY_VOID(prefills->begin(id));
     if (auto taken = engine.submit(std::move(input)); !taken) {
       prefills->end(id);
       return fail(std::move(taken.error()));

@@ -18,11 +18,12 @@ Result<void> QueuePlaces::enter(RequestInput& input, int num_queued) {
                     .with_fix(fmt::format("send at most {} in a request, or start the server with "
                                           "a larger --max-queued-requests",
                                           share)));
-  if (input.index_in_request > 0 && num_queued >= share)
-    return fail(queue_full(queue_limits::kLaterTexts, num_queued, share));
+  if (input.index_in_request > 0)
+    HOCKET_TRY_VOID(check_limit(queue_limits::kLaterTexts, {.used = num_queued, .max = share},
+                                num_queued, share));
   if (has_priorities_) return {};
-  if (num_queued >= num_places_)
-    return fail(queue_full(queue_limits::kRequests, num_queued, num_places_));
+  HOCKET_TRY_VOID(check_limit(queue_limits::kRequests, {.used = num_queued, .max = num_places_},
+                              num_queued, num_places_));
   return take(input, num_places_ - num_queued);
 }
 
@@ -32,8 +33,9 @@ Result<void> QueuePlaces::take(RequestInput& input, int64_t num_free) {
   {
     const MutexLock lock(clients_->mutex);
     int64_t& num_waiting = clients_->num_waiting[client];
-    if (num_waiting >= kPerFreePlace * num_free)
-      return fail(queue_full(queue_limits::kShareOfClient, num_waiting, num_free));
+    HOCKET_TRY_VOID(check_limit(queue_limits::kShareOfClient,
+                                {.used = num_waiting, .max = kPerFreePlace * num_free}, num_waiting,
+                                num_free));
     ++num_waiting;
   }
   // If there is no memory for the place, it gives itself back, so no lock may be held.

@@ -129,10 +129,11 @@ Result<int64_t> SessionFiles::write(const SessionFileName& name,
   for (const fs::path& made : {folder_, folder})
     if (mkdir(made.c_str(), 0700) != 0 && errno != EEXIST) return write_failed(made, errno);
   const HeldFiles held = count_files(folder, path);
-  if (held.num >= kMax) return fail(queue_full(queue_limits::kSavedSessions, kMax));
+  HOCKET_TRY_VOID(check_limit(queue_limits::kSavedSessions, {.used = held.num, .max = kMax}, kMax));
   const std::string text = text_of(name, session);
-  if (held.bytes + std::ssize(text) > kMaxBytes)
-    return fail(queue_full(queue_limits::kSavedSessionBytes, held.bytes, kMaxBytes));
+  HOCKET_TRY_VOID(check_limit(queue_limits::kSavedSessionBytes,
+                              {.used = held.bytes, .more = std::ssize(text), .max = kMaxBytes},
+                              held.bytes, kMaxBytes));
   const int problem = write_whole_file(path, {std::as_bytes(std::span(text))});
   if (problem != 0) return write_failed(path, problem);
   return std::ssize(text);

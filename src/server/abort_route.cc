@@ -1,5 +1,6 @@
 #include "server/abort_route.h"
 
+#include "server/access/request_sender.h"
 #include "server/apis/sglang/generate_request.h"
 
 namespace hocket {
@@ -22,18 +23,20 @@ Result<Json> merge_aborts(Json here, const std::vector<PeerAnswer>& there) {
 Result<Json> abort_requests(const AbortOptions& options, const HttpRequest& asked) {
   HOCKET_TRY(const Json json, parse_json_object(asked.body));
   HOCKET_TRY(const AbortBody request, parse_abort(json));
-  const bool is_admin = asked.principal == nullptr || asked.principal->role == Role::admin;
+  const Principal* principal = principal_of(asked);
+  const bool is_admin = principal == nullptr || principal->role == Role::admin;
   size_t aborted = 0;
   if (request.all) {
     if (!is_admin)
       return fail(error(ErrorCode::forbidden,
-                        "abort_all is for an admin's key, and {}'s is a user's", asked.who())
+                        "abort_all is for an admin's key, and {}'s is a user's",
+                        principal_name(asked))
                       .with_fix("{\"rid\": ...} ends one of your own requests")
                       .with_param("abort_all"));
     aborted = options.reply->num_live();
     options.engine->abort_all();
   } else {
-    const std::string_view who = is_admin ? std::string_view() : asked.who();
+    const std::string_view who = is_admin ? std::string_view() : principal_name(asked);
     options.stream_records->erase(request.rid, who);
     aborted = options.reply->abort(request.rid, who);
   }

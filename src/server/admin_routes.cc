@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "core/queue_limits.h"
 #include "server/disaggregation_fields.h"
 #include "server/http/error_map.h"
 #include "server/reports/expert_distribution.h"
@@ -62,8 +61,8 @@ void add_listener(KvEventFeed* kv_events, const Exchange& exchange) {
     respond_error(*exchange,
                   error(ErrorCode::not_found, "events of the prefix cache are not recorded")
                       .with_fix("start the server with --kv-events"));
-  else if (!kv_events->add(exchange))
-    respond_error(*exchange, queue_full(queue_limits::kListeners, KvEventFeed::kMaxListeners));
+  else if (const auto added = kv_events->add(exchange); !added)
+    respond_error(*exchange, added.error());
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ Endpoints::Endpoints(Options options)
                 .health = options_.health,
                 .observer = options_.observer,
                 .rank_router = options_.rank_router,
-                .responses = options_.responses,
+                .answers = options_.responses,
                 .stream_records = options_.stream_records}),
       streams_({.starter = &starter_,
                 .reply = options_.reply,

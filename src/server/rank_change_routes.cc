@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "server/access/request_sender.h"
 #include "server/http/error_map.h"
 #include "server/ranks/scale_ranks.h"
 
@@ -15,7 +16,7 @@ using Exchange = std::shared_ptr<HttpExchange>;
 Result<ScaleRanks> read_scale_ranks(const HttpRequest& request) {
   HOCKET_TRY(const Json json, parse_json_object(request.body));
   HOCKET_TRY(const ScaleRanks wanted, parse_scale_ranks(json));
-  if (wanted.is_decided && !request.from_rank)
+  if (wanted.is_decided && !is_from_rank(request))
     return fail(error(ErrorCode::invalid_request, "decided is for messages between ranks")
                     .with_fix("leave it out")
                     .with_param("decided"));
@@ -41,7 +42,7 @@ void scale_ranks(const RankChangeOptions& options, const HttpRequest& request,
     respond_error(*exchange, wanted.error());
     return;
   }
-  if (options.rank_router != nullptr && !request.from_rank) {
+  if (options.rank_router != nullptr && !is_from_rank(request)) {
     const int coordinator = options.rank_router->changes().coordinator();
     if (options.rank_router->forward_to(coordinator, request, exchange)) return;
   }

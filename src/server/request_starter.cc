@@ -4,28 +4,20 @@
 #include <utility>
 
 #include "server/access/client_key.h"
+#include "server/access/request_meter.h"
+#include "server/access/request_sender.h"
 #include "server/apis/apis.h"
-#include "server/apis/responses/responses_request.h"
 #include "server/disaggregation_fields.h"
 #include "server/http/error_map.h"
 #include "server/ranks/keeper_paths.h"
 #include "server/session_routes.h"
 #include "server/usage/request_memory.h"
-#include "server/usage/request_meter.h"
 
 namespace hocket {
-namespace {
-
-// A conversation that continues from an earlier answer stays on this rank, which keeps that answer.
-bool stays_here(const GenerationRequest& request) {
-  return request.responses != nullptr && request.responses->continues;
-}
-
-}  // namespace
 
 RequestContext RequestStarter::context_of(const HttpRequest& request) const {
-  return {.store = options_.responses,
-          .who = request.who(),
+  return {.store = options_.answers,
+          .who = principal_name(request),
           .rank = options_.rank_router == nullptr ? -1 : options_.rank_router->rank()};
 }
 
@@ -41,8 +33,8 @@ Result<PreparedRequest> RequestStarter::prepare(const Api& api, const HttpReques
   HOCKET_TRY(PreparedRequest prepared,
              prepare_request(std::move(asked), options_.model, request.memory, std::move(given)));
   HOCKET_TRY_VOID(add_client_facts(prepared, request, arrived));
-  if (request.meter != nullptr)
-    for (const auto& prompt : prepared.prompts) request.meter->take_tokens(std::ssize(prompt));
+  if (const auto meter = meter_of(request); meter != nullptr)
+    for (const auto& prompt : prepared.prompts) meter->take_tokens(std::ssize(prompt));
   return prepared;
 }
 
@@ -52,15 +44,16 @@ Result<void> RequestStarter::add_client_facts(PreparedRequest& prepared, const H
       prepared, {.peers = options_.settings->peers,
                  .role = options_.engine->parts().role,
                  .num_prefill_tokens = num_prefill_tokens(options_.engine->info().model),
-                 .reached_at = request.from_rank ? "" : request.header("host")}));
+                 .reached_at = is_from_rank(request) ? "" : request.header("host")}));
   prepared.received = arrived;
   prepared.event_ids = prepared.request.api->format().style() == StreamStyle::named ||
                        request.header(kEventIdsHeader) == "true";
   GenerationRequest& asked = prepared.request;
-  asked.client = request.from_rank ? client_from_rank(request) : client_key(request, asked.user);
-  asked.who = request.who();
+  asked.client =
+      is_from_rank(request) ? client_from_rank(request) : client_key(request, asked.user);
+  asked.who = principal_name(request);
   asked.cache_owner = cache_owner_of(request, options_.settings->http);
-  asked.meter = request.meter;
+  asked.meter = meter_of(request);
   asked.memory = request.memory;
   if (const auto key = request.header("x-smg-routing-key"); !key.empty()) asked.routing_key = key;
   return {};
@@ -78,14 +71,14 @@ void RequestStarter::begin(const Api& api, const HttpRequest& request, const Exc
   };
   if (!ready) return refuse(ready.error());
   std::optional<AnswerIdentity> given;
-  if (request.from_rank) given = read_identity(request.header(kAnswerHeader));
+  if (is_from_rank(request)) given = read_identity(request.header(kAnswerHeader));
   const bool sends_progress = given.has_value();
   auto prepared = prepare(api, request, std::move(given), arrived);
   if (!prepared) return refuse(prepared.error());
   prepared->sends_progress = sends_progress;
   if (recorder) recorder->began(*prepared);
-  const bool stays = stays_here(prepared->request);
-  if (options_.rank_router != nullptr && !request.from_rank && !stays)
+  const bool stays = prepared->request.stays_on_rank;
+  if (options_.rank_router != nullptr && !is_from_rank(request) && !stays)
     return options_.rank_router->begin(request, exchange, *std::move(prepared), recorder);
   prepared->stream_record = options_.stream_records->add(request, *prepared);
   if (options_.rank_router != nullptr && !stays)
@@ -121,7 +114,7 @@ void RequestStarter::resume(const HttpRequest& asked, const Exchange& exchange,
   for (auto& ids : recorded.tokens) known.choices.push_back({.ids = ids});
   recorded.event_ids = prepared->event_ids;
   prepared->stream_record = options_.stream_records->add(std::move(recorded), StreamState::live);
-  if (options_.rank_router != nullptr && !stays_here(prepared->request))
+  if (options_.rank_router != nullptr && !prepared->request.stays_on_rank)
     options_.rank_router->keeper().keep(*prepared);
   if (recorder) recorder->began(*prepared);
   options_.reply->resume(exchange, *std::move(prepared), recorder, std::move(known),

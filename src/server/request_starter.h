@@ -32,7 +32,7 @@ class RequestStarter {
     const Health* health = nullptr;
     Observer* observer = nullptr;
     RankRouter* rank_router = nullptr;  // null: all ranks are in this process
-    ResponseStore* responses = nullptr;
+    AnswerStore* answers = nullptr;
     StreamRecords* stream_records = nullptr;
   };
   explicit RequestStarter(const Options& options) : options_(options) {}

@@ -1,5 +1,6 @@
 #include "server/responses_endpoints.h"
 
+#include "server/access/request_sender.h"
 #include "server/apis/responses/input_page.h"
 #include "server/apis/responses/responses_api.h"
 #include "server/http/error_map.h"
@@ -29,17 +30,17 @@ Result<std::string> body_of(const ResponseStore::Record& record) {
 
 bool ResponsesEndpoints::is_elsewhere(const std::string& id, const HttpRequest& request,
                                       const Exchange& exchange) const {
-  if (options_.rank_router == nullptr || request.from_rank) return false;
+  if (options_.rank_router == nullptr || is_from_rank(request)) return false;
   const int rank = rank_of_response(id);
   // An answer that this rank took over from a lost one is here.
-  if (options_.store->find(id, request.who()) != nullptr) return false;
+  if (options_.store->find(id, principal_name(request)) != nullptr) return false;
   if (rank < 0 || rank == options_.rank_router->rank()) return false;
   return options_.rank_router->forward_to(rank, request, exchange);
 }
 
 void ResponsesEndpoints::create(const HttpRequest& request, const Exchange& exchange,
                                 TimePoint arrived) const {
-  if (options_.rank_router != nullptr && !request.from_rank) {
+  if (options_.rank_router != nullptr && !is_from_rank(request)) {
     HeldBytes held(request.memory);
     auto body = parse_json_object(request.body, held);
     if (!body) return respond(*exchange, std::unexpected(std::move(body).error()));

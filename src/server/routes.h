@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "server/access/principal.h"
 #include "server/http/http.h"
 
 namespace hocket {

@@ -35,7 +35,7 @@ size_t max_live(const ServerSettings& settings, const EngineInfo& info) {
 
 RequestMemoryLimits memory_limits(const HttpSettings& settings) {
   return {.request_bytes = int64_t{settings.request_memory_mib} << 20,
-          .principal_bytes = int64_t{settings.key_memory_mib} << 20,
+          .owner_bytes = int64_t{settings.key_memory_mib} << 20,
           .total_bytes = int64_t{settings.total_request_memory_mib} << 20};
 }
 
@@ -268,7 +268,6 @@ Result<void> Server::State::open_rank_port() {
   ranks.admit = [key](const HttpRequest& head) { return admit_rank(head, key); };
   const HttpHandler take = [this](HttpRequest&& request,
                                   const std::shared_ptr<HttpExchange>& exchange) {
-    request.from_rank = true;
     handle(std::move(request), exchange);
   };
   const std::string host = ranks.host;

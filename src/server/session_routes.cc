@@ -4,10 +4,11 @@
 #include <utility>
 
 #include "core/request_bounds.h"
-#include "server/apis/responses/input_page.h"
+#include "server/access/request_sender.h"
 #include "server/generation/generation_request.h"
 #include "server/http/error_map.h"
 #include "server/http/json_body.h"
+#include "server/http/request_target.h"
 
 namespace hocket {
 namespace {
@@ -95,8 +96,9 @@ Result<Json> answer_slot(Engine& engine, const std::string& owner, const HttpReq
 }  // namespace
 
 std::string cache_owner_of(const HttpRequest& request, const HttpSettings& settings) {
-  const bool alone = request.principal != nullptr && request.principal->alone;
-  return alone && !settings.share_prefixes ? std::string(request.who()) : std::string();
+  const Principal* principal = principal_of(request);
+  const bool alone = principal != nullptr && principal->alone;
+  return alone && !settings.share_prefixes ? std::string(principal_name(request)) : std::string();
 }
 
 void add_session_routes(std::vector<Route>& routes, Engine& engine, const HttpSettings& settings) {

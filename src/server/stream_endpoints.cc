@@ -5,9 +5,8 @@
 #include <utility>
 
 #include "server/access/client_key.h"
+#include "server/access/request_sender.h"
 #include "server/apis/apis.h"
-#include "server/apis/responses/input_page.h"
-#include "server/apis/responses/responses_api.h"
 #include "server/http/error_map.h"
 #include "server/http/json_body.h"
 #include "server/http/request_target.h"
@@ -90,9 +89,14 @@ struct StreamEndpoints::ReturningClient {
 };
 
 bool asks_for_stream(const HttpRequest& head) {
-  return head.method == "GET" &&
-         (head.path.starts_with(kStreamsBelow) ||
-          (head.path.starts_with("/v1/responses/") && query_value(head.query, "stream") == "true"));
+  if (head.method != "GET") return false;
+  const std::string_view path = head.path;
+  const auto keeps = [path](const Api* api) {
+    return api->keeps_answers && path.starts_with(api->path) &&
+           path.substr(api->path.size()).starts_with('/');
+  };
+  return path.starts_with(kStreamsBelow) ||
+         (std::ranges::any_of(all_apis(), keeps) && query_value(head.query, "stream") == "true");
 }
 
 Result<StreamSnapshot> StreamEndpoints::take(StreamSnapshot found) const {
@@ -115,13 +119,11 @@ void StreamEndpoints::resume(const HttpRequest& request, const Exchange& exchang
                     .headers = request.headers,
                     .body = {},
                     .client = request.client,
-                    .principal = request.principal,
-                    .meter = request.meter,
+                    .sender = request.sender,
                     .memory = request.memory,
-                    .held_body = nullptr,
-                    .from_rank = request.from_rank};
+                    .held_body = nullptr};
   // A request that is refused does not end the stream, so it is checked before take().
-  auto found = options_.stream_records->find(named->answer_id, request.who());
+  auto found = options_.stream_records->find(named->answer_id, principal_name(request));
   HeldBytes held(request.memory);
   if (found) {
     auto fits = check_position(named->position.next.size(), found->request.tokens.size());
@@ -134,7 +136,7 @@ void StreamEndpoints::resume(const HttpRequest& request, const Exchange& exchang
   }
   const auto client = std::make_shared<ReturningClient>(
       std::move(asked), exchange, *std::move(named), arrived, std::move(found), std::move(held));
-  if (options_.rank_router == nullptr || request.from_rank) return choose(*client, {});
+  if (options_.rank_router == nullptr || is_from_rank(request)) return choose(*client, {});
   HttpRequest to_all = client->request;
   to_all.path = kTakePath;
   to_all.body =
@@ -163,7 +165,7 @@ void StreamEndpoints::choose(ReturningClient& client, const std::vector<PeerAnsw
         client.found = fail(not_asked(client.named.answer_id, peer));
       if (peer.status != 200) continue;
       const auto json = parse_json_object(peer.body, held);
-      auto theirs = json ? read_recorded_request(*json, client.request.who())
+      auto theirs = json ? read_recorded_request(*json, principal_name(client.request))
                          : Result<RecordedRequest>(std::unexpected(json.error()));
       if (!theirs || theirs->identity.id != client.named.answer_id) continue;
       num_takeovers = std::max(num_takeovers, theirs->num_takeovers);
@@ -199,7 +201,7 @@ void StreamEndpoints::keep(const HttpRequest& request, const Exchange& exchange)
     return;
   }
   RecordedRequest recorded{.identity = *identity,
-                           .who = std::string(request.who()),
+                           .who = std::string(principal_name(request)),
                            .path = std::string(request.header(kKeptPathHeader)),
                            .body = request.body,
                            .routing_key = std::string(request.header("X-SMG-Routing-Key")),
@@ -225,7 +227,7 @@ void StreamEndpoints::give(const HttpRequest& request, const Exchange& exchange)
   const auto numbers = body.find("numbers");
   const size_t num_numbers =
       numbers != body.end() && numbers->is_number_unsigned() ? numbers->get<size_t>() : 0;
-  auto found = options_.stream_records->find(id->get<std::string>(), request.who());
+  auto found = options_.stream_records->find(id->get<std::string>(), principal_name(request));
   // With a wrong position the stream is not ended here; the asking rank refuses the client.
   if (found && check_position(num_numbers, found->request.tokens.size()))
     found = take(*std::move(found));
@@ -237,14 +239,14 @@ void StreamEndpoints::give(const HttpRequest& request, const Exchange& exchange)
 
 void StreamEndpoints::begin(const Api& api, const HttpRequest& request, const Exchange& exchange,
                             TimePoint arrived) const {
-  if (!request.from_rank && !request.header(kLastEventHeader).empty())
+  if (!is_from_rank(request) && !request.header(kLastEventHeader).empty())
     return resume(request, exchange, "", arrived);
   options_.starter->begin(api, request, exchange, arrived);
 }
 
 void StreamEndpoints::add_routes(std::vector<Route>& routes) const {
   for (const Api* api : all_apis())
-    if (api != &kResponsesApi)
+    if (!api->keeps_answers)
       routes.push_back({"POST", api->path, HandlerThread::text,
                         [this, api](const HttpRequest& r, const Exchange& e, TimePoint arrived) {
                           begin(*api, r, e, arrived);
@@ -258,7 +260,7 @@ void StreamEndpoints::add_routes(std::vector<Route>& routes) const {
   const auto of_ranks = [&](std::string_view path, HandlerThread thread, auto handle) {
     routes.push_back(
         {"POST", path, thread, [handle, path](const HttpRequest& r, const Exchange& e, TimePoint) {
-           if (r.from_rank) return handle(r, e);
+           if (is_from_rank(r)) return handle(r, e);
            respond_error(*e, error(ErrorCode::not_found, "{} is for ranks", path));
          }});
   };

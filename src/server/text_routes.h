@@ -1,5 +1,5 @@
-// Paths that return texts and tokens of prompts without the engine: /tokenize, /detokenize,
-// /tokenizer_info, /apply-template, the render paths and count_tokens.   Thread: text*.
+// Paths that return texts and tokens of prompts without the engine: /tokenizer_info, and those that
+// the APIs' records name (ApiBody::answer).   Thread: text*.
 #pragma once
 
 #include <vector>

@@ -58,7 +58,7 @@ bool remove_sessions(const fs::path& sessions, fs::file_time_type oldest, const 
     for (; !gone && files != fs::directory_iterator(); files.increment(gone)) {
       if (alone.is_wanted()) return false;
       std::error_code unknown;
-      const bool is_kept = files->last_write_time(unknown) >= oldest && !unknown;
+      const bool is_kept = files->last_write_time(unknown) >= oldest || unknown;
       if (!is_kept) unlink(files->path().c_str());
       are_all_deleted &= !is_kept;
     }
@@ -68,10 +68,11 @@ bool remove_sessions(const fs::path& sessions, fs::file_time_type oldest, const 
   return are_all_deleted;
 }
 
-// Returns the time since which a form's sessions may have pages, when its folder has none.
+// Returns the time since which a form's sessions may have pages, when its folder has none. A disk
+// that cannot be asked deletes none of them.
 fs::file_time_type sessions_since(const fs::path& folder) {
   std::error_code gone;
-  return fs::exists(folder / kOtherStoreFile, gone)
+  return fs::exists(folder / kOtherStoreFile, gone) || gone
              ? fs::file_time_type::clock::now() - kOtherStoreKeeps
              : fs::file_time_type::max();
 }

@@ -87,22 +87,28 @@ std::shared_ptr<GrammarTicket> GrammarCompiler::enqueue(std::shared_ptr<const Gr
   ticket->done_ = std::move(done);
   ticket->asked_ = now();
   ticket->patience_ = options_.patience;
-  if (!enter(lanes_[0], ticket))
-    settle(*ticket, fail(queue_full(queue_limits::kGrammars, options_.max_waiting,
-                                    lanes_[0].max_of_client)));
+  if (auto entered = enter(lanes_[0], ticket); !entered)
+    settle(*ticket, fail(std::move(entered).error()));
   return ticket;
 }
 
-// False if too many tickets wait in that lane.
-bool GrammarCompiler::enter(Lane& lane, const std::shared_ptr<GrammarTicket>& ticket) {
-  const MutexLock lock(mutex_);
-  const auto is_full = [&] {
-    const auto mine = lane.waiting.find(ticket->client_);
-    const size_t num_mine = mine == lane.waiting.end() ? 0 : mine->second.size();
-    return lane.num_waiting >= lane.max_waiting || num_mine >= lane.max_of_client;
+Result<void> GrammarCompiler::check_room(const Lane& lane, uint64_t client) const {
+  const auto mine = lane.waiting.find(client);
+  const auto check = [&](int64_t used, size_t max) {
+    const QueueUse use{.used = used, .max = static_cast<int64_t>(max)};
+    return lane.index == 0
+               ? check_limit(queue_limits::kGrammars, use, lane.max_waiting, lane.max_of_client)
+               : check_limit(queue_limits::kLargeGrammars, use, lane.max_waiting);
   };
-  if (is_full()) leave_out_expired(lane);
-  if (is_full() && !ticket->is_unlimited_) return false;
+  HOCKET_TRY_VOID(check(static_cast<int64_t>(lane.num_waiting), lane.max_waiting));
+  return check(mine == lane.waiting.end() ? 0 : std::ssize(mine->second), lane.max_of_client);
+}
+
+// Errors: queue_full if too many tickets wait in that lane.
+Result<void> GrammarCompiler::enter(Lane& lane, const std::shared_ptr<GrammarTicket>& ticket) {
+  const MutexLock lock(mutex_);
+  if (!check_room(lane, ticket->client_)) leave_out_expired(lane);
+  if (!ticket->is_unlimited_) HOCKET_TRY_VOID(check_room(lane, ticket->client_));
   const auto mine = lane.waiting.try_emplace(ticket->client_).first;
   try {
     mine->second.push_back(ticket);
@@ -112,7 +118,7 @@ bool GrammarCompiler::enter(Lane& lane, const std::shared_ptr<GrammarTicket>& ti
   }
   ++lane.num_waiting;
   lane.arrived.notify_one();
-  return true;
+  return {};
 }
 
 void GrammarCompiler::leave_out_expired(Lane& lane) {
@@ -170,9 +176,9 @@ void GrammarCompiler::serve(Lane& lane, const std::shared_ptr<GrammarTicket>& ti
     answer = *made ? begin(**made, ticket->client_) : fail(Error(made->error()));
   } else {
     ++counts_->num_too_slow;
-    if (enter(lanes_[1], ticket)) return;
-    answer = fail(queue_full(queue_limits::kLargeGrammars, options_.max_slow)
-                      .with_param(ticket->spec_->field));
+    auto entered = enter(lanes_[1], ticket);
+    if (entered) return;
+    answer = fail(std::move(entered).error().with_param(ticket->spec_->field));
   }
   settle(*ticket, std::move(answer));
   ticket->done_();

@@ -24,6 +24,7 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "base/result.h"
 #include "base/thread.h"
 #include "engine/grammar/answer_grammar.h"
 #include "engine/grammar/grammar_cache.h"
@@ -104,7 +105,8 @@ class GrammarCompiler {
 
   void run(Lane& lane);
   void make_vocabulary();
-  bool enter(Lane& lane, const std::shared_ptr<GrammarTicket>& ticket);
+  Result<void> enter(Lane& lane, const std::shared_ptr<GrammarTicket>& ticket);
+  Result<void> check_room(const Lane& lane, uint64_t client) const HOCKET_REQUIRES(mutex_);
   void leave_out_expired(Lane& lane) HOCKET_REQUIRES(mutex_);
   std::shared_ptr<GrammarTicket> next(Lane& lane);
   void serve(Lane& lane, const std::shared_ptr<GrammarTicket>& ticket);

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "core/queue_limits.h"
 
 namespace hocket {
 namespace {
@@ -25,9 +26,12 @@ constexpr Duration kEndWait = std::chrono::milliseconds(2);  // for one of kMaxC
 
 }  // namespace
 
-bool PrefillWatch::begin(RequestId id) {
+Result<void> PrefillWatch::begin(RequestId id) {
   const MutexLock lock(mutex_);
-  return live_.size() < kMax && live_.insert(id).second;
+  HOCKET_TRY_VOID(
+      check_limit(queue_limits::kPrefills, {.used = std::ssize(live_), .max = kMax}, kMax));
+  live_.insert(id);
+  return {};
 }
 
 bool PrefillWatch::is_watched(RequestId id) const {

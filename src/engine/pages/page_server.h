@@ -22,6 +22,7 @@
 
 #include "base/log_limit.h"
 #include "base/mutex.h"
+#include "base/result.h"
 #include "base/thread.h"
 #include "engine/pages/file_store.h"
 #include "engine/pages/page_buffers.h"
@@ -38,8 +39,8 @@ class PrefillWatch {
  public:
   static constexpr size_t kMax = 256;
 
-  // Returns false if there are too many.
-  bool begin(RequestId id);
+  // Errors: queue_full.
+  Result<void> begin(RequestId id);
   bool is_watched(RequestId id) const;
   // Call when every page of the request that will ever be written is in its file.
   void end(RequestId id);

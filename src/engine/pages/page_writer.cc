@@ -104,7 +104,7 @@ void PageWriter::carry_out_end(const Order& order, bool all_written) {
   if (!order.saved) return options_.prefills->end(order.ended);
   try {
     order.saved(all_written);
-  } catch (const std::bad_alloc& e) {  // while it looked for the files
+  } catch (const std::exception& e) {  // while it looked for the files
     report_lack(e.what());
     order.saved(false);
   }

@@ -23,28 +23,17 @@ void add(const SchedulerStats& s, SchedulerStats& sum) {
   sum.num_window_pages += s.num_window_pages;
   sum.num_free_window_pages += s.num_free_window_pages;
   sum.num_cached_window_pages += s.num_cached_window_pages;
-  sum.num_evicted_window_pages_total += s.num_evicted_window_pages_total;
   sum.num_states += s.num_states;
   sum.num_free_states += s.num_free_states;
   sum.num_cached_states += s.num_cached_states;
-  sum.num_evicted_states_total += s.num_evicted_states_total;
   sum.num_used_tokens += s.num_used_tokens;
   sum.new_token_ratio = std::max(sum.new_token_ratio, s.new_token_ratio);
-  sum.num_evicted_pages_total += s.num_evicted_pages_total;
-  sum.num_policy_fallbacks_total += s.num_policy_fallbacks_total;
   sum.itl_chunk_tokens += s.itl_chunk_tokens;
   sum.step_time_error = std::max(sum.step_time_error, s.step_time_error);
 }
 
 void add(const StepCounts& s, StepCounts& sum) {
-  sum.num_prefill += s.num_prefill;
-  sum.num_decode += s.num_decode;
-  sum.num_mixed += s.num_mixed;
-  sum.num_idle += s.num_idle;
-  sum.num_overlapped += s.num_overlapped;
-  sum.prefill_compute_tokens += s.prefill_compute_tokens;
-  sum.prefill_cache_tokens += s.prefill_cache_tokens;
-  sum.decode_tokens += s.decode_tokens;
+  add_counters<StepCounters>(kStepCounters, s, sum);
   sum.num_retracted_lately += s.num_retracted_lately;
 }
 

@@ -32,6 +32,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "core/named_counter.h"
 #include "policy/scheduler/batch.h"
 #include "policy/scheduler/scheduler.h"
 
@@ -43,14 +44,35 @@ struct StepTransfers {
   bool hidden_is_bound = false;  // true if `hidden` is only an upper bound
 };
 
-// Counts since the start.
-struct StepCounts {
+// Counts since the start. A new one is a member and its row.
+struct StepCounters {
   uint64_t num_prefill = 0, num_decode = 0, num_mixed = 0;  // steps
   uint64_t num_idle = 0;        // steps without rows, because other ranks had some
   uint64_t num_overlapped = 0;  // scheduled while the step before was under way
   // Tokens; retracted requests count again. Prompt tokens that were computed; prompt tokens from
   // the cache; decode rows.
   uint64_t prefill_compute_tokens = 0, prefill_cache_tokens = 0, decode_tokens = 0;
+};
+
+inline constexpr const char* kStepTokensHelp =
+    "Tokens as the steps take them, those of retracted requests again and again";
+inline constexpr const char* kStepsHelp =
+    "Engine steps: with rows of prompts, of answers, of both; of other ranks only";
+inline constexpr auto kStepCounters = std::to_array<NamedCounter<StepCounters>>(
+    {{&StepCounters::prefill_compute_tokens, "realtime_tokens_total", kStepTokensHelp, "mode",
+      "prefill_compute"},
+     {&StepCounters::prefill_cache_tokens, "realtime_tokens_total", kStepTokensHelp, "mode",
+      "prefill_cache"},
+     {&StepCounters::decode_tokens, "realtime_tokens_total", kStepTokensHelp, "mode", "decode"},
+     {&StepCounters::num_prefill, "num_steps_total", kStepsHelp, "mode", "prefill"},
+     {&StepCounters::num_decode, "num_steps_total", kStepsHelp, "mode", "decode"},
+     {&StepCounters::num_mixed, "num_steps_total", kStepsHelp, "mode", "mixed"},
+     {&StepCounters::num_idle, "num_steps_total", kStepsHelp, "mode", "idle"},
+     {&StepCounters::num_overlapped, "num_overlapped_steps_total",
+      "Engine steps scheduled while another was under way"}});
+static_assert(has_row_of_each_member(kStepCounters));
+
+struct StepCounts : StepCounters {
   int num_retracted_lately = 0;  // requests retracted between the last two lines
 };
 

@@ -49,7 +49,7 @@ class PeerTurnsTest : public testing::FolderTest {
     const MutexLock lock(mutex_);
     taken_.push_back(std::ssize(tokens));
     const RequestId id{static_cast<uint64_t>(taken_.size())};
-    prefills_->begin(id);
+    EXPECT_TRUE(prefills_->begin(id));
     return id;
   }
   std::vector<ptrdiff_t> taken() const {

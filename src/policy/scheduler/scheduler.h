@@ -34,15 +34,11 @@ struct SchedulerStats : SchedulerCounters {
   int num_pages = 0, num_free_pages = 0, num_cached_pages = 0, num_private_pages = 0;
   // Slots of states: all, free ones, and those in the tree.
   int num_states = 0, num_free_states = 0, num_cached_states = 0;
-  uint64_t num_evicted_states_total = 0;
   // Pages of window layers: all, free ones, and those in the tree.
   int num_window_pages = 0, num_free_window_pages = 0, num_cached_window_pages = 0;
-  uint64_t num_evicted_window_pages_total = 0;
   int64_t num_used_tokens = 0;  // tokens in pages that are neither free nor evictable
   double token_usage = 0;       // num_used_tokens as a share of the pool
   double new_token_ratio = 0;
-  uint64_t num_evicted_pages_total = 0;     // pages evicted from the cache
-  uint64_t num_policy_fallbacks_total = 0;  // passes in which the policy fell back to fcfs
   // PrefillPolicy::latency sets these: the prompt tokens allowed in the last pass beside running
   // requests (0: none yet), and the mean of |step time / its prediction - 1| over some sixty steps.
   int itl_chunk_tokens = 0;

@@ -6,7 +6,6 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "core/client_name.h"
-#include "core/queue_limits.h"
 
 namespace hocket {
 namespace {
@@ -27,12 +26,14 @@ WaitingQueue::WaitingQueue(const Options& options) : options_(options), random_(
 }
 
 Result<void> WaitingQueue::check_room(int num_tokens, const Request* leaving) const {
-  if (full() && leaving == nullptr)
-    return fail(queue_full(queue_limits::kRequests, size() + num_held(), options_.max_requests));
+  const QueueUse requests = use_of_requests();
+  if (leaving == nullptr)
+    HOCKET_TRY_VOID(check_limit(queue_limits::kRequests, requests, requests.used, requests.max));
+  if (options_.max_tokens <= 0) return {};
   const int64_t there = num_tokens_ - (full() ? std::ssize(leaving->tokens) : 0);
-  if (options_.max_tokens > 0 && there + num_tokens > options_.max_tokens)
-    return fail(queue_full(queue_limits::kTokensOfRank, there, num_tokens, options_.max_tokens));
-  return {};
+  return check_limit(queue_limits::kTokensOfRank,
+                     {.used = there, .more = num_tokens, .max = options_.max_tokens}, there,
+                     num_tokens, options_.max_tokens);
 }
 
 // The smallest priority is last, its newest request at the very end.

@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "core/queue_limits.h"
 #include "policy/cache/radix_cache.h"
 #include "policy/scheduler/prefix_order.h"
 #include "policy/scheduler/request.h"
@@ -63,7 +64,7 @@ class WaitingQueue {
   // counted as gone. Errors: queue_full.
   Result<void> check_room(int num_tokens, const Request* leaving) const;
   // Returns true if the queue holds as many requests as are allowed.
-  bool full() const { return size() + num_held() >= options_.max_requests; }
+  bool full() const { return !use_of_requests().has_room(); }
   // Returns the newest request of the smallest priority, if that is below `priority` and it never
   // ran; else null.
   const Request* worse_than(int priority) const;
@@ -123,6 +124,9 @@ class WaitingQueue {
   int num_short_rows(int less_than, int max_total, int page_tokens);
 
  private:
+  QueueUse use_of_requests() const {
+    return {.used = size() + num_held(), .max = options_.max_requests};
+  }
   struct Entry {
     std::unique_ptr<Request> request;
     int cached_len = 0;

@@ -88,7 +88,7 @@ HttpAdmission AccessCheck::admit(const HttpRequest& head) {
   HttpAdmission out;
   origins_.add_headers(head, out.headers);
   if (head.method == "OPTIONS") {
-    out.principal = stranger();
+    admit_sender(out, {.principal = stranger()});
     return out;
   }
   const PathAccess needs = options_.needs ? options_.needs(head) : PathAccess{};
@@ -110,10 +110,9 @@ HttpAdmission AccessCheck::admit(const HttpRequest& head) {
     out.refusal = std::move(who).error();
     return out;
   }
-  out.principal = *std::move(who);
-  if (!needs.counted) return out;
-  RateLimits::Admission limited = limits_.begin(*out.principal);
-  out.meter = std::move(limited.meter);
+  RateLimits::Admission limited;
+  if (needs.counted) limited = limits_.begin(**who);
+  admit_sender(out, {.principal = *std::move(who), .meter = std::move(limited.meter)});
   out.refusal = std::move(limited.refusal);
   for (auto& header : limited.headers) out.headers.push_back(std::move(header));
   return out;
@@ -134,10 +133,11 @@ HttpAdmission admit_rank(const HttpRequest& head, std::string_view key) {
   }
   const std::string_view name = head.header(kWhoHeader);
   const Role role = head.header(kRoleHeader) == "admin" ? Role::admin : Role::user;
-  out.principal =
+  auto principal =
       std::make_shared<const Principal>(Principal{.name = name.empty() ? "rank" : std::string(name),
                                                   .role = role,
                                                   .alone = head.header(kAloneHeader) == "true"});
+  admit_sender(out, {.principal = std::move(principal), .is_rank = true});
   return out;
 }
 

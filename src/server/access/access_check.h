@@ -17,6 +17,7 @@
 #include "server/access/key_ring.h"
 #include "server/access/origins.h"
 #include "server/access/rate_limits.h"
+#include "server/access/request_sender.h"
 #include "server/http/http.h"
 
 namespace hocket {

@@ -57,8 +57,8 @@ TEST(AccessCheck, WithoutKeysEverybodyMayDoEverything) {
   for (const char* path : {"/livez", "/generate", "/flush_cache"}) {
     const HttpAdmission admission = check->admit(head(path));
     EXPECT_FALSE(admission.refusal) << path;
-    EXPECT_EQ(admission.principal->name, "anonymous");
-    EXPECT_EQ(admission.principal->role, Role::admin);
+    EXPECT_EQ(admission.sender->principal->name, "anonymous");
+    EXPECT_EQ(admission.sender->principal->role, Role::admin);
     EXPECT_TRUE(admission.headers.empty());
   }
 }
@@ -66,7 +66,7 @@ TEST(AccessCheck, WithoutKeysEverybodyMayDoEverything) {
 TEST(AccessCheck, AsksForAKeyAndForAnAdmins) {
   const auto check = make({.api_key = "user", .admin_api_key = "boss", .file = ""});
   EXPECT_EQ(refusal(*check, head("/livez")), ErrorCode{});
-  EXPECT_EQ(check->admit(head("/livez")).principal->role, Role::user);
+  EXPECT_EQ(check->admit(head("/livez")).sender->principal->role, Role::user);
   EXPECT_EQ(refusal(*check, head("/generate")), ErrorCode::unauthorized);
   EXPECT_EQ(refusal(*check, head("/generate", {bearer("wrong")})), ErrorCode::unauthorized);
   EXPECT_EQ(refusal(*check, head("/generate", {bearer("user")})), ErrorCode{});
@@ -218,23 +218,23 @@ TEST(RankKey, IsNewEachTime) {
 
 TEST(AccessCheck, RanksAreBelievedWhoAsks) {
   HttpRequest request = head("/generate", {bearer("rank key")});
-  EXPECT_EQ(admit_rank(request, "rank key").principal->role, Role::user);
+  EXPECT_EQ(admit_rank(request, "rank key").sender->principal->role, Role::user);
   for (const Role role : {Role::user, Role::admin}) {
     HttpRequest asked = request;
     const bool alone = role == Role::user;
     for (auto& header : principal_headers({.name = "ann", .role = role, .alone = alone}))
       asked.headers.push_back(header);
     const HttpAdmission admitted = admit_rank(asked, "rank key");
-    EXPECT_EQ(admitted.principal->name, "ann");
-    EXPECT_EQ(admitted.principal->role, role);
-    EXPECT_EQ(admitted.principal->alone, alone);
+    EXPECT_EQ(admitted.sender->principal->name, "ann");
+    EXPECT_EQ(admitted.sender->principal->role, role);
+    EXPECT_EQ(admitted.sender->principal->alone, alone);
   }
   EXPECT_TRUE(admit_rank(request, "another").refusal);
   EXPECT_TRUE(admit_rank(request, "").refusal);
   EXPECT_TRUE(admit_rank(head("/generate"), "").refusal);
   EXPECT_TRUE(admit_rank(head("/generate"), "rank key").refusal);
   // The port for clients ignores the headers of ranks.
-  EXPECT_EQ(make({})->admit(request).principal->name, "anonymous");
+  EXPECT_EQ(make({})->admit(request).sender->principal->name, "anonymous");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "core/client_name.h"
 #include "server/access/api_key.h"
+#include "server/access/request_sender.h"
 
 namespace hocket {
 
@@ -23,14 +24,14 @@ uint64_t name_key(std::string_view kind, std::string_view name) {
 }
 
 uint64_t client_key(const HttpRequest& request, std::string_view user) {
-  if (request.principal != nullptr && request.principal->alone) {
-    const uint64_t own = name_key("principal", request.principal->name);
+  if (const Principal* who = principal_of(request); who != nullptr && who->alone) {
+    const uint64_t own = name_key("principal", who->name);
     return client_name(own, own);
   }
   const uint64_t address =
       name_key("address", std::string_view(request.client).substr(0, request.client.rfind(':')));
   const std::string_view given = given_key(request);
-  if (!given.empty() && request.who() == Principal().name)
+  if (!given.empty() && principal_name(request) == Principal().name)
     return client_name(address, name_key("key", given));
   return client_name(address, user.empty() ? address : name_key("user", user));
 }
@@ -43,7 +44,7 @@ uint64_t client_from_rank(const HttpRequest& request) {
 }
 
 uint64_t proven_client_hash(const HttpRequest& request) {
-  const uint64_t from_rank = request.from_rank ? client_from_rank(request) : 0;
+  const uint64_t from_rank = is_from_rank(request) ? client_from_rank(request) : 0;
   return proven_client(from_rank != 0 ? from_rank : client_key(request, ""));
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/client_name.h"
+#include "server/access/request_sender.h"
 
 namespace hocket {
 namespace {
@@ -23,7 +24,8 @@ HttpRequest from(std::string client, HttpHeaders headers = {}) {
 }
 
 HttpRequest of(const Principal& principal, HttpRequest request) {
-  request.principal = std::make_shared<const Principal>(principal);
+  request.sender = std::make_shared<const RequestSender>(
+      RequestSender{.principal = std::make_shared<const Principal>(principal)});
   return request;
 }
 
@@ -74,10 +76,11 @@ TEST(ClientKey, KindsDoNotMix) {
 TEST(ClientKey, OnlyARankTellsForWhomItAsks) {
   HttpRequest request = from("10.0.0.1:1", {{kClientHeader, std::to_string(client_name(77, 5))}});
   EXPECT_EQ(proven_client_hash(request), proven(from("10.0.0.1:2"), ""));
-  request.from_rank = true;
+  request.sender = std::make_shared<const RequestSender>(
+      RequestSender{.principal = std::make_shared<const Principal>(), .is_rank = true});
   EXPECT_EQ(proven_client_hash(request), 77u);
   HttpRequest untold = from("10.0.0.1:1");
-  untold.from_rank = true;
+  untold.sender = request.sender;
   EXPECT_EQ(proven_client_hash(untold), proven(untold, ""));
 }
 

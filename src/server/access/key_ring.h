@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "server/usage/principal.h"
+#include "server/access/principal.h"
 
 namespace hocket {
 

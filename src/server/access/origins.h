@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "server/access/principal.h"
 #include "server/http/http.h"
 
 namespace hocket {

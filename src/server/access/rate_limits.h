@@ -14,9 +14,9 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/result.h"
+#include "server/access/principal.h"
+#include "server/access/request_meter.h"
 #include "server/http/http.h"
-#include "server/usage/principal.h"
-#include "server/usage/request_meter.h"
 
 namespace hocket {
 

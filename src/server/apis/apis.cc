@@ -2,6 +2,7 @@
 
 #include "server/apis/anthropic/messages_api.h"
 #include "server/apis/openai/openai_api.h"
+#include "server/apis/openai/openai_errors.h"
 #include "server/apis/responses/responses_api.h"
 #include "server/apis/sglang/generate_api.h"
 
@@ -16,7 +17,7 @@ std::span<const Api* const> all_apis() {
 const ErrorFormat& error_format_of(std::string_view path) {
   for (const Api* api : all_apis())
     if (path.starts_with(api->path)) return *api->errors;
-  return kServerErrors;
+  return kOpenAiErrors;
 }
 
 }  // namespace hocket

@@ -145,6 +145,7 @@ Json finish_reason_json(FinishReason reason);
 // Returns the number of tool calls that are complete.
 int num_calls(const ChoiceAnswer& choice);
 Json matched_stop_json(const ChoiceAnswer& choice);
+inline constexpr int64_t kTokenTextBytes = 128;  // for one id: in a tree, and as text
 Json ids_json(std::span<const TokenId> ids);
 // Appends the ids as text, without brackets.
 void append_ids(std::string& out, std::span<const TokenId> ids);

@@ -51,7 +51,8 @@ struct Prompt {
   std::string rid;  // empty: the answer's id is used
 };
 
-struct ResponsesRequest;  // apis/responses/responses_request.h
+// The fields of a request that only its API reads. The API's folder derives its own type from this.
+struct ApiFields {};
 
 // Settings for reading the answers of a conversation: which text is reasoning, which is tool calls.
 struct AnswerReading {
@@ -80,14 +81,14 @@ struct GenerationRequest {
   std::string answer_id;     // empty: one is made with the API's prefix
   std::vector<Prompt> prompts;
   std::vector<std::shared_ptr<const StopRegex>> stop_regexes;  // those of all prompts
-  bool batch = false;  // true: the client sent a list, so /generate answers with one
+  bool batch = false;  // true: the client sent a list of prompts
 
   bool stream = false;
   bool include_usage = false;
   bool continuous_usage = false;
   bool echo = false;
   bool return_token_ids = false;
-  bool logprob_text = false;  // /generate: adds token texts to the numbers
+  bool logprob_text = false;  // true: token texts are added to the numbers
   SpecialTokens special = SpecialTokens::skip;
   StopText stop_text = StopText::trim;
   bool add_special_tokens = true;
@@ -96,7 +97,9 @@ struct GenerationRequest {
 
   std::optional<std::string> prediction;  // text that the answer is expected to be like
 
-  std::shared_ptr<const ResponsesRequest> responses;  // fields of /v1/responses only
+  std::shared_ptr<const ApiFields> api_fields;  // null: its API has none
+  // True: only the rank that parses the request has what it needs, such as an earlier answer.
+  bool stays_on_rank = false;
 
   std::optional<int> priority;
   std::string user, routing_key;

@@ -22,15 +22,23 @@ TaskPool::~TaskPool() {
   for (Thread& thread : threads_) thread.join();
 }
 
+Result<void> TaskPool::check_room(uint64_t client) const {
+  const auto mine = waiting_.find(client);
+  const auto max_of_client = static_cast<int64_t>(options_.max_of_client);
+  HOCKET_TRY_VOID(check_limit(
+      queue_limits::kUnreadOfClient,
+      {.used = mine == waiting_.end() ? 0 : std::ssize(mine->second), .max = max_of_client},
+      max_of_client));
+  const auto max_waiting = static_cast<int64_t>(options_.max_waiting);
+  return check_limit(queue_limits::kUnread,
+                     {.used = static_cast<int64_t>(num_waiting_), .max = max_waiting}, max_waiting);
+}
+
 Result<void> TaskPool::push(Task&& task, uint64_t client) {
   {
     const MutexLock lock(mutex_);
     if (closing_) return fail(ErrorCode::shutting_down, "the server is shutting down");
-    const auto mine = waiting_.find(client);
-    if (mine != waiting_.end() && mine->second.size() >= options_.max_of_client)
-      return fail(queue_full(queue_limits::kUnreadOfClient, options_.max_of_client));
-    if (num_waiting_ >= options_.max_waiting)
-      return fail(queue_full(queue_limits::kUnread, options_.max_waiting));
+    HOCKET_TRY_VOID(check_room(client));
     const auto entry = waiting_.try_emplace(client).first;
     try {
       entry->second.push_back(std::move(task));

@@ -50,6 +50,7 @@ class TaskPool {
   void run();
   void run_one_that_waits();
   std::optional<Task> take() HOCKET_REQUIRES(mutex_);
+  Result<void> check_room(uint64_t client) const HOCKET_REQUIRES(mutex_);
 
   const Options options_;
   Mutex mutex_;

@@ -1,7 +1,5 @@
-// Maps an Error to an HTTP status, headers and a body. No other file knows status codes.
-//
-//   {"error": {"message", "type", "param", "code", "hint", "doc"}}: OpenAI's format, plus hint and
-//   doc; in a stream a block with it, then [DONE]
+// Maps an Error to an HTTP status and headers, and answers with it: the path's ErrorFormat writes
+// the body. No other file knows status codes.
 //
 // Thread: any.
 #pragma once
@@ -18,9 +16,6 @@ namespace hocket {
 int http_status(ErrorCode code);
 // Returns a stable word for programs: "context_length_exceeded", "queue_full", ...
 std::string_view error_slug(ErrorCode code);
-// Returns {"message", "type", "param", "code", "hint", "doc"} for an API's own format. Bytes of the
-// message that are not UTF-8 are replaced when it is written.
-Json error_json(const Error& error, std::string_view type);
 // Returns Retry-After for 429 and 503, WWW-Authenticate for 401.
 HttpHeaders error_headers(ErrorCode code);
 

@@ -55,22 +55,6 @@ TEST_F(ErrorMapTest, AnExceptionIsAnAnswerOrTheLastEventOfOne) {
   EXPECT_EQ(c.receive().body, "all");
 }
 
-TEST(ErrorMap, SpeaksOpenAi) {
-  const auto body = nlohmann::json::parse(kServerErrors.body(
-      error(ErrorCode::context_length_exceeded, "prompt 900 + max_tokens 200 > 1024 \"\xff\"")
-          .with_fix("max_tokens 124")
-          .with_param("max_tokens")));
-  const auto& e = body.at("error");
-  EXPECT_EQ(e.at("type"), "invalid_request_error");
-  EXPECT_EQ(e.at("code"), "context_length_exceeded");
-  EXPECT_EQ(e.at("param"), "max_tokens");
-  EXPECT_EQ(e.at("hint"), "max_tokens 124");
-  EXPECT_THAT(e.at("message").get<std::string>(), HasSubstr("900 + max_tokens 200"));
-  EXPECT_TRUE(
-      nlohmann::json::parse(kServerErrors.body(error(ErrorCode::internal, "x")))["error"]["param"]
-          .is_null());
-}
-
 TEST(ErrorMap, GivesEachKindItsStatus) {
   const std::pair<ErrorCode, int> expected[] = {
       {ErrorCode::invalid_request, 400}, {ErrorCode::context_length_exceeded, 400},

@@ -129,6 +129,7 @@ Result<tcp::acceptor> listen(asio::io_context& context, const tcp::endpoint& end
 
 Result<std::unique_ptr<HttpServer>> HttpServer::create(HttpOptions options, HttpHandler handler) {
   HOCKET_CHECK(options.num_threads > 0);
+  HOCKET_CHECK((options.error_format_of != nullptr));
   auto core = std::make_shared<HttpCore>();
   core->options = std::move(options);
   core->handler = std::move(handler);

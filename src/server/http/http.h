@@ -1,5 +1,6 @@
-// HTTP/1.1 on TCP: connections, limits and time-outs, plain answers and streams. Knows no routes
-// and no APIs, and no JSON except error bodies. Beast stays inside http_reader and http_client.
+// HTTP/1.1 on TCP: connections, limits and time-outs, plain answers and streams. Knows no routes,
+// no APIs and no clients: the owner of the server gives the format of errors, and the check that
+// lets requests in names their senders. Beast stays inside http_reader and http_client.
 //
 //   socket -> head -> key -> body -> Handler -> HttpExchange: respond
 //                                                 | start_stream, write..., finish
@@ -20,14 +21,13 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "server/http/tls_identity.h"
-#include "server/usage/principal.h"
 
 namespace hocket {
 
 class HeldBytes;
 class MemoryBudget;
 class RequestMemory;
-class RequestMeter;
+struct RequestSender;  // access/request_sender.h defines it; HTTP only carries it
 
 inline constexpr std::string_view kJsonType = "application/json";  // the content type
 
@@ -39,27 +39,20 @@ struct HttpRequest {
   std::string query;   // after the '?', as sent
   HttpHeaders headers;
   std::string body;
-  std::string client;                     // "127.0.0.1:41234"
-  PrincipalPtr principal;                 // that of its key; null until it is let in
-  std::shared_ptr<RequestMeter> meter;    // counts the tokens; null: no limits
+  std::string client;                           // "127.0.0.1:41234"
+  std::shared_ptr<const RequestSender> sender;  // null until it is let in
   std::shared_ptr<RequestMemory> memory;  // counts its bytes and its answer's; null: not counted
   std::shared_ptr<HeldBytes> held_body;   // the part of `memory` that its body takes
-  bool from_rank = false;  // true: it arrived through the port for ranks (set by the handler)
 
   // Returns the first header of that name, in any case; empty if there is none.
   std::string_view header(std::string_view name) const;
-  // Returns the principal's name, "anonymous" if there is none.
-  std::string_view who() const;
 };
 
-// The format in which an API writes errors.
+// The format in which an API writes errors; the record of the API has it.
 struct ErrorFormat {
   std::string (*body)(const Error&);    // JSON
   std::string (*events)(const Error&);  // the last bytes of a stream that fails
 };
-// The server's own format, where no API has another: that of OpenAI's API, plus hint and doc
-// (error_map.h).
-extern const ErrorFormat kServerErrors;
 
 // The answer to one request: either respond() once, or start_stream(), any number of write() and
 // finish(). The connection stays open while anything holds the exchange. If the last holder drops
@@ -91,8 +84,9 @@ class HttpExchange {
   bool finish(std::string_view last = {});
 
   // Call it if the answer only confirms that the request was accepted. Then the request stays under
-  // way after the answer, until the holder of the meter ends it.
-  void leave_meter();
+  // way after the answer: HttpAdmission::on_end is not called, and whoever works on the request
+  // ends what it counts.
+  void outlive_answer();
 
   // `left` is called once if the client leaves before respond() or finish(): on an http thread, or
   // inside this call if it has left already. It must not block. A client that closes only its
@@ -115,10 +109,15 @@ class HttpExchange {
 
 // The decision to let a request in or not, made when its head is known.
 struct HttpAdmission {
-  PrincipalPtr principal;
-  std::shared_ptr<RequestMeter> meter;  // kept until the answer is complete
-  HttpHeaders headers;                  // added to the answer, also to a refusal
-  std::optional<Error> refusal;         // nullopt: the request is let in
+  std::shared_ptr<const RequestSender> sender;
+  // Called once before the client can see the end of its answer, or when it has left. It must not
+  // block or throw. Null: nothing is called. A request whose body is refused drops it uncalled, so
+  // the objects that it holds must end by themselves.
+  std::function<void()> on_end;
+  // Requests with the same owner share a limit of memory. Empty: the request has no such limit.
+  std::string memory_owner;
+  HttpHeaders headers;           // added to the answer, also to a refusal
+  std::optional<Error> refusal;  // nullopt: the request is let in
 };
 
 struct HttpOptions {
@@ -131,15 +130,15 @@ struct HttpOptions {
   // Counts the memory of each request that was let in, its body and its answer. Null: not counted.
   std::shared_ptr<MemoryBudget> memory_budget;
   TlsFiles tls;
-  // For a port that only ranks may use: TLS with the cluster's key in place of certificates.
+  // TLS with the cluster's key in place of certificates: only its members can connect.
   std::shared_ptr<const TlsContext> cluster_tls;
   // If this many are open, a new connection replaces the one that has waited longest for its
   // client. If none waits, the new one gets 503, unless it asks for one of `probes`.
   int max_connections = 4096;
   std::vector<std::string> probes;  // paths
-  // Returns the format in which errors of a path are written.
-  const ErrorFormat& (*error_format_of)(std::string_view path) =
-      [](std::string_view) -> const ErrorFormat& { return kServerErrors; };
+  // Returns the format in which errors of a path are written; an empty path: that of requests whose
+  // head could not be read. Never null.
+  const ErrorFormat& (*error_format_of)(std::string_view path) = nullptr;
   int64_t max_header_bytes = 16 << 10;
   int64_t max_body_bytes = 32 << 20;
   int64_t max_buffered_bytes = 1 << 20;                // bytes that wait in one stream

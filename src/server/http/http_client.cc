@@ -105,7 +105,9 @@ asio::awaitable<bool> HttpClient::State::connect(CallPtr call) {
   Code code;
   const tcp::endpoint endpoint = endpoint_of(call->what.to);
   call->tcp_socket = tcp::socket(context);
-  arm(call, options.connect_timeout, "the connection");
+  const Duration limit = call->what.connect_timeout > Duration::zero() ? call->what.connect_timeout
+                                                                       : options.connect_timeout;
+  arm(call, limit, "the connection");
   co_await call->tcp_socket.async_connect(endpoint, into(code));
   if (!code) {
     Code ignored;
@@ -115,9 +117,8 @@ asio::awaitable<bool> HttpClient::State::connect(CallPtr call) {
   }
   disarm(call);
   if (!code) co_return true;
-  call->why = call->timed_out.empty()
-                  ? code.message()
-                  : fmt::format("no answer within {:g} s", to_seconds(options.connect_timeout));
+  call->why = call->timed_out.empty() ? code.message()
+                                      : fmt::format("no answer within {:g} s", to_seconds(limit));
   co_return false;
 }
 

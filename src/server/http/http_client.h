@@ -1,4 +1,4 @@
-// Sends HTTP/1.1 requests to other ranks, and passes each answer on piece by piece as it arrives.
+// Sends HTTP/1.1 requests to other servers, and passes each answer on piece by piece as it arrives.
 //
 //   start() -> kept connection, or a new one -> HttpSink: head, body.., end
 //
@@ -23,9 +23,10 @@ namespace hocket {
 struct HttpCall {
   SocketAddress to;
   std::string method = "POST", target, body;
-  HttpHeaders headers;     // besides Host and Content-Length
-  Duration max_time{};     // time limit of the whole call; 0: none
-  bool is_counted = true;  // false: Options::max_calls does not keep it back
+  HttpHeaders headers;         // besides Host and Content-Length
+  Duration max_time{};         // time limit of the whole call; 0: none
+  Duration connect_timeout{};  // 0: Options::connect_timeout
+  bool is_counted = true;      // false: Options::max_calls does not keep it back
 };
 
 // not_connected: nothing was sent. unanswered: a kept connection took the request, and ended before

@@ -122,7 +122,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   asio::awaitable<bool> answer(HttpRequest&& request, HttpFraming framing);
   asio::awaitable<bool> send_all(HttpExchange::State& exchange);
   asio::awaitable<bool> send(std::string_view bytes, HttpExchange::State* exchange);
-  asio::awaitable<void> refuse(Refusal refusal, HttpFraming framing);
+  asio::awaitable<void> refuse(Refusal refusal, HttpFraming framing, const ErrorFormat& format);
   void watch();
   void half_closed();
   void check_exchange();
@@ -211,12 +211,13 @@ asio::awaitable<bool> HttpConnection::send(std::string_view bytes, HttpExchange:
   co_return true;
 }
 
-asio::awaitable<void> HttpConnection::refuse(Refusal refusal, HttpFraming framing) {
+asio::awaitable<void> HttpConnection::refuse(Refusal refusal, HttpFraming framing,
+                                             const ErrorFormat& format) {
   framing.keep_alive = false;
   framing.more = head_lines(admission_.headers, error_headers(refusal.error.code));
   core_->count_status(refusal.status);
   const std::string bytes =
-      http_answer(framing, refusal.status, kJsonType, refusal.format->body(refusal.error), {});
+      http_answer(framing, refusal.status, kJsonType, format.body(refusal.error), {});
   co_await send(bytes, nullptr);
 }
 
@@ -224,11 +225,10 @@ std::optional<Refusal> HttpConnection::admit(HttpRequest& request) {
   const HttpOptions& options = core_->options;
   if (options.admit) {
     admission_ = options.admit(request);
-    request.principal = admission_.principal;
-    request.meter = admission_.meter;
+    request.sender = std::move(admission_.sender);
     if (admission_.refusal) return refusal(*std::exchange(admission_.refusal, std::nullopt));
   }
-  if (options.memory_budget) request.memory = options.memory_budget->open(request.principal);
+  if (options.memory_budget) request.memory = options.memory_budget->open(admission_.memory_owner);
   request.held_body = std::make_shared<HeldBytes>(request.memory);
   return std::nullopt;
 }
@@ -264,8 +264,7 @@ asio::awaitable<bool> HttpConnection::serve_one() {
   auto refused = co_await read(request, framing);
   if (refused && refused->status == 0) co_return false;
   if (refused) {
-    refused->format = &core_->options.error_format_of(request.path);
-    co_await refuse(*std::move(refused), framing);
+    co_await refuse(*std::move(refused), framing, core_->options.error_format_of(request.path));
     co_return false;
   }
   framing.more = head_lines(admission_.headers);
@@ -282,7 +281,7 @@ asio::awaitable<bool> HttpConnection::answer(HttpRequest&& request, HttpFraming 
   auto exchange = std::make_shared<HttpExchange::State>();
   exchange->framing = framing;
   exchange->error_format = &core_->options.error_format_of(request.path);
-  exchange->begin(std::move(admission_.meter), HeldBytes(request.memory));
+  exchange->begin(std::move(admission_.on_end), HeldBytes(request.memory));
   exchange->max_buffered_bytes = static_cast<size_t>(core_->options.max_buffered_bytes);
   // Only the loop's thread may hold the connection, so that the connection is destroyed there.
   exchange->wake = [core = core_, &loop = loop_, weak = weak_from_this()] {
@@ -353,7 +352,7 @@ asio::awaitable<void> HttpConnection::serve() {
     socket_->drop_tls();
     Refusal plain = refusal(error(ErrorCode::invalid_request, "this port speaks HTTPS")
                                 .with_fix("https:// in place of http://"));
-    co_await refuse(std::move(plain), framing);
+    co_await refuse(std::move(plain), framing, core_->options.error_format_of(""));
   } else {
     while (co_await serve_one()) {
     }

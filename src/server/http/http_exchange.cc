@@ -11,7 +11,6 @@
 #include "base/log.h"
 #include "server/http/error_map.h"
 #include "server/http/request_target.h"
-#include "server/usage/request_meter.h"
 
 namespace hocket {
 namespace {
@@ -112,13 +111,9 @@ std::string_view HttpRequest::header(std::string_view name) const {
   return {};
 }
 
-std::string_view HttpRequest::who() const {
-  return principal == nullptr ? std::string_view("anonymous") : principal->name;
-}
-
-void HttpExchange::State::begin(std::shared_ptr<RequestMeter> of_request, HeldBytes waiting) {
+void HttpExchange::State::begin(std::function<void()> when_ended, HeldBytes waiting) {
   const MutexLock lock(mutex);
-  meter = std::move(of_request);
+  on_end = std::move(when_ended);
   held = std::move(waiting);
 }
 
@@ -154,7 +149,7 @@ void HttpExchange::State::break_off(const Error& why) {
   if (!framing.http_1_0) out += "0\r\n\r\n";
   streaming = false;
   complete = true;
-  end_meter();
+  end_request();
 }
 
 void HttpExchange::State::sent(size_t num_bytes) {
@@ -196,8 +191,8 @@ bool HttpExchange::State::ask() {
   return true;
 }
 
-void HttpExchange::State::end_meter() {
-  if (meter != nullptr) meter->end();
+void HttpExchange::State::end_request() {
+  if (on_end) std::exchange(on_end, nullptr)();
 }
 
 void HttpExchange::State::leave() {
@@ -206,7 +201,7 @@ void HttpExchange::State::leave() {
     MutexLock lock(mutex);
     closed = true;
     call.swap(on_closed);
-    end_meter();
+    end_request();
     out = {};
     held.release();
     if (complete) return;
@@ -251,7 +246,7 @@ bool HttpExchange::respond(int status, std::string_view content_type, std::strin
     state_->complete = true;
     state_->woken = true;
     unused.swap(state_->on_closed);
-    state_->end_meter();
+    state_->end_request();
   }
   state_->wake();
   return true;
@@ -274,7 +269,7 @@ bool HttpExchange::start_stream(std::string_view content_type, const HttpHeaders
     if (state_->framing.head_only) {
       state_->streaming = false;
       state_->complete = state_->closed = true;
-      state_->end_meter();
+      state_->end_request();
       unused.swap(state_->on_closed);
     }
   }
@@ -318,15 +313,15 @@ bool HttpExchange::finish(std::string_view last) {
     state_->streaming = false;
     state_->complete = true;
     unused.swap(state_->on_closed);
-    state_->end_meter();
+    state_->end_request();
   }
   state_->wake();
   return true;
 }
 
-void HttpExchange::leave_meter() {
+void HttpExchange::outlive_answer() {
   MutexLock lock(state_->mutex);
-  state_->meter.reset();
+  state_->on_end = nullptr;
 }
 
 void HttpExchange::on_close(std::function<void()> on_closed) {

@@ -40,16 +40,17 @@ std::string http_answer(const HttpFraming& framing, int status, std::string_view
 inline constexpr size_t kUncountedBytes = 16 << 10;
 
 //   holders (any thread)  -> out -> connection (its http thread) -> socket
-// Lock order: no other lock is taken under this mutex; wake() and left() are called without it.
+// Lock order: under this mutex only on_end may take another one; wake() and left() are called
+// without it.
 struct HttpExchange::State {
   HttpFraming framing;
-  const ErrorFormat* error_format = &kServerErrors;
+  const ErrorFormat* error_format = nullptr;  // never null after the connection has made it
   size_t max_buffered_bytes = 0;
   std::function<void()> wake;  // makes the connection read this state again; any thread
 
   Mutex mutex;
-  // Ends the meter because nothing more will be answered.
-  void end_meter() HOCKET_REQUIRES(mutex);
+  // Calls on_end the first time, because nothing more will be answered.
+  void end_request() HOCKET_REQUIRES(mutex);
   // Counts the waiting bytes plus `more`. Errors: those of RequestMemory::take.
   Result<void> hold(size_t more) HOCKET_REQUIRES(mutex);
   // Adds a piece of a stream to `out`.
@@ -58,8 +59,7 @@ struct HttpExchange::State {
   // not counted; any other stream by closing the connection.
   void break_off(const Error& why) HOCKET_REQUIRES(mutex);
 
-  // Ends before the client can see the end of the answer.
-  std::shared_ptr<RequestMeter> meter HOCKET_GUARDED_BY(mutex);
+  std::function<void()> on_end HOCKET_GUARDED_BY(mutex);  // that of HttpAdmission
   HeldBytes held HOCKET_GUARDED_BY(mutex);     // waiting bytes, if more than kUncountedBytes
   std::string out HOCKET_GUARDED_BY(mutex);    // not yet taken by the connection
   size_t taken HOCKET_GUARDED_BY(mutex) = 0;   // bytes of the connection's batch; 0 when it is sent
@@ -78,7 +78,7 @@ struct HttpExchange::State {
   std::function<void()> on_closed HOCKET_GUARDED_BY(mutex);
 
   // Functions of the connection.
-  void begin(std::shared_ptr<RequestMeter> of_request, HeldBytes waiting);
+  void begin(std::function<void()> when_ended, HeldBytes waiting);
   enum class Next { send, wait, done, cut };
   // Moves the waiting bytes into `batch` and returns send, or returns what to do instead.
   Next take(std::string& batch);

@@ -111,7 +111,7 @@ TEST_F(HttpMemoryTest, SmallAnswersAreNeverRefused) {
 TEST_F(HttpMemoryTest, AStreamWithoutMemoryEndsWithAnError) {
   start_within({.request_bytes = 40'000});
   for (const auto& [path, end] :
-       {std::pair{"/hold", "data: [DONE]\n\n"}, {"/named", "docs/api.md#errors\"}}\n\n"}}) {
+       {std::pair{"/hold", "data: [DONE]\n\n"}, {"/named", "--request-memory-mib\n\n"}}) {
     TestClient c = client();
     c.send(get(path));
     SseWriter events(take());

@@ -257,7 +257,8 @@ TEST_F(HttpStreamTest, AnAnswerThatIsDroppedBecomes500OrACut) {
 
 TEST_F(HttpStreamTest, AThrowingHandlerAnswers500) {
   auto server = HttpServer::create(
-      {}, [](HttpRequest&&, std::shared_ptr<HttpExchange>) { throw std::runtime_error("bug"); });
+      {.error_format_of = errors_of},
+      [](HttpRequest&&, std::shared_ptr<HttpExchange>) { throw std::runtime_error("bug"); });
   ASSERT_TRUE(server);
   TestClient c((*server)->port());
   c.send(get("/"));

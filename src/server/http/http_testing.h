@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "server/http/client_testing.h"
+#include "server/http/error_map.h"
 #include "server/http/http.h"
 #include "server/http/sse.h"
 
@@ -20,15 +21,24 @@ namespace hocket {
 // The server answers /echo at once and hands every other exchange to the test.
 class HttpTest : public testing::Test {
  protected:
-  // Errors of paths that begin with /named are events with a name.
+  // Errors are their code, message and fix. Those of paths that begin with /named are events with a
+  // name.
   static const ErrorFormat& errors_of(std::string_view path) {
-    static constexpr ErrorFormat kNamed = {[](const Error& e) { return kServerErrors.body(e); },
-                                           [](const Error& e) {
+    static constexpr auto kBody = [](const Error& e) {
+      return fmt::format("{}: {}; {}", error_slug(e.code), e.message, e.fix);
+    };
+    static constexpr ErrorFormat kUnnamed = {kBody, [](const Error& e) {
+                                               std::string out;
+                                               append_sse(out, kBody(e));
+                                               append_sse(out, kSseDone);
+                                               return out;
+                                             }};
+    static constexpr ErrorFormat kNamed = {kBody, [](const Error& e) {
                                              std::string out;
-                                             append_sse_event(out, "error", kServerErrors.body(e));
+                                             append_sse_event(out, "error", kBody(e));
                                              return out;
                                            }};
-    return path.starts_with("/named") ? kNamed : kServerErrors;
+    return path.starts_with("/named") ? kNamed : kUnnamed;
   }
 
   void start(HttpOptions options = {}) {

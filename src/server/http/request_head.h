@@ -18,7 +18,6 @@ inline constexpr size_t kMaxHeaderFields = 128;
 struct Refusal {
   int status = 0;  // 0: the client has left, so nothing is sent
   Error error = {};
-  const ErrorFormat* format = &kServerErrors;
 };
 
 // Returns a refusal with the status of the error's code.

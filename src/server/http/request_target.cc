@@ -69,6 +69,16 @@ bool same_name(std::string_view a, std::string_view b) {
                     [](char x, char y) { return lower(x) == lower(y); });
 }
 
+std::string_view query_value(std::string_view query, std::string_view name) {
+  while (!query.empty()) {
+    const std::string_view pair = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), pair.size() + 1));
+    const size_t equals = pair.find('=');
+    if (pair.substr(0, equals) == name && equals != pair.npos) return pair.substr(equals + 1);
+  }
+  return {};
+}
+
 std::string_view authority_of(std::string_view target) {
   const size_t begin = begin_of_authority(target);
   if (begin == 0) return {};

@@ -17,6 +17,9 @@ struct RequestTarget {
 // Parses "/path?query", "http://host/path?query" and "*".   Errors: invalid_request.
 Result<RequestTarget> parse_request_target(std::string_view target);
 
+// Returns the value of a query's parameter as sent: ids and numbers need no escapes.
+std::string_view query_value(std::string_view query, std::string_view name);
+
 // Returns "host:1" of "http://user@host:1/path"; empty if the target names no host.
 std::string_view authority_of(std::string_view target);
 

@@ -46,12 +46,12 @@ void ForwardedRequests::note_view(const ClusterView& before, const ClusterView& 
 
 void ForwardedRequests::lose(const ClusterView& view, int own, const Error& why,
                              HttpClient& client) {
-  size_t num_lost = 0;
+  std::vector<int> num_lost(view.members.size());  // of each rank
   const TimePoint now = RealClock().now();
   for (auto& [ticket, forward] : by_ticket_) {
     if (forward.returns || !is_lost(forward, view, own, now)) continue;
     forward.returns = true;
-    ++num_lost;
+    ++num_lost[static_cast<size_t>(forward.rank)];
     forward.relay->lose(why);
     client.cancel(forward.call);
   }
@@ -99,8 +99,9 @@ std::vector<int> ForwardedRequests::lose_silent(const ClusterView& view, HttpCli
     probes_.probe(member.identity, now);
     if (!probes_.is_silent(member.identity)) continue;
     silent.push_back(member.identity.rank);
-    if (num_lost > 0)
-      log::warning("forward: {} requests return to this rank: {}. To mend it: {}", num_lost,
+    const int num_returning = num_lost[static_cast<size_t>(member.identity.rank)];
+    if (num_returning > 0)
+      log::warning("forward: {} requests return to this rank: {}. To mend it: {}", num_returning,
                    silence_of(member.identity).message, kMendSilence);
   }
   return silent;

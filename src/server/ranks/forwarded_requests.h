@@ -26,7 +26,7 @@ class ForwardedRequests {
   struct Forward {
     int rank = 0;
     std::string boot_id;  // that of the rank's process
-    uint64_t call = 0;
+    uint64_t call = 0;    // 0 before it begins
     std::shared_ptr<Relay> relay;
     // For this rank if the other refuses, or is lost; nullopt: it may not.
     std::optional<PreparedRequest> prepared;
@@ -40,7 +40,10 @@ class ForwardedRequests {
   // Borrows `probes`.
   explicit ForwardedRequests(RankProbes& probes) : probes_(probes) {}
 
-  void add(uint64_t ticket, Forward forward) { by_ticket_.emplace(ticket, std::move(forward)); }
+  // The reference is valid until erase().
+  Forward& add(uint64_t ticket, Forward forward) {
+    return by_ticket_.emplace(ticket, std::move(forward)).first->second;
+  }
   // Precondition: the ticket was added. The reference is valid until erase().
   Forward& at(uint64_t ticket);
   void erase(uint64_t ticket) { by_ticket_.erase(ticket); }

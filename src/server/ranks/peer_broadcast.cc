@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/mutex.h"
+#include "server/access/request_sender.h"
 #include "server/http/error_map.h"
 
 namespace hocket {
@@ -125,7 +126,7 @@ void PeerBroadcast::post_to_all(const HttpRequest& asked, Done done, BroadcastLi
 void answer_everywhere(PeerBroadcast* peers, const HttpRequest& request,
                        const std::shared_ptr<HttpExchange>& exchange, Result<Json> here,
                        MergeAnswers merge) {
-  if (peers == nullptr || request.from_rank || !here) return respond_json(*exchange, here);
+  if (peers == nullptr || is_from_rank(request) || !here) return respond_json(*exchange, here);
   peers->post_to_all(request, [exchange, merge, here = *std::move(here)](auto&& there) mutable {
     respond_json(*exchange, merge(std::move(here), there));
   });

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "server/access/access_check.h"
+#include "server/access/request_sender.h"
 #include "server/http/request_target.h"
 #include "server/ranks/keeper_paths.h"
 
@@ -71,8 +72,8 @@ HttpCall RankPeers::call_to(const PeerEndpoint& to, const HttpRequest& asked) co
   if (!asked.query.empty()) call.target += "?" + asked.query;
   call.body = asked.body;
   call.headers = {{kViaHeader, to_via(rank())}, {"Authorization", "Bearer " + to.key}};
-  if (asked.principal != nullptr)
-    std::ranges::move(principal_headers(*asked.principal), std::back_inserter(call.headers));
+  if (const Principal* principal = principal_of(asked); principal != nullptr)
+    std::ranges::move(principal_headers(*principal), std::back_inserter(call.headers));
   return call;
 }
 

@@ -1,5 +1,6 @@
 #include "server/ranks/rank_probes.h"
 
+#include <new>
 #include <utility>
 
 namespace hocket {
@@ -46,14 +47,20 @@ void RankProbes::probe(const Identity& rank, TimePoint now) {
   }
   const auto sink = std::make_shared<Sink>(probed, rank.boot_id);
   const auto to = peers_.endpoint_of(rank);
-  if (!to) return sink->end(HttpEnd::not_connected, "its address is not known");
-  HttpRequest asked;
-  asked.path = "/livez";
-  HttpCall call = peers_.call_to(*to, asked);
-  call.method = "GET";
-  call.max_time = interval_;
-  call.is_counted = false;  // it must be sent when there are as many calls as may be
-  if (peers_.client().start(std::move(call), sink) == 0) sink->end(HttpEnd::cancelled, "");
+  // Nothing is sent, so nothing is learned of the rank.
+  if (!to) return sink->end(HttpEnd::cancelled, "its address is not known");
+  try {
+    HttpRequest asked;
+    asked.path = "/livez";
+    HttpCall call = peers_.call_to(*to, asked);
+    call.method = "GET";
+    call.max_time = interval_;
+    call.connect_timeout = interval_;  // a busy rank may take long for a handshake
+    call.is_counted = false;           // it must be sent when there are as many calls as may be
+    if (peers_.client().start(std::move(call), sink) == 0) sink->end(HttpEnd::cancelled, "");
+  } catch (const std::bad_alloc&) {
+    sink->end(HttpEnd::cancelled, "no memory");
+  }
 }
 
 int RankProbes::num_unanswered(const Identity& rank) const {

@@ -85,7 +85,16 @@ void RankRouter::begin(const HttpRequest& request, const std::shared_ptr<HttpExc
     name_rank(prepared, *rank, *options_.stream_records);
     prepared.stream_record = options_.stream_records->add(request, prepared);
     if (*rank != this->rank()) {
-      if (send(*rank, request, exchange, std::move(prepared), recorder)) return;
+      const auto record = prepared.stream_record;
+      bool sent = false;
+      try {
+        sent = send(*rank, request, exchange, std::move(prepared), recorder);
+      } catch (...) {
+        if (record) options_.stream_records->erase(*record);
+        throw;
+      }
+      if (sent) return;
+      if (record) options_.stream_records->erase(*record);
       lock.unlock();
       const Error full = too_many();
       if (recorder) recorder->failed(full);
@@ -140,7 +149,6 @@ bool RankRouter::send(int rank, const HttpRequest& request,
   for (const char* name : {"X-Request-Id", "X-SMG-Routing-Key", kEventIdsHeader})
     if (const auto value = request.header(name); !value.empty())
       call.headers.emplace_back(name, value);
-
   add_trace(request, recorder.get(), call.headers);
   const RankLoad load =
       prepared ? load_of(*prepared) : RankLoad{.num_requests = 0, .num_tokens = 0};
@@ -148,30 +156,44 @@ bool RankRouter::send(int rank, const HttpRequest& request,
   const bool resumes = prepared.has_value();
   if (resumes) call.headers.emplace_back(kAnswerHeader, to_header(identity_of(*prepared)));
   const Identity& other = view_->members[static_cast<size_t>(rank)].identity;
+  std::string name = name_of(other);
   auto relay = std::make_shared<Relay>(
-      exchange, name_of(other),
+      exchange, name,
       Relay::Options{.memory = request.memory, .body = request.held_body, .resumes = resumes},
       [this, ticket](RelayEnd how, const std::string& why) { ended(ticket, how, why); });
-  const uint64_t id = peers_.client().start(std::move(call), relay);
+  // Everything is allocated before the call begins: an exception after that would leave a call that
+  // a client who leaves does not cancel.
+  ForwardedRequests::Forward& forward = forwards_.add(
+      ticket,
+      {.rank = rank,
+       .boot_id = other.boot_id,
+       .relay = relay,
+       .prepared = std::move(prepared),
+       .request = view_->present().has(this->rank()) ? std::nullopt : std::optional(request),
+       .recorder = recorder,
+       .since = RealClock().now()});
+  try {
+    chooser_.add(ticket, rank, load);
+    forward.call = peers_.client().start(std::move(call), std::move(relay));
+  } catch (...) {
+    forget(ticket);
+    throw;
+  }
+  const uint64_t id = forward.call;
   if (id == 0) {
-    if (prepared && prepared->stream_record)
-      options_.stream_records->erase(*prepared->stream_record);
+    forget(ticket);
     return false;
   }
-  if (recorder) recorder->forwarded_to(name_of(other));
-  forwards_.add(ticket, {.rank = rank,
-                         .boot_id = other.boot_id,
-                         .call = id,
-                         .relay = std::move(relay),
-                         .prepared = std::move(prepared),
-                         .request = view_->present().has(this->rank()) ? std::nullopt
-                                                                       : std::optional(request),
-                         .recorder = std::move(recorder),
-                         .since = RealClock().now()});
-  chooser_.add(ticket, rank, load);
+  if (recorder) recorder->forwarded_to(std::move(name));
   ++counts_.forwarded[static_cast<size_t>(rank)];
   exchange->on_close([this, id] { peers_.client().cancel(id); });
   return true;
+}
+
+// Takes back what send() noted of a request whose call did not begin.
+void RankRouter::forget(uint64_t ticket) {
+  chooser_.remove(ticket);
+  forwards_.erase(ticket);
 }
 
 void RankRouter::ended(uint64_t ticket, RelayEnd how, const std::string& why) {

@@ -91,6 +91,7 @@ class RankRouter {
   bool send(int rank, const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange,
             std::optional<PreparedRequest> prepared, std::shared_ptr<RequestRecorder> recorder)
       HOCKET_REQUIRES(mutex_);
+  void forget(uint64_t ticket) HOCKET_REQUIRES(mutex_);
   std::optional<PeerEndpoint> endpoint_of(int rank) const HOCKET_REQUIRES(mutex_);
   Error too_many();
   void ended(uint64_t ticket, RelayEnd how, const std::string& why);

@@ -94,7 +94,7 @@ void ReplyService::begin(const JobPtr& job, const std::shared_ptr<HttpExchange>&
     if (!accepted.empty()) job->exchange.reset();
   }
   if (!accepted.empty()) {
-    exchange->leave_meter();
+    exchange->outlive_answer();
     exchange->respond(200, kJsonType, accepted);
     return;
   }

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/access/request_meter.h"
 #include "server/generation/api.h"
-#include "server/usage/request_meter.h"
 
 namespace hocket {
 namespace {
@@ -95,7 +95,7 @@ Result<void> ReplyJob::count(size_t index) {
   int64_t now = static_cast<int64_t>(sum) +
                 static_cast<int64_t>(num_unwritten) * logprob_bytes(prompt_of(index).sampling);
   // At the end the whole answer exists beside the parts that it is made of.
-  const bool repeats = !stream || answer.prepared.request.responses != nullptr;
+  const bool repeats = !stream || answer.prepared.request.api->repeats_answer;
   if (choice.ended && repeats) now *= 2;
   bytes += now - std::exchange(of_choice[index].bytes, now);
   if (bytes <= held.bytes()) return {};

@@ -82,7 +82,7 @@ struct ReplyJob {
   // Returns the events behind a line with the progress.
   std::string with_progress(int choice, const std::string& events);
   // Ends the request's meter if the client was answered when the request was accepted
-  // (HttpExchange::leave_meter). Otherwise the exchange ends it.
+  // (HttpExchange::outlive_answer). Otherwise the exchange ends it.
   void end_meter() const;
 
   // The part of the job that belongs to one choice of the answer.

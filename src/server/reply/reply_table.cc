@@ -13,9 +13,12 @@ ReplyTable::ReplyTable(size_t max_texts) : max_texts_(max_texts) {
 
 Result<void> ReplyTable::add(const std::shared_ptr<ReplyJob>& job) {
   MutexLock lock(mutex_);
-  if ((!job->sent_before_loss || job->client_has) &&
-      entries_.size() + job->of_choice.size() > max_texts_)
-    return fail(queue_full(queue_limits::kLiveTexts, max_texts_));
+  if (!job->sent_before_loss || job->client_has)
+    HOCKET_TRY_VOID(check_limit(queue_limits::kLiveTexts,
+                                {.used = std::ssize(entries_),
+                                 .more = std::ssize(job->of_choice),
+                                 .max = static_cast<int64_t>(max_texts_)},
+                                max_texts_));
   try {
     for (size_t i = 0; i < job->of_choice.size(); ++i)
       entries_.emplace(job->of_choice[i].id, Entry{job, i});

@@ -6,11 +6,11 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "server/access/request_meter.h"
 #include "server/generation/api.h"
 #include "server/http/error_map.h"
 #include "server/observe/request_recorder.h"
 #include "server/reply/reply_job.h"
-#include "server/usage/request_meter.h"
 
 namespace hocket {
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <thread>
 
+#include "core/queue_limits.h"
+
 namespace hocket {
 namespace {
 
@@ -48,15 +50,17 @@ KvEventFeed::~KvEventFeed() {
   stop();
 }
 
-bool KvEventFeed::add(std::shared_ptr<HttpExchange> exchange) {
+Result<void> KvEventFeed::add(std::shared_ptr<HttpExchange> exchange) {
   MutexLock lock(mutex_);
-  if (listeners_.size() >= kMaxListeners || stopping_) return false;
+  const auto max = static_cast<int64_t>(stopping_ ? 0 : kMaxListeners);
+  HOCKET_TRY_VOID(check_limit(queue_limits::kListeners,
+                              {.used = std::ssize(listeners_), .max = max}, kMaxListeners));
   if (!exchange->start_stream("text/event-stream",
                               {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}}))
-    return true;
+    return {};
   listeners_.push_back(std::move(exchange));
   channel_.listen();
-  return true;
+  return {};
 }
 
 void KvEventFeed::stop() {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/result.h"
 #include "base/thread.h"
 #include "policy/cache/kv_events.h"
 #include "server/http/sse.h"
@@ -30,8 +31,8 @@ class KvEventFeed {
   KvEventFeed(KvEventChannel& channel, int page_tokens);
   ~KvEventFeed();
 
-  // Adds a listener. Returns false if there are kMaxListeners already.   Thread: any.
-  bool add(std::shared_ptr<HttpExchange> exchange);
+  // Adds a listener. Errors: queue_full if there are kMaxListeners already.   Thread: any.
+  Result<void> add(std::shared_ptr<HttpExchange> exchange);
   // Ends all streams and the thread. Precondition: the engine has stopped.
   void stop();
 

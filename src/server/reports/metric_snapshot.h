@@ -6,11 +6,14 @@
 #include <prometheus/metric_type.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "core/named_counter.h"
 
 namespace hocket {
 
@@ -48,6 +51,17 @@ class MetricSnapshot {
     prometheus::ClientMetric& metric = add(name, help, prometheus::MetricType::Counter);
     metric.counter.value = value;
     metric.label.push_back(std::move(label));
+  }
+  template <class Counts, size_t num_rows>
+  void counters(const std::array<NamedCounter<Counts>, num_rows>& table, const Counts& counts) {
+    static_assert(sizeof(Counts) == num_rows * sizeof(uint64_t), "each member needs one row");
+    for (const NamedCounter<Counts>& row : table) {
+      const auto value = static_cast<double>(counts.*row.value);
+      if (row.label == nullptr)
+        counter(row.name, row.help, value);
+      else
+        counter(row.name, row.help, value, Label{row.label, row.label_value});
+    }
   }
   void move_to(std::vector<prometheus::MetricFamily>& families) {
     std::ranges::move(families_, std::back_inserter(families));

@@ -73,47 +73,18 @@ void add_load(MetricSnapshot& out, const RankStats& engine) {
   out.gauge("num_states", "Slots for states of delta nets", s.num_states);
   out.gauge("num_free_states", "Slots for states that hold nothing", s.num_free_states);
   out.gauge("num_cached_states", "States of the prefix cache", s.num_cached_states);
+  out.gauge("num_sessions", "Sessions that are kept", s.num_sessions);
 }
 
-void add_retractions(MetricSnapshot& out, const RankStats& engine) {
-  const SchedulerStats& s = engine.scheduler;
+void add_events(MetricSnapshot& out, const RankStats& engine) {
   out.gauge("num_retracted_reqs", "Requests put back to the queue between the last two log lines",
             engine.steps.num_retracted_lately);
-  out.counter("num_retracted_requests_total", "Times a running request was put back to the queue",
-              s.num_retracted_total);
-  out.counter("num_retracted_input_tokens_total", "Prompt tokens of these",
-              s.retracted_input_total);
-  out.counter("num_retracted_output_tokens_total", "Tokens that these had generated",
-              s.retracted_output_total);
-  out.counter("num_preempted_requests_total",
-              "Times a running request gave way to a larger priority", s.num_preempted_total);
-  out.counter("num_timed_out_requests_total", "Requests that waited or ran too long",
-              s.num_timed_out_total);
-  out.counter("num_displaced_requests_total", "Requests displaced in a full queue by a priority",
-              s.num_displaced_total);
-  out.counter("num_policy_fallbacks_total", "Passes in which the policy fell back to fcfs",
-              s.num_policy_fallbacks_total);
-  out.gauge("num_sessions", "Sessions that are kept", s.num_sessions);
-  out.counter("num_prefix_waits_total", "Times a prompt waited for another with its beginning",
-              s.num_prefix_waits_total);
-  out.counter("num_evicted_pages_total", "KV pages taken from the prefix cache for other use",
-              s.num_evicted_pages_total);
-  out.counter("num_evicted_window_pages_total", "The same of window layers",
-              s.num_evicted_window_pages_total);
-  out.counter("num_evicted_states_total", "States taken from the prefix cache for other use",
-              s.num_evicted_states_total);
+  out.counters<SchedulerEvents>(kSchedulerEvents, engine.scheduler);
 }
 
 void add_steps(MetricSnapshot& out, const RankStats& engine) {
   const SchedulerStats& s = engine.scheduler;
-  const StepCounts& steps = engine.steps;
-  const char* tokens_help =
-      "Tokens as the steps take them, those of retracted requests again and again";
-  out.counter("realtime_tokens_total", tokens_help, steps.prefill_compute_tokens,
-              {"mode", "prefill_compute"});
-  out.counter("realtime_tokens_total", tokens_help, steps.prefill_cache_tokens,
-              {"mode", "prefill_cache"});
-  out.counter("realtime_tokens_total", tokens_help, steps.decode_tokens, {"mode", "decode"});
+  out.counters<StepCounters>(kStepCounters, engine.steps);
   const char* effective_help =
       "Prompt tokens of requests that began, to compute or from the prefix cache, each once";
   out.counter("prefill_effective_tokens_total", effective_help,
@@ -122,14 +93,6 @@ void add_steps(MetricSnapshot& out, const RankStats& engine) {
   out.counter("prefill_effective_tokens_total", effective_help, s.cached_tokens_total - fetched,
               {"mode", "device_hit"});
   out.counter("prefill_effective_tokens_total", effective_help, fetched, {"mode", "storage_hit"});
-  const char* steps_help =
-      "Engine steps: with rows of prompts, of answers, of both; of other ranks only";
-  out.counter("num_steps_total", steps_help, steps.num_prefill, {"mode", "prefill"});
-  out.counter("num_steps_total", steps_help, steps.num_decode, {"mode", "decode"});
-  out.counter("num_steps_total", steps_help, steps.num_mixed, {"mode", "mixed"});
-  out.counter("num_steps_total", steps_help, steps.num_idle, {"mode", "idle"});
-  out.counter("num_overlapped_steps_total", "Engine steps scheduled while another was under way",
-              steps.num_overlapped);
   out.gauge("itl_chunk_tokens", "Prompt tokens that --prefill-policy latency allowed last",
             s.itl_chunk_tokens);
   out.gauge("step_time_error", "How far the times of steps are from what that policy foretold",
@@ -338,7 +301,7 @@ std::string Metrics::render(const EngineStats& engine, const HttpCounts& http,
     MetricSnapshot rank(rank_labels(info, state_->first_rank + i));
     const RankStats& stats = engine.per_rank()[static_cast<size_t>(i)];
     add_load(rank, stats);
-    add_retractions(rank, stats);
+    add_events(rank, stats);
     add_steps(rank, stats);
     add_overlap(rank, stats.overlap);
     add_speculation(rank, stats.scheduler);

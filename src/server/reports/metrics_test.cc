@@ -24,14 +24,14 @@ EngineStats some_engine_stats() {
   stats.scheduler.num_retracted_total = 4;
   stats.scheduler.retracted_input_total = 400;
   stats.scheduler.retracted_output_total = 40;
-  stats.steps = {.num_prefill = 5,
-                 .num_decode = 7,
-                 .num_mixed = 2,
-                 .num_overlapped = 6,
-                 .prefill_compute_tokens = 900,
-                 .prefill_cache_tokens = 260,
-                 .decode_tokens = 70,
-                 .num_retracted_lately = 1};
+  static_cast<StepCounters&>(stats.steps) = {.num_prefill = 5,
+                                             .num_decode = 7,
+                                             .num_mixed = 2,
+                                             .num_overlapped = 6,
+                                             .prefill_compute_tokens = 900,
+                                             .prefill_cache_tokens = 260,
+                                             .decode_tokens = 70};
+  stats.steps.num_retracted_lately = 1;
   return stats;
 }
 

@@ -1,4 +1,6 @@
 // Streams of a rank that another rank keeps, and streams of others that continue here.
+#include "server/access/request_sender.h"
+#include "server/generation/prepared_request.h"
 #include "server/tests/rank_router_testing.h"
 
 namespace hocket {
@@ -128,7 +130,7 @@ TEST_F(KeeperTest, AStreamOfAnotherRankGoesOnHere) {
   const ForwardedRequest asked = take();
   EXPECT_EQ(asked.request.path, kTakePath);
   EXPECT_EQ(Json::parse(asked.request.body)["id"], "cmpl-77");
-  EXPECT_EQ(asked.request.who(), "anonymous");
+  EXPECT_EQ(principal_name(asked.request), "anonymous");
   ASSERT_TRUE(asked.exchange->respond(200, kJsonType, to_text(record)));
   const auto rest = client.until("data: [DONE]\n\n", seconds(3));
   EXPECT_TRUE(rest.second) << rest.first;

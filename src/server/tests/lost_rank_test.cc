@@ -1,5 +1,7 @@
 // Answers of another rank that is lost in their middle.
+#include "server/generation/prepared_request.h"
 #include "server/http/error_map.h"
+#include "server/reply/answer_progress.h"
 #include "server/tests/rank_router_testing.h"
 
 namespace hocket {

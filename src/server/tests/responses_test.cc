@@ -283,8 +283,9 @@ TEST(Responses, InputIsCounted) {
 // Reasoning, text and calls, as an answer's parser reports them.
 TEST(Responses, ItemsOfAllKinds) {
   ScriptedAnswer told("resp_1");
-  told.answer.prepared.request.responses = std::make_shared<ResponsesRequest>(
-      ResponsesRequest{.id = "resp_1", .repeated = {}, .who = {}, .turns = {}});
+  const auto fields = std::make_shared<ResponsesRequest>();
+  fields->id = "resp_1";
+  told.answer.prepared.request.api_fields = fields;
   using Kind = ScriptedAnswer::Kind;
   told.add(Kind::reasoning, "hm");
   told.add(Kind::call, "", "f");

@@ -45,7 +45,8 @@ class ResumeTest : public ::testing::TestWithParam<ResumeCase> {
     engine_.script = answer_of;
     engine_.start(outbox_);
     auto made = HttpServer::create(
-        {}, [this](HttpRequest&& request, auto exchange) { answer(request, exchange); });
+        {.error_format_of = error_format_of},
+        [this](HttpRequest&& request, auto exchange) { answer(request, exchange); });
     ASSERT_TRUE(made);
     http_ = *std::move(made);
   }

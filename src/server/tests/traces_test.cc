@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 
+#include "server/apis/apis.h"
 #include "server/observe/span_sender.h"
 #include "server/observe/trace_context_testing.h"
 #include "server/tests/test_server.h"
@@ -24,15 +25,16 @@ Json short_body() {
 class TestCollector {
  public:
   explicit TestCollector(int status = 200) {
-    auto made = HttpServer::create({}, [this, status](HttpRequest&& request, auto exchange) {
-      {
-        std::lock_guard lock(mutex_);
-        ++num_calls_;
-        if (status == 200) bodies_.push_back(Json::parse(request.body, nullptr, false));
-        type_ = request.header("content-type");
-      }
-      exchange->respond(status, "application/json", "{}");
-    });
+    auto made = HttpServer::create(
+        {.error_format_of = error_format_of}, [this, status](HttpRequest&& request, auto exchange) {
+          {
+            std::lock_guard lock(mutex_);
+            ++num_calls_;
+            if (status == 200) bodies_.push_back(Json::parse(request.body, nullptr, false));
+            type_ = request.header("content-type");
+          }
+          exchange->respond(status, "application/json", "{}");
+        });
     HOCKET_CHECK(made.has_value());
     server_ = *std::move(made);
   }

@@ -39,9 +39,9 @@ void raise_to(std::atomic<int64_t>& most, int64_t bytes) {
 
 }  // namespace
 
-RequestMemory::RequestMemory(std::shared_ptr<MemoryBudget> budget, PrincipalPtr who,
-                             std::shared_ptr<Sum> of_principal)
-    : budget_(std::move(budget)), who_(std::move(who)), of_principal_(std::move(of_principal)) {}
+RequestMemory::RequestMemory(std::shared_ptr<MemoryBudget> budget, std::string owner,
+                             std::shared_ptr<Sum> of_owner)
+    : budget_(std::move(budget)), owner_(std::move(owner)), of_owner_(std::move(of_owner)) {}
 
 RequestMemory::~RequestMemory() {
   give_back(held_bytes_);
@@ -58,19 +58,18 @@ Result<void> RequestMemory::take(int64_t bytes) {
               .with_fix(
                   "ask for less at once, or start the server with a larger "
                   "--request-memory-mib");
-  } else if (of_principal_ != nullptr &&
-             !add_within(*of_principal_, bytes, limits.principal_bytes)) {
+  } else if (of_owner_ != nullptr && !add_within(*of_owner_, bytes, limits.owner_bytes)) {
     held_bytes_ -= bytes;
     why = error(ErrorCode::rate_limited,
-                "the requests of {} hold nearly all of the {} bytes that they may", who_->name,
-                limits.principal_bytes)
+                "the requests of {} hold nearly all of the {} bytes that they may", owner_,
+                limits.owner_bytes)
               .with_fix(
                   "try again when some of them are answered, or start the server with a "
                   "larger --key-memory-mib");
   } else if (const int64_t shared = limits.total_limit_for(held_bytes_);
              !add_within(budget_->held_bytes_, bytes, shared)) {
     held_bytes_ -= bytes;
-    if (of_principal_ != nullptr) *of_principal_ -= bytes;
+    if (of_owner_ != nullptr) *of_owner_ -= bytes;
     why = all_hold_too_much(shared, limits.total_bytes);
   } else {
     raise_to(budget_->peak_held_bytes_, budget_->held_bytes_);
@@ -83,7 +82,7 @@ Result<void> RequestMemory::take(int64_t bytes) {
 void RequestMemory::give_back(int64_t bytes) {
   HOCKET_CHECK((bytes >= 0 && bytes <= held_bytes_));
   held_bytes_ -= bytes;
-  if (of_principal_ != nullptr) *of_principal_ -= bytes;
+  if (of_owner_ != nullptr) *of_owner_ -= bytes;
   budget_->held_bytes_ -= bytes;
 }
 
@@ -91,16 +90,16 @@ std::shared_ptr<MemoryBudget> MemoryBudget::create(RequestMemoryLimits limits) {
   return std::shared_ptr<MemoryBudget>(new MemoryBudget(limits));
 }
 
-std::shared_ptr<RequestMemory> MemoryBudget::open(PrincipalPtr who) {
+std::shared_ptr<RequestMemory> MemoryBudget::open(std::string owner) {
   std::shared_ptr<RequestMemory::Sum> sum;
-  if (who != nullptr && who->alone) {
+  if (!owner.empty()) {
     const MutexLock lock(mutex_);
-    auto& known = principals_[who->name];
+    auto& known = owners_[owner];
     if (known == nullptr) known = std::make_shared<RequestMemory::Sum>(0);
     sum = known;
   }
   return std::shared_ptr<RequestMemory>(
-      new RequestMemory(shared_from_this(), std::move(who), std::move(sum)));
+      new RequestMemory(shared_from_this(), std::move(owner), std::move(sum)));
 }
 
 HeldBytes::HeldBytes(HeldBytes&& other) noexcept

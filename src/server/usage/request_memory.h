@@ -1,13 +1,12 @@
 // Counts the memory that requests hold, from the first byte of a request to the last byte of its
 // answer: bodies, parsed copies, prompts, log-probabilities, events that wait for their client.
 //
-//   HeldBytes -> RequestMemory (one request) -> its principal's sum -> MemoryBudget (the server)
+//   HeldBytes -> RequestMemory (one request) -> its owner's sum -> MemoryBudget (the server)
 //
 // Each arrow adds the bytes to the next count: one part of a request, one request, all requests of
-// a client with its own key, all requests of the server. Bytes are counted before they are
-// allocated, so no limit is ever exceeded. A connection answers one request at a time, so the limit
-// of a request is also the limit of its connection.
-// Thread: any, for all of this file.
+// an owner (a client with its own key), all requests of the server. Bytes are counted before they
+// are allocated, so no limit is ever exceeded. A connection answers one request at a time, so the
+// limit of a request is also the limit of its connection. Thread: any, for all of this file.
 #pragma once
 
 #include <atomic>
@@ -18,13 +17,12 @@
 
 #include "base/mutex.h"
 #include "base/result.h"
-#include "server/usage/principal.h"
 
 namespace hocket {
 
 struct RequestMemoryLimits {
   int64_t request_bytes = int64_t{256} << 20;
-  int64_t principal_bytes = int64_t{512} << 20;  // for a client with its own key
+  int64_t owner_bytes = int64_t{512} << 20;  // for all requests of one owner
   int64_t total_bytes = int64_t{1} << 30;
 
   // Returns the limit on the bytes of all requests together, for a request that would then hold
@@ -50,7 +48,7 @@ class RequestMemory {
   RequestMemory& operator=(const RequestMemory&) = delete;
 
   // Adds `bytes`. On an error nothing is added. Errors: payload_too_large for this request,
-  // rate_limited for its principal, out_of_memory for all requests together
+  // rate_limited for its owner, out_of_memory for all requests together
   // (RequestMemoryLimits::total_limit_for). Each names the limit and its flag.
   Result<void> take(int64_t bytes);
   // Precondition: at least `bytes` are held.
@@ -60,12 +58,12 @@ class RequestMemory {
  private:
   friend class MemoryBudget;
   using Sum = std::atomic<int64_t>;
-  RequestMemory(std::shared_ptr<MemoryBudget> budget, PrincipalPtr who,
-                std::shared_ptr<Sum> of_principal);
+  RequestMemory(std::shared_ptr<MemoryBudget> budget, std::string owner,
+                std::shared_ptr<Sum> of_owner);
 
   const std::shared_ptr<MemoryBudget> budget_;
-  const PrincipalPtr who_;
-  const std::shared_ptr<Sum> of_principal_;  // null: clients share the key, or there is none
+  const std::string owner_;
+  const std::shared_ptr<Sum> of_owner_;  // null: the request has no owner
   std::atomic<int64_t> held_bytes_{0};
 };
 
@@ -74,8 +72,8 @@ class MemoryBudget : public std::enable_shared_from_this<MemoryBudget> {
  public:
   static std::shared_ptr<MemoryBudget> create(RequestMemoryLimits limits);
 
-  // Begins to count the bytes of a request of `who` that was let in.
-  std::shared_ptr<RequestMemory> open(PrincipalPtr who);
+  // Begins to count the bytes of a request that was let in. Empty: it has no owner.
+  std::shared_ptr<RequestMemory> open(std::string owner);
 
   const RequestMemoryLimits& limits() const { return limits_; }
   int64_t held_bytes() const { return held_bytes_; }
@@ -90,9 +88,8 @@ class MemoryBudget : public std::enable_shared_from_this<MemoryBudget> {
   std::atomic<int64_t> held_bytes_{0}, peak_held_bytes_{0};
   std::atomic<uint64_t> num_refused_{0};
   Mutex mutex_;
-  // Sums by the principal's name. None is removed, so there is one for each name that a key file
-  // had.
-  std::unordered_map<std::string, std::shared_ptr<RequestMemory::Sum>> principals_
+  // Sums by the owner's name. None is removed, so there is one for each name that a key file had.
+  std::unordered_map<std::string, std::shared_ptr<RequestMemory::Sum>> owners_
       HOCKET_GUARDED_BY(mutex_);
 };
 

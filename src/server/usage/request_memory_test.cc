@@ -8,16 +8,11 @@
 namespace hocket {
 namespace {
 
-PrincipalPtr client(const char* name) {
-  return std::make_shared<const Principal>(Principal{.name = name, .alone = true});
-}
-
 TEST(RequestMemory, EachLimitHasItsOwnAnswer) {
   const auto budget =
-      MemoryBudget::create({.request_bytes = 100, .principal_bytes = 150, .total_bytes = 288});
-  const auto ann = client("ann");
-  const auto first = budget->open(ann), second = budget->open(ann);
-  const auto other = budget->open(client("bob"));
+      MemoryBudget::create({.request_bytes = 100, .owner_bytes = 150, .total_bytes = 288});
+  const auto first = budget->open("ann"), second = budget->open("ann");
+  const auto other = budget->open("bob");
   ASSERT_TRUE(first->take(100));
   const auto request = first->take(1);
   ASSERT_FALSE(request);
@@ -38,7 +33,7 @@ TEST(RequestMemory, TheLastParts) {
   // With 64 KiB in total, small requests hold up to 4 bytes and middle ones up to 64; large ones
   // share 40 KiB.
   const auto budget = MemoryBudget::create({.total_bytes = 64 << 10});
-  const auto large = budget->open(nullptr);
+  const auto large = budget->open("");
   ASSERT_TRUE(large->take(40 << 10));
   const auto refused = large->take(1);
   ASSERT_FALSE(refused);
@@ -47,7 +42,7 @@ TEST(RequestMemory, TheLastParts) {
   EXPECT_NE(refused.error().fix.find("--total-request-memory-mib"), std::string::npos);
   std::vector<std::shared_ptr<RequestMemory>> kept;
   const auto opens = [&](int64_t bytes) {
-    return kept.emplace_back(budget->open(nullptr))->take(bytes).has_value();
+    return kept.emplace_back(budget->open(""))->take(bytes).has_value();
   };
   for (int i = 0; i < 128; ++i) ASSERT_TRUE(opens(64));
   EXPECT_FALSE(opens(64));
@@ -63,7 +58,7 @@ TEST(RequestMemory, TheLastParts) {
 TEST(RequestMemory, WhatDiesGivesBack) {
   const auto budget = MemoryBudget::create({});
   {
-    const auto request = budget->open(client("ann"));
+    const auto request = budget->open("ann");
     HeldBytes body(request), copy(request);
     ASSERT_TRUE(body.grow(10));
     ASSERT_TRUE(copy.resize(30));
@@ -80,20 +75,18 @@ TEST(RequestMemory, WhatDiesGivesBack) {
   EXPECT_EQ(budget->peak_held_bytes(), 40);
 }
 
-TEST(RequestMemory, ClientsOfOneSharedKeyHaveNoLimitOfTheirs) {
-  const auto budget = MemoryBudget::create({.request_bytes = 100, .principal_bytes = 10});
-  const auto shared = std::make_shared<const Principal>();
-  ASSERT_TRUE(budget->open(shared)->take(100));
+TEST(RequestMemory, RequestsWithoutAnOwnerHaveNoLimitOfTheirs) {
+  const auto budget = MemoryBudget::create({.request_bytes = 100, .owner_bytes = 10});
+  ASSERT_TRUE(budget->open("")->take(100));
 }
 
 TEST(RequestMemory, AddsUpFromManyThreads) {
   const auto budget = MemoryBudget::create({.total_bytes = 1000});
-  const auto who = client("ann");
   std::vector<std::jthread> threads;
   for (int i = 0; i < 4; ++i)
     threads.emplace_back([&] {
       for (int k = 0; k < 2000; ++k) {
-        HeldBytes held(budget->open(who));
+        HeldBytes held(budget->open("ann"));
         (void)held.grow(400);
         EXPECT_LE(budget->held_bytes(), 625);
       }

@@ -1,7 +1,9 @@
 #include "server/apis/anthropic/messages_api.h"
 
+#include "server/apis/anthropic/messages_bodies.h"
 #include "server/apis/anthropic/messages_request.h"
 #include "server/apis/anthropic/messages_response.h"
+#include "server/apis/openai/openai_errors.h"
 #include "server/http/error_map.h"
 #include "server/http/sse.h"
 
@@ -51,6 +53,7 @@ constinit const Api kMessagesApi = {.name = "messages",
                                     .num_copies = kConversationCopies,
                                     .parse = parse,
                                     .format = messages_format,
+                                    .bodies = messages_bodies,
                                     .errors = &kErrors};
 
 }  // namespace hocket

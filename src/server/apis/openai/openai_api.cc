@@ -1,5 +1,7 @@
 #include "server/apis/openai/openai_api.h"
 
+#include "server/apis/openai/openai_bodies.h"
+#include "server/apis/openai/openai_errors.h"
 #include "server/apis/openai/openai_request.h"
 #include "server/apis/openai/openai_response.h"
 
@@ -23,13 +25,17 @@ constinit const Api kChatApi = {.name = "chat",
                                 .fields = {"messages", "max_tokens", "min_tokens"},
                                 .num_copies = kConversationCopies,
                                 .parse = chat,
-                                .format = chat_format};
+                                .format = chat_format,
+                                .bodies = chat_bodies,
+                                .errors = &kOpenAiErrors};
 
 constinit const Api kCompletionsApi = {.name = "completions",
                                        .path = "/v1/completions",
                                        .id_prefix = "cmpl-",
                                        .fields = {"prompt", "max_tokens", "min_tokens"},
                                        .parse = completions,
-                                       .format = completions_format};
+                                       .format = completions_format,
+                                       .bodies = completions_bodies,
+                                       .errors = &kOpenAiErrors};
 
 }  // namespace hocket

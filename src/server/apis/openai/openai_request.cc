@@ -97,13 +97,14 @@ void refuse_media(Fields& fields) {
     fields.fail_field("modalities", "modalities must be [\"text\"]: this model writes text only");
 }
 
+// Reads the fields that both APIs have. An answer has at least `min_tokens`.
 void read_common(Fields& fields, const ServedModel& model, GenerationRequest& request,
-                 Prompt& prompt) {
+                 Prompt& prompt, int min_tokens) {
   std::string name;
   fields.read("model", name);  // the only model answers, whatever the name
   prompt.sampling = default_sampling(model.info->generation_defaults);
   read_sampling(fields, model, request, prompt);
-  read_limit(fields, prompt, request.api == &kChatApi ? 1 : 0);
+  read_limit(fields, prompt, min_tokens);
   read_rid(fields, prompt.rid);
   read_envelope(fields, request);
   read_stream(fields, request);
@@ -211,7 +212,7 @@ Result<GenerationRequest> parse_chat(const Json& body, const ServedModel& model)
   request.api = &kChatApi;
   Fields fields(body);
   Prompt prompt;
-  read_common(fields, model, request, prompt);
+  read_common(fields, model, request, prompt, 1);
   ChatInput& chat = prompt.input.emplace<ChatInput>();
   read_conversation(fields, chat);
   read_tools(fields, model, request.reading, chat);
@@ -234,7 +235,7 @@ Result<GenerationRequest> parse_completions(const Json& body, const ServedModel&
   request.api = &kCompletionsApi;
   Fields fields(body);
   Prompt prompt;
-  read_common(fields, model, request, prompt);
+  read_common(fields, model, request, prompt, 0);
   fields.read("echo", request.echo);
   if (fields.read("logprobs", prompt.sampling.num_top_logprobs, 0, kMaxTopLogprobs) && request.echo)
     prompt.sampling.prompt_logprobs_from = 0;

@@ -8,6 +8,7 @@
 #include "base/json_text.h"
 #include "server/apis/responses/response_items.h"
 #include "server/http/json_body.h"
+#include "server/http/request_target.h"
 
 namespace hocket {
 namespace {
@@ -129,16 +130,6 @@ class PageWriter {
 };
 
 }  // namespace
-
-std::string_view query_value(std::string_view query, std::string_view name) {
-  while (!query.empty()) {
-    const std::string_view pair = query.substr(0, query.find('&'));
-    query.remove_prefix(std::min(query.size(), pair.size() + 1));
-    const size_t equals = pair.find('=');
-    if (pair.substr(0, equals) == name && equals != pair.npos) return pair.substr(equals + 1);
-  }
-  return {};
-}
 
 Result<std::string> input_page(const ResponseStore::Record& record, std::string_view query,
                                HeldBytes held) {

@@ -10,9 +10,6 @@
 
 namespace hocket {
 
-// Returns the value of a query's parameter as sent: ids and numbers need no escapes.
-std::string_view query_value(std::string_view query, std::string_view name);
-
 // Returns the items before the output as JSON, the newest first unless order=asc. Turns are read as
 // text up to the end of the page, and only items of the page are copied. Errors: invalid_request;
 // those of `held`.

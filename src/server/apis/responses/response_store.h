@@ -19,10 +19,11 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "server/generation/api.h"
 
 namespace hocket {
 
-class ResponseStore {
+class ResponseStore : public AnswerStore {
  public:
   struct Limits {
     size_t max_bytes = 64 << 20;  // bytes of all texts that exist; 0: nothing is kept

@@ -1,15 +1,16 @@
 #include "server/apis/responses/responses_api.h"
 
+#include "server/apis/openai/openai_errors.h"
+#include "server/apis/responses/responses_bodies.h"
 #include "server/apis/responses/responses_request.h"
 #include "server/apis/responses/responses_response.h"
-#include "server/http/error_map.h"
 #include "server/http/sse.h"
 
 namespace hocket {
 namespace {
 
 std::string responses_error_body(const Error& error) {
-  return kServerErrors.body(error);
+  return kOpenAiErrors.body(error);
 }
 
 std::string responses_error_events(const Error& error) {
@@ -30,7 +31,10 @@ constinit const Api kResponsesApi = {.name = "responses",
                                      .num_copies = kConversationCopies,
                                      .parse = parse_responses,
                                      .format = responses_format,
+                                     .bodies = responses_bodies,
                                      .errors = &kResponsesErrors,
-                                     .id_at = response_id_at};
+                                     .id_at = response_id_at,
+                                     .keeps_answers = true,
+                                     .repeats_answer = true};
 
 }  // namespace hocket

@@ -176,6 +176,10 @@ Result<Json> settings_of(const Json& body, ResponsesRequest& responses) {
   return chat;
 }
 
+ResponseStore& store_of(const RequestContext& context) {
+  return static_cast<ResponseStore&>(*context.store);
+}
+
 // Returns the digits of an id: without the rank, which may change before the answer begins.
 std::string_view id_stem(std::string_view id) {
   return id.substr(id.rfind('_') + 1);
@@ -214,7 +218,7 @@ Result<Json> messages_of(const Json& body, const RequestContext& context,
   if (input == nullptr) return messages;
   HOCKET_TRY(const Json items, items_of_input(*input, id_stem(responses.id)));
   HOCKET_TRY_VOID(add_items(items, "input", messages));
-  responses.turns.push_back(context.store->keep(to_text(items)));
+  responses.turns.push_back(store_of(context).keep(to_text(items)));
   return messages;
 }
 
@@ -276,9 +280,9 @@ int rank_of_response(std::string_view id) {
 
 Result<ResponseStore::RecordPtr> find_response(const RequestContext& context, const std::string& id,
                                                std::string_view param) {
-  if (auto record = context.store->find(id, context.who)) return record;
+  if (auto record = store_of(context).find(id, context.who)) return record;
   return fail(error(ErrorCode::not_found, "there is no answer '{}'", id.substr(0, 128))
-                  .with_fix(context.store->keeps()
+                  .with_fix(store_of(context).keeps()
                                 ? "answers are kept for a while only, and not with \"store\": false"
                                 : "the server keeps no answers: see --response-store-mib")
                   .with_param(std::string(param)));
@@ -290,21 +294,22 @@ Result<GenerationRequest> parse_responses(const Json& body, const ServedModel& m
   responses->id =
       context.answer_id.empty() ? new_response_id(context.rank) : std::string(context.answer_id);
   responses->who = context.who;
-  responses->responses = context.store;
+  responses->responses = &store_of(context);
   HOCKET_TRY(Json chat, settings_of(body, *responses));
-  if (responses->background && !context.store->keeps())
+  if (responses->background && !store_of(context).keeps())
     return fail(error(ErrorCode::invalid_request,
                       "the server keeps no answers, so none can be "
                       "made in the background")
                     .with_fix("see --response-store-mib")
                     .with_param("background"));
-  responses->store &= context.store->keeps();
+  responses->store &= store_of(context).keeps();
   HOCKET_TRY(chat["messages"], messages_of(body, context, *responses));
   HOCKET_TRY(GenerationRequest request, parse_translated(chat, model, responses_names()));
   request.api = &kResponsesApi;
   request.answer_id = responses->id;
   responses->repeated = repeated(body, request, *responses);
-  request.responses = std::move(responses);
+  request.stays_on_rank = responses->continues;
+  request.api_fields = std::move(responses);
   return request;
 }
 

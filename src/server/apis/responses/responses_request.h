@@ -15,7 +15,7 @@
 namespace hocket {
 
 // Fields of a request that only this API has; its answer needs them.
-struct ResponsesRequest {
+struct ResponsesRequest : ApiFields {
   std::string id;        // id of the answer
   std::string repeated;  // members of the answer that repeat the request, as JSON text with a comma
                          // before each

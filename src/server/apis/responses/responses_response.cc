@@ -12,8 +12,12 @@ namespace {
 
 using Kind = AnswerEvent::Kind;
 
+const ResponsesRequest& fields_of(const GenerationRequest& request) {
+  return static_cast<const ResponsesRequest&>(*request.api_fields);
+}
+
 const ResponsesRequest& asked(const Answer& answer) {
-  return *answer.prepared.request.responses;
+  return fields_of(answer.prepared.request);
 }
 
 std::string_view status_of(const Answer& answer, const Error* why) {
@@ -160,7 +164,7 @@ class ResponsesFormat final : public ApiFormat {
   bool reads_events() const override { return true; }
   // Kept once, and in two events.
   int64_t repeated_bytes(const GenerationRequest& request) const override {
-    return 3 * std::ssize(request.responses->repeated);
+    return 3 * std::ssize(fields_of(request).repeated);
   }
 
   std::string next_block(const Answer& answer, const ChoiceAnswer& choice,

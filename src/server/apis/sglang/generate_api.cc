@@ -1,5 +1,7 @@
 #include "server/apis/sglang/generate_api.h"
 
+#include "server/apis/openai/openai_errors.h"
+#include "server/apis/sglang/generate_bodies.h"
 #include "server/apis/sglang/generate_request.h"
 #include "server/apis/sglang/generate_response.h"
 
@@ -18,6 +20,8 @@ constinit const Api kGenerateApi = {.name = "generate",
                                     .fields = {"text", "max_new_tokens", "min_new_tokens"},
                                     .needs_tokenizer = false,
                                     .parse = parse,
-                                    .format = generate_format};
+                                    .format = generate_format,
+                                    .bodies = generate_bodies,
+                                    .errors = &kOpenAiErrors};
 
 }  // namespace hocket

@@ -1,4 +1,4 @@
-#include "server/usage/request_meter.h"
+#include "server/access/request_meter.h"
 
 #include <algorithm>
 

@@ -1,0 +1,30 @@
+#include "server/access/request_sender.h"
+
+#include <utility>
+
+namespace hocket {
+
+void admit_sender(HttpAdmission& admission, RequestSender sender) {
+  if (sender.principal->alone) admission.memory_owner = sender.principal->name;
+  if (sender.meter != nullptr) admission.on_end = [meter = sender.meter] { meter->end(); };
+  admission.sender = std::make_shared<const RequestSender>(std::move(sender));
+}
+
+const Principal* principal_of(const HttpRequest& request) {
+  return request.sender == nullptr ? nullptr : request.sender->principal.get();
+}
+
+std::string_view principal_name(const HttpRequest& request) {
+  const Principal* principal = principal_of(request);
+  return principal == nullptr ? std::string_view("anonymous") : principal->name;
+}
+
+std::shared_ptr<RequestMeter> meter_of(const HttpRequest& request) {
+  return request.sender == nullptr ? nullptr : request.sender->meter;
+}
+
+bool is_from_rank(const HttpRequest& request) {
+  return request.sender != nullptr && request.sender->is_rank;
+}
+
+}  // namespace hocket
