@@ -125,7 +125,7 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::for_servers(const Certific
   ERR_clear_error();
   SSL_CTX* const context = SSL_CTX_new(TLS_client_method());
   HOCKET_CHECK(context != nullptr);
-  const std::shared_ptr<const TlsContext> made(new TlsContext(context, true));
+  std::shared_ptr<const TlsContext> made(new TlsContext(context, true));
   HOCKET_CHECK(SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) == 1);
   SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
   SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);

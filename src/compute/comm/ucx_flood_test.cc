@@ -50,7 +50,7 @@ ucp_tag_message_h count_removed(ucp_worker_h worker, ucp_tag_t tag, ucp_tag_t ma
 class UcxStrangers : public ::testing::Test {
  protected:
   // Rank 0, rank 1, and one who says that it is rank 1 and knows no secret.
-  enum Who : uint8_t { kVictim, kPeer, kStranger };
+  enum Who : uint8_t { victim, peer, stranger };
 
   void SetUp() override {
     UcxOptions options = testing::ucx_tcp();
@@ -58,16 +58,16 @@ class UcxStrangers : public ::testing::Test {
     if (const auto why = testing::ucx_obstacle(options); !why.empty()) GTEST_SKIP() << why;
     library_.ucp_tag_probe_nb = count_removed;
     num_removed = 0;
-    for (const Who who : {kVictim, kPeer, kStranger}) {
-      ends_[who] = std::make_unique<UcxEnd>(library_, who == kVictim ? 0 : 1, 2, options);
+    for (const Who who : {victim, peer, stranger}) {
+      ends_[who] = std::make_unique<UcxEnd>(library_, who == victim ? 0 : 1, 2, options);
       ASSERT_TRUE(ends_[who]->open().has_value());
     }
-    connect(kVictim, {.in = 5, .out = 6}, kPeer);
-    connect(kPeer, {.in = 6, .out = 5}, kVictim);
-    connect(kStranger, {.in = 5, .out = 6}, kVictim);
+    connect(victim, {.in = 5, .out = 6}, peer);
+    connect(peer, {.in = 6, .out = 5}, victim);
+    connect(stranger, {.in = 5, .out = 6}, victim);
   }
   void connect(Who who, const UcxTransport::Secret& secret, Who with) {
-    const size_t other = who == kVictim ? 1 : 0;
+    const size_t other = who == victim ? 1 : 0;
     std::array<UcxTransport::Secret, 2> secrets;
     secrets[other] = secret;
     ends_[who]->set_secrets(secrets);
@@ -98,16 +98,16 @@ class UcxStrangers : public ::testing::Test {
 };
 
 TEST_F(UcxStrangers, TheirMessagesAreThrownAwayAndThoseOfPeersAreKept) {
-  for (int i = 0; i < 100; ++i) say(kStranger, i % kMaxLanes);
+  for (int i = 0; i < 100; ++i) say(stranger, i % kMaxLanes);
   EXPECT_TRUE(move_until([] { return num_removed == 100; })) << num_removed;
-  say(kPeer, 3);  // early
-  for (int i = 0; i < 5; ++i) say(kStranger, i);
+  say(peer, 3);  // early
+  for (int i = 0; i < 5; ++i) say(stranger, i);
   std::vector<std::byte> slot(bytes_.size());
   const Channel from{.peer = 1, .lane = 3};
-  ends_[kVictim]->expect(from, slot);
-  EXPECT_TRUE(move_until([&] { return ends_[kVictim]->arrived(from).value().has_value(); }));
+  ends_[victim]->expect(from, slot);
+  EXPECT_TRUE(move_until([&] { return ends_[victim]->arrived(from).value().has_value(); }));
   EXPECT_EQ(slot, bytes_);
-  say(kStranger, 0);
+  say(stranger, 0);
   EXPECT_TRUE(move_until([] { return num_removed == 106; })) << num_removed;
 }
 

@@ -142,11 +142,16 @@ void PageWriter::run(StoreWriter& writer) {
 // Takes the next order and writes what is due. Returns false at the end.
 bool PageWriter::serve(StoreWriter& writer) {
   auto next = writer.pages.empty() ? writer.orders.wait_pop(kWriterWait) : writer.orders.pop();
-  const bool is_page = next && next->kind;
-  if (is_page) writer.pages.push_back(*std::move(next));
-  if (!is_page || writer.pages.size() == writer.pages.capacity()) write(writer);
-  if (!next && ending_ && writer.orders.size() == 0) return false;
-  if (next && !is_page) carry_out_end(*next, true);
+  if (next && next->kind) {
+    writer.pages.push_back(*std::move(next));
+    if (writer.pages.size() == writer.pages.capacity()) write(writer);
+  } else {
+    write(writer);
+    if (next)
+      carry_out_end(*next, true);
+    else if (ending_ && writer.orders.size() == 0)
+      return false;
+  }
   if (writer.store == options_.files) options_.files->touch_used();
   return true;
 }

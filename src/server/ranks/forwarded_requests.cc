@@ -46,7 +46,7 @@ void ForwardedRequests::note_view(const ClusterView& before, const ClusterView& 
 
 void ForwardedRequests::lose(const ClusterView& view, int own, const Error& why,
                              HttpClient& client) {
-  std::vector<int> num_lost(view.members.size());  // of each rank
+  std::vector<int> num_lost(view.members.size());  // indexed by rank
   const TimePoint now = RealClock().now();
   for (auto& [ticket, forward] : by_ticket_) {
     if (forward.returns || !is_lost(forward, view, own, now)) continue;
