@@ -21,7 +21,7 @@ struct NamedCounter {
 
 // True if the table has one row for each member of Counts. To be asserted beside the table.
 template <class Counts, size_t num_rows>
-consteval bool has_row_of_each_member(const std::array<NamedCounter<Counts>, num_rows>& table) {
+consteval bool names_each_member(const std::array<NamedCounter<Counts>, num_rows>& table) {
   for (size_t i = 0; i < num_rows; ++i)
     for (size_t k = 0; k < i; ++k)
       if (table[i].value == table[k].value) return false;

@@ -12,10 +12,10 @@ constexpr auto kFruitCounters =
     std::to_array<NamedCounter<FruitCounts>>({{&FruitCounts::num_apples, "apples", "Apples picked"},
                                               {&FruitCounts::num_pears, "pears", "Pears picked"}});
 
-static_assert(has_row_of_each_member(kFruitCounters));
-static_assert(!has_row_of_each_member(std::to_array<NamedCounter<FruitCounts>>(
+static_assert(names_each_member(kFruitCounters));
+static_assert(!names_each_member(std::to_array<NamedCounter<FruitCounts>>(
     {{&FruitCounts::num_apples, "apples", ""}, {&FruitCounts::num_apples, "pears", ""}})));
-static_assert(!has_row_of_each_member(
+static_assert(!names_each_member(
     std::to_array<NamedCounter<FruitCounts>>({{&FruitCounts::num_apples, "apples", ""}})));
 
 TEST(NamedCounter, TheTableAddsEachMember) {

@@ -70,7 +70,7 @@ inline constexpr auto kStepCounters = std::to_array<NamedCounter<StepCounters>>(
      {&StepCounters::num_idle, "num_steps_total", kStepsHelp, "mode", "idle"},
      {&StepCounters::num_overlapped, "num_overlapped_steps_total",
       "Engine steps scheduled while another was under way"}});
-static_assert(has_row_of_each_member(kStepCounters));
+static_assert(names_each_member(kStepCounters));
 
 struct StepCounts : StepCounters {
   int num_retracted_lately = 0;  // requests retracted between the last two lines

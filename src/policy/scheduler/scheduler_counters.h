@@ -52,7 +52,7 @@ inline constexpr auto kSchedulerEvents = std::to_array<NamedCounter<SchedulerEve
       "The same of window layers"},
      {&SchedulerEvents::num_evicted_states_total, "num_evicted_states_total",
       "States taken from the prefix cache for other use"}});
-static_assert(has_row_of_each_member(kSchedulerEvents));
+static_assert(names_each_member(kSchedulerEvents));
 
 struct SchedulerCounters : SchedulerEvents {
   uint64_t prompt_tokens_total = 0, cached_tokens_total = 0, generated_tokens_total = 0;
