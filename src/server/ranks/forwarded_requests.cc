@@ -46,12 +46,12 @@ void ForwardedRequests::note_view(const ClusterView& before, const ClusterView& 
 
 void ForwardedRequests::lose(const ClusterView& view, int own, const Error& why,
                              HttpClient& client) {
-  std::vector<int> num_lost(view.members.size());  // indexed by rank
+  size_t num_lost = 0;
   const TimePoint now = RealClock().now();
   for (auto& [ticket, forward] : by_ticket_) {
     if (forward.returns || !is_lost(forward, view, own, now)) continue;
     forward.returns = true;
-    ++num_lost[static_cast<size_t>(forward.rank)];
+    ++num_lost;
     forward.relay->lose(why);
     client.cancel(forward.call);
   }
@@ -80,7 +80,7 @@ bool ForwardedRequests::is_lost(const Forward& forward, const ClusterView& view,
 // A request whose bytes move needs no probe.
 std::vector<int> ForwardedRequests::lose_silent(const ClusterView& view, HttpClient& client) {
   const TimePoint now = RealClock().now();
-  size_t num_lost = 0;
+  std::vector<int> num_lost(view.members.size());  // indexed by rank
   for (auto& [ticket, forward] : by_ticket_) {
     const Identity& rank = view.members[static_cast<size_t>(forward.rank)].identity;
     const TimePoint moved = std::max(forward.since, forward.relay->moved_at());
@@ -89,7 +89,7 @@ std::vector<int> ForwardedRequests::lose_silent(const ClusterView& view, HttpCli
     probes_.probe(rank, now);
     if (!probes_.is_silent(rank)) continue;
     forward.returns = true;
-    ++num_lost;
+    ++num_lost[static_cast<size_t>(forward.rank)];
     forward.relay->lose(silence_of(rank));
     client.cancel(forward.call);
   }
