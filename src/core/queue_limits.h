@@ -1,5 +1,6 @@
 // The limits at which a client is refused because others are before it, by the room that has the
-// queue. This header alone decides whether a queue is full, and makes the error queue_full:
+// queue. Every error queue_full that a client gets is made here, and check_limit() also decides
+// whether there is room:
 //
 //   HOCKET_TRY_VOID(check_limit(queue_limits::kLiveTexts, {.used = 9, .more = 2, .max = 10}, 10));
 //

@@ -33,9 +33,9 @@ inline constexpr auto kSchedulerEvents = std::to_array<NamedCounter<SchedulerEve
     {{&SchedulerEvents::num_retracted_total, "num_retracted_requests_total",
       "Times a running request was put back to the queue"},
      {&SchedulerEvents::retracted_input_total, "num_retracted_input_tokens_total",
-      "Prompt tokens of these"},
+      "Prompt tokens of requests put back to the queue"},
      {&SchedulerEvents::retracted_output_total, "num_retracted_output_tokens_total",
-      "Tokens that these had generated"},
+      "Tokens that requests put back to the queue had generated"},
      {&SchedulerEvents::num_preempted_total, "num_preempted_requests_total",
       "Times a running request gave way to a larger priority"},
      {&SchedulerEvents::num_timed_out_total, "num_timed_out_requests_total",
@@ -49,7 +49,7 @@ inline constexpr auto kSchedulerEvents = std::to_array<NamedCounter<SchedulerEve
      {&SchedulerEvents::num_evicted_pages_total, "num_evicted_pages_total",
       "KV pages taken from the prefix cache for other use"},
      {&SchedulerEvents::num_evicted_window_pages_total, "num_evicted_window_pages_total",
-      "The same of window layers"},
+      "Window pages taken from the prefix cache for other use"},
      {&SchedulerEvents::num_evicted_states_total, "num_evicted_states_total",
       "States taken from the prefix cache for other use"}});
 static_assert(names_each_member(kSchedulerEvents));

@@ -68,8 +68,8 @@ void add_load(MetricSnapshot& out, const RankStats& engine) {
   out.gauge("num_cached_pages", "KV pages of the prefix cache", s.num_cached_pages);
   out.gauge("num_private_pages", "KV pages of single requests", s.num_private_pages);
   out.gauge("num_window_pages", "Pages of window layers", s.num_window_pages);
-  out.gauge("num_free_window_pages", "Those that hold nothing", s.num_free_window_pages);
-  out.gauge("num_cached_window_pages", "Those of the prefix cache", s.num_cached_window_pages);
+  out.gauge("num_free_window_pages", "Window pages that hold nothing", s.num_free_window_pages);
+  out.gauge("num_cached_window_pages", "Window pages of the prefix cache", s.num_cached_window_pages);
   out.gauge("num_states", "Slots for states of delta nets", s.num_states);
   out.gauge("num_free_states", "Slots for states that hold nothing", s.num_free_states);
   out.gauge("num_cached_states", "States of the prefix cache", s.num_cached_states);
@@ -101,10 +101,10 @@ void add_steps(MetricSnapshot& out, const RankStats& engine) {
   out.counter("step_seconds_total", "Length of all steps, added over the ranks of this process",
               engine.step_seconds_total);
   out.counter("exchange_wait_seconds_total",
-              "Of that, spent waiting for rows of other ranks, or for their results",
+              "Part of the length of steps: waiting for rows of other ranks, or for their results",
               engine.exchange_wait_seconds_total);
   out.counter("agreement_wait_seconds_total",
-              "Spent between steps waiting for what other ranks say of the next one",
+              "Time between steps, waiting for what other ranks say of the next one",
               engine.agreement_wait_seconds_total);
   out.gauge("seconds_since_last_step", "While there is work; 0 when idle",
             engine.seconds_since_last_step);
