@@ -1,5 +1,6 @@
 // The constants of the planner, of the times that it learns, and of the ledger's estimates; the
-// pace of trials is in base/trial_pace.h. A share is a fraction of 1. docs/contracts/overlap.md, "Planner", has the rules that use them.
+// pace of trials is in base/trial_pace.h. A share is a fraction of 1.
+// docs/contracts/overlap.md, "Planner", has the rules that use them.
 #pragma once
 
 #include <array>

@@ -69,7 +69,8 @@ void add_load(MetricSnapshot& out, const RankStats& engine) {
   out.gauge("num_private_pages", "KV pages of single requests", s.num_private_pages);
   out.gauge("num_window_pages", "Pages of window layers", s.num_window_pages);
   out.gauge("num_free_window_pages", "Window pages that hold nothing", s.num_free_window_pages);
-  out.gauge("num_cached_window_pages", "Window pages of the prefix cache", s.num_cached_window_pages);
+  out.gauge("num_cached_window_pages", "Window pages of the prefix cache",
+            s.num_cached_window_pages);
   out.gauge("num_states", "Slots for states of delta nets", s.num_states);
   out.gauge("num_free_states", "Slots for states that hold nothing", s.num_free_states);
   out.gauge("num_cached_states", "States of the prefix cache", s.num_cached_states);
