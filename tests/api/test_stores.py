@@ -153,7 +153,7 @@ def test_plan_and_doctor_say_what_is_wrong_with_a_store(redis, tmp_path):
     status, said = run(*plan, "--kv-cache-store", wrong)
     assert status == 0 and "refuses: WRONGPASS" in said
     status, said = run(*plan, "--kv-cache-store", f"127.0.0.1:{redis.port}")
-    assert status == 2 and "begins neither with redis://" in said
+    assert status == 2 and "begins with none of redis://, valkey://, rediss://, valkeys://" in said
     status, said = run("doctor", "--kv-cache-store", wrong)
     assert status == 1 and "WRONGPASS" in said
     status, said = run("doctor", "--kv-cache-store", f"redis://127.0.0.1:{free_port()}")
