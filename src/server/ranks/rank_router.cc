@@ -138,7 +138,7 @@ std::optional<PeerEndpoint> RankRouter::endpoint_of(int rank) const {
 bool RankRouter::send(int rank, const HttpRequest& request,
                       const std::shared_ptr<HttpExchange>& exchange,
                       std::optional<PreparedRequest> prepared,
-                      std::shared_ptr<RequestRecorder> recorder) {
+                      const std::shared_ptr<RequestRecorder>& recorder) {
   const auto to = endpoint_of(rank);
   HOCKET_CHECK(to.has_value());
   HttpCall call = peers_.call_to(*to, request);

@@ -89,8 +89,8 @@ class RankRouter {
  private:
   Result<int> choose(const PreparedRequest& prepared) HOCKET_REQUIRES(mutex_);
   bool send(int rank, const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange,
-            std::optional<PreparedRequest> prepared, std::shared_ptr<RequestRecorder> recorder)
-      HOCKET_REQUIRES(mutex_);
+            std::optional<PreparedRequest> prepared,
+            const std::shared_ptr<RequestRecorder>& recorder) HOCKET_REQUIRES(mutex_);
   void forget(uint64_t ticket) HOCKET_REQUIRES(mutex_);
   std::optional<PeerEndpoint> endpoint_of(int rank) const HOCKET_REQUIRES(mutex_);
   Error too_many();
