@@ -99,7 +99,7 @@ void print_overlap(const std::vector<OverlapPoint>& points, int num_ranks) {
       "          best plan and how much of a step it saves: - none, one half, two halves;\n"
       "          /2: rows leave in 2 parts, x2: each is returned in 2 waves;\n"
       "          below {:g} % a server keeps none\n",
-      100 * kTuning.margin);
+      100 * kTuning.other_kind);
   fmt::print("  {:<19}", "Gbit/s");
   for (size_t i = 0; i < num_links; ++i)
     fmt::print("{:>11}", fmt::format("{:g}", points[i * sizes.size()].link.gbit_per_s));

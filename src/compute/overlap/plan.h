@@ -41,10 +41,6 @@ struct Plan {
   int share = kEvenShare;
 
   Grain grain() const { return {parts, waves}; }
-  // True if both are one candidate, which is predicted again at its best share by each search.
-  bool equals_but_for_share(const Plan& other) const {
-    return order == other.order && grain() == other.grain();
-  }
   bool operator==(const Plan&) const = default;
 };
 

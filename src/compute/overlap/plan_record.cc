@@ -44,12 +44,10 @@ Correction::Correction(const PlanRecord& record) : record_(record) {
 Expected Correction::of(const Candidate& candidate) const {
   const size_t kind = index_of(candidate.kind);
   for (const PlanRecord::PlanRatio& own : record_.of_plans_)
-    if (own.plan.equals_but_for_share(candidate.plan) && own.ratio.count() > 0)
+    if (own.plan == candidate.plan && own.ratio.count() > 0)
       return {candidate.step_us * own.ratio.value(of_kind_[kind]), own.ratio.error(noise_),
               own.ratio.count()};
-  // A plan of the played kind is adopted by its prediction; steps soon say if that was wrong.
-  const bool is_alike = candidate.kind == record_.played.kind;
-  return {candidate.step_us * of_kind_[kind], is_alike ? 0 : record_.of_kinds_[kind].error(noise_)};
+  return {candidate.step_us * of_kind_[kind], record_.of_kinds_[kind].error(noise_)};
 }
 
 PlanRecord::PlanRecord(size_t max_candidates, const std::array<KindRatios, kNumPhases>* of_phases)
@@ -81,9 +79,7 @@ void PlanRecord::note_size(const StepReport& step) {
 }
 
 void PlanRecord::note_ratio(const Candidate& candidate, double ratio) {
-  auto own = std::ranges::find_if(of_plans_, [&](const PlanRatio& one) {
-    return one.plan.equals_but_for_share(candidate.plan);
-  });
+  auto own = std::ranges::find(of_plans_, candidate.plan, &PlanRatio::plan);
   if (own == of_plans_.end()) {
     own = std::ranges::min_element(of_plans_, {}, &PlanRatio::last_used);
     *own = {.plan = candidate.plan};

@@ -47,7 +47,7 @@ using KindRatios = std::array<MeasuredRatio, kNumPlanKinds>;  // by PlanKind
 // The expected time of a plan: the prediction, corrected by what was measured.
 struct Expected {
   double us = 0;         // 0: unknown
-  double error = 0;      // its standard error when plans are compared, as a share of `us`
+  double error = 0;      // standard error of the correction, as a share of `us`
   int num_measured = 0;  // steps by this plan that count
 };
 

@@ -24,7 +24,7 @@ std::optional<Plan> best_trial_candidate(const PlanRecord& record) {
   for (const Candidate& candidate : record.found.candidates) {
     const Expected expected = correction.of(candidate);
     best_us = std::min(best_us, expected.us);
-    if (candidate.plan.equals_but_for_share(record.played.plan)) continue;
+    if (candidate.plan == record.played.plan) continue;
     const int of_kind = correction.num_measured(candidate.kind);
     const double reach = of_kind < kTuning.few
                              ? part(kTuning.doubt_of_kind, of_kind)
@@ -118,7 +118,8 @@ void Planner::search_for(PlanRecord& record) {
   ++totals_.num_searches, totals_.search_seconds += took_us / 1e6;
 }
 
-// Adopts the plan that is expected to be fastest, if it is better by enough for long enough.
+// Adopts the plan that is expected to be fastest, if it is better by enough for long enough. The
+// errors of two plans of one kind are much alike, so they count only if both plans were measured.
 void Planner::decide(PlanRecord& record, bool at_once) {
   const Correction correction(record);
   const OverlapChoice& choice = choice_for(record);
@@ -126,18 +127,24 @@ void Planner::decide(PlanRecord& record, bool at_once) {
   Expected then;
   for (const Candidate& candidate : record.found.candidates) {
     if (candidate.plan == record.played.plan || !allows(choice, candidate.kind)) continue;
+    // A kind of which one or two measurements are remembered is tried before it is chosen.
+    const int of_kind = correction.num_measured(candidate.kind);
+    if (candidate.kind != record.played.kind && of_kind > 0 && of_kind < kTuning.few) continue;
     const Expected expected = correction.of(candidate);
     if (best == nullptr || expected.us < then.us) best = &candidate, then = expected;
   }
   if (best == nullptr) return;
   const Expected now = correction.of(record.played);
-  const double gain = 1 - then.us / now.us;
-  // Not a number if no time is known.
-  if (!(gain > kTuning.margin + kTuning.errors * std::hypot(now.error, then.error))) {
+  const bool are_known = std::min(now.num_measured, then.num_measured) >= kTuning.few;
+  const bool are_alike = best->kind == record.played.kind;
+  const bool is_guess = are_alike && !are_known;
+  const double margin = are_alike ? kTuning.same_kind : kTuning.other_kind;
+  const double errors = is_guess ? 0 : std::hypot(now.error, then.error);
+  if (then.us >= now.us * (1 - margin - kTuning.errors * errors)) {
     record.evidence = 0;
     return;
   }
-  record.evidence += 1 + static_cast<int>(gain / kTuning.margin);
+  record.evidence += is_guess ? 1 : 1 + static_cast<int>((1 - then.us / now.us) / margin);
   if (!at_once && record.evidence < kTuning.evidence_needed) return;
   record.adopt(*best);
   record.has_log_line = is_automatic(record);

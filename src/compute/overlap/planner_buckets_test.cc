@@ -23,7 +23,7 @@ TEST_F(PlannerTest, SearchesABucketAnewWhoseStepsAreReportedInAnother) {
     server.planner().note(std::span(&report, 1));
   }
   EXPECT_GT(server.planner().state().num_searches, 5u);
-  EXPECT_LE(regret(server, decode(64)), kTuning.margin + 0.005);
+  EXPECT_LE(regret(server, decode(64)), kTuning.other_kind + 0.005);
   const std::vector<OverlapDecision> decisions = server.planner().state().decisions;
   ASSERT_EQ(decisions.size(), 2u);
   EXPECT_EQ(decisions[0].num_steps, 0u);
@@ -56,7 +56,7 @@ TEST_F(PlannerTest, ForcedHalvesBeginWithTheOrdersOfSGLang) {
     const Bucket bucket{phase, 64, 64 * 500};
     const Plan first{.order = orders.find(name)};
     Server server(machine, forced, 0);
-    for (int step = 0; step < kTuning.few; ++step) {
+    for (int step = 0; step < 10; ++step) {
       EXPECT_EQ(server.plan_now(bucket), first) << name << ", step " << step;
       server.step(bucket);
     }
