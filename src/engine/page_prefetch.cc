@@ -202,9 +202,16 @@ bool PagePrefetch::restore(const SessionTokens& session, const Scheduler& schedu
   return reader_.add(task);
 }
 
-void PagePrefetch::take_read_pages(Scheduler& scheduler) {
+// Takes one page or state in any case, so a request that waits for pages gets them in the end.
+void PagePrefetch::take_read_pages(Scheduler& scheduler, EngineLoad load) {
+  const int64_t max_bytes = pace_.max_bytes(load);
+  const TimePoint begin = clock_->now();
+  int64_t num_bytes = 0;
   std::vector<ReadPage> run;  // neighbouring pages of one task
-  while (auto read = reader_.pop()) {
+  while (num_bytes == 0 || num_bytes + pages_.page_bytes() <= max_bytes) {
+    auto read = reader_.pop();
+    if (!read) break;
+    if (read->kind) num_bytes += std::ssize(reader_.bytes_of(*read));
     const bool follows = read->kind == PageKind::page && !run.empty() &&
                          run.back().task == read->task && run.back().tier == read->tier;
     if (!follows) restore_pages(scheduler, run);
@@ -213,12 +220,17 @@ void PagePrefetch::take_read_pages(Scheduler& scheduler) {
     } else if (read->kind == PageKind::state) {
       restore_state(scheduler, *read);
     } else {
-      for (auto& [id, request] : requests_)
-        if (request.task == read->task) request.task = nullptr;
-      if (read->task->at_end) read->task->at_end();
+      end_task(*read->task);
     }
   }
   restore_pages(scheduler, run);
+  pace_.note(num_bytes, clock_->now() - begin);
+}
+
+void PagePrefetch::end_task(const ReadTask& task) {
+  for (auto& [id, request] : requests_)
+    if (request.task.get() == &task) request.task = nullptr;
+  if (task.at_end) task.at_end();
 }
 
 // Empties `run`. If there is no room, or the tree has changed, the rest of the task is given up.
@@ -268,6 +280,7 @@ void PagePrefetch::restore_state(Scheduler& scheduler, const ReadPage& state) {
 }
 
 std::optional<double> PagePrefetch::note_step(const Batch& batch, Duration took) {
+  pace_.note_step(took);
   const bool has_prompts = batch.num_answers() < std::ssize(batch.slices);
   if (has_prompts) speed_.note(batch.num_rows, took);
   if (batch.num_answers() > 0)

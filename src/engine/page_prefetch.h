@@ -23,6 +23,7 @@
 #include "engine/pages/page_reader.h"
 #include "engine/pages/prefill_load.h"
 #include "engine/prompt_speed.h"
+#include "engine/take_pace.h"
 #include "policy/scheduler/scheduler.h"
 
 namespace hocket {
@@ -45,7 +46,7 @@ class PagePrefetch {
   bool ready(const Request& request, const Scheduler& scheduler);
   bool restore(const SessionTokens& session, const Scheduler& scheduler, TimePoint until,
                std::function<void()> done);
-  void take_read_pages(Scheduler& scheduler);
+  void take_read_pages(Scheduler& scheduler, EngineLoad load);
   PerTier<int> note_begun(const Batch& batch);
   PerTier<int> fetched(RequestId id) const;
   void forget(RequestId id);
@@ -101,6 +102,7 @@ class PagePrefetch {
   void give_up(PrefetchedRequest& request);
   void release(PrefetchedRequest& request);
   void note_fetched(RequestId id, PageTier tier, int begin, int end);
+  void end_task(const ReadTask& task);
   void restore_pages(Scheduler& scheduler, std::vector<ReadPage>& run);
   void restore_state(Scheduler& scheduler, const ReadPage& state);
 
@@ -116,6 +118,7 @@ class PagePrefetch {
   int num_reserved_ = 0;  // PrefetchedRequest::num_reserved of all
   std::optional<Turn> next_;
   PromptSpeed speed_;
+  TakePace pace_;
   PrefillLoad load_;
 };
 
