@@ -82,9 +82,17 @@ void PagePrefetch::give_up(PrefetchedRequest& request) {
 
 bool PagePrefetch::ready(const Request& request, const Scheduler& scheduler) {
   PrefetchedRequest& mine = requests_[request.id];
-  if (!is_ready(mine, request, scheduler)) return false;
+  const bool is_held = !is_ready(mine, request, scheduler);
+  const std::optional<PageWait> wait = is_held ? std::optional(wait_of(mine)) : std::nullopt;
+  figures_.note_wait(std::exchange(mine.wait, wait), wait);
+  if (is_held) return false;
   if (!std::exchange(mine.is_counted, true)) note_load(mine, request, scheduler);
   return true;
+}
+
+PageWait PagePrefetch::wait_of(const PrefetchedRequest& held) {
+  if (!held.task) return PageWait::room;
+  return held.task->is_sent ? PageWait::peer : PageWait::store;
 }
 
 // Pages that were read are no load, but those that a peer computed are.
@@ -321,6 +329,7 @@ void PagePrefetch::forget(RequestId id) {
   if (request == requests_.end()) return;
   give_up(request->second);
   release(request->second);
+  figures_.note_wait(request->second.wait, std::nullopt);
   if (next_ && next_->id == id) next_.reset();
   requests_.erase(request);
 }

@@ -71,6 +71,7 @@ class PagePrefetch {
     int num_lacking = 0;                  // tokens whose pages the pool lacked at first
     bool is_sent = false;                 // its prompt was sent to a peer that computes
     bool is_counted = false;              // as load: note_load()
+    std::optional<PageWait> wait;         // what it is held for
     std::vector<Fetched> fetched;         // in order, neighbours of one tier as one
     bool has_begun = false;               // it was in a batch
     PerTier<int> found{};                 // those of `fetched` that it began with
@@ -85,6 +86,7 @@ class PagePrefetch {
   bool is_ready(PrefetchedRequest& mine, const Request& request, const Scheduler& scheduler);
   bool waits_for_room(const PrefetchedRequest& mine, RequestId id, int num_pages,
                       const Scheduler& scheduler);
+  static PageWait wait_of(const PrefetchedRequest& held);
   void note_load(PrefetchedRequest& mine, const Request& request, const Scheduler& scheduler);
   int num_lacking(const Request& request, const Scheduler& scheduler) const;
   std::shared_ptr<ReadTask> request_pages(const Request& request, const Scheduler& scheduler,

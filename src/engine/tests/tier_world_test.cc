@@ -53,8 +53,10 @@ TEST_F(TierWorldTest, AStoreThatHangsHoldsNoPromptBeyondTheLimit) {
   clock_.advance(PagePrefetch::kMaxHold - 1s);
   EXPECT_FALSE(world.step());
   EXPECT_EQ(world.scheduler().stats().num_held, 1);
+  EXPECT_EQ(world.tier().stats().num_waiting, (ByPageWait<int>{1, 0, 0}));
   clock_.advance(1s);
   EXPECT_TRUE(world.step());
+  EXPECT_EQ(world.tier().stats().num_waiting, ByPageWait<int>{});
   ASSERT_TRUE(world.run_all());
   EXPECT_EQ(world.ended().at(1).cached, 0);
   EXPECT_EQ(world.ended().at(1).finish, FinishReason::length);
