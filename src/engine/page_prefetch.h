@@ -71,7 +71,7 @@ class PagePrefetch {
     int num_lacking = 0;                  // tokens whose pages the pool lacked at first
     bool is_sent = false;                 // its prompt was sent to a peer that computes
     bool is_counted = false;              // as load: note_load()
-    std::optional<PageWait> wait;         // what it is held for
+    std::optional<PageWait> wait;         // nullopt: it is not held for pages
     std::vector<Fetched> fetched;         // in order, neighbours of one tier as one
     bool has_begun = false;               // it was in a batch
     PerTier<int> found{};                 // those of `fetched` that it began with
