@@ -85,7 +85,7 @@ Result<SessionAsk> parse_slot(const std::string& owner, std::string_view path,
   const std::string_view action = query_value(asked.query, "action");
   if (action == "erase")
     return SessionAsk{.request = request_of(owner, SessionAction::end, session, session),
-                      .answer = {{"id_slot", slot}},
+                      .answer = {{"id_slot", slot}, {"n_erased", 0}},
                       .tokens = "n_erased",
                       .millis = nullptr};
   if (action != "save" && action != "restore")
@@ -188,8 +188,8 @@ struct SessionOptions {
 
 void answer_client(const SessionOptions& options, ParseSession parse, const HttpRequest& request,
             const Exchange& exchange) {
-  auto ask = parse(cache_owner_of(request, *options.settings), request.path, request);
-  if (!ask) return respond_error(*exchange, ask.error());
+  const auto ask = parse(cache_owner_of(request, *options.settings), request.path, request);
+  if (!ask) return respond_json(*exchange, std::unexpected(ask.error()));
   if (options.ranks == nullptr || is_from_rank(request))
     return respond_json(*exchange, answer_here(*options.engine, *ask));
   if (ask->request.action == SessionAction::end)
@@ -208,13 +208,13 @@ void answer_client(const SessionOptions& options, ParseSession parse, const Http
 void answer_rank(const SessionOptions& options, ParseSession parse, const HttpRequest& request,
                  const Exchange& exchange) {
   if (!is_from_rank(request))
-    return respond_error(*exchange, error(ErrorCode::not_found, "{} is for ranks", kOfRanks));
+    return respond_json(*exchange, fail(ErrorCode::not_found, "{} is for ranks", kOfRanks));
   const std::string_view path = std::string_view(request.path).substr(kOfRanks.size());
   const auto ask = parse(cache_owner_of(request, *options.settings), path, request);
-  if (!ask) return respond_error(*exchange, ask.error());
-  const Result<int64_t> found = find_here(*options.engine, ask->request);
-  if (!found) return respond_error(*exchange, found.error());
-  exchange->respond(200, kJsonType, to_text({{"tokens", *found}}));
+  if (!ask) return respond_json(*exchange, std::unexpected(ask.error()));
+  respond_json(*exchange, find_here(*options.engine, ask->request).transform([](int64_t tokens) {
+    return Json{{"tokens", tokens}, {"known", true}};
+  }));
 }
 
 }  // namespace

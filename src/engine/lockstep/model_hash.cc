@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "base/thread.h"
 #include "compute/weights/byte_sample.h"
 #include "compute/weights/safetensors.h"
@@ -62,8 +63,9 @@ std::vector<Digest> digests_of(const std::vector<std::span<const std::byte>>& pa
   try {
     while (others.size() + 1 < num_threads)
       others.emplace_back(Thread::Options{.name = "hash"}, work);
-  } catch (const std::system_error&) {
-    // The threads that there are do it alone.
+  } catch (const std::system_error& why) {
+    log::info("the model is hashed by {} threads, since the system refuses another: {}",
+              others.size() + 1, why.what());
   }
   work();
   others.clear();  // joins them

@@ -59,7 +59,7 @@ TEST_F(StoredRecordsTest, ADamagedStateOrWindowIsComputedAnew) {
   }
 }
 
-// The test beside this one has the plainest body write. Here it reads what the widest one wrote.
+// CacheTierTest has the plainest body write. Here it reads what the widest one wrote.
 TEST_F(StoredRecordsTest, ThePlainestBodyReadsWhatTheWidestWrote) {
   for (const Form& form : {kBundled, kDelta, kMimo, kMlaInt8Kv}) {
     SCOPED_TRACE(form.name);
