@@ -33,8 +33,9 @@ Error unfit(const char* flag, std::string why, std::string fix) {
 }
 
 // Describes all that the bytes of a page depend on, beside its tokens and those before it.
-Result<std::string> describe_pages(const ServerSettings& settings, Runner& runner) {
-  HOCKET_TRY(std::string text, describe_bits(settings));
+Result<std::string> describe_pages(const ServerSettings& settings, Runner& runner,
+                                   const std::string& weights_hash) {
+  HOCKET_TRY(std::string text, describe_bits(settings, weights_hash));
   text += fmt::format(" | pages {} | states of {} bytes |", kPageLevel,
                       border_states_of(runner).bytes());
   const auto add_layers = [&](const PagePool& pages) {
@@ -246,14 +247,15 @@ BorderStates border_states_of(Runner& runner) {
 }
 
 Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings& settings,
-                                                            Runner& runner) {
+                                                            Runner& runner,
+                                                            const std::string& weights_hash) {
   const MemorySettings& memory = settings.memory;
   const PeerFlag asked = peer_flag(settings.peers);
   if (!has_cache_tier(settings)) return std::nullopt;
   HOCKET_TRY(const StoragePrefetch prefetch,
              parse_storage_prefetch(memory.hicache_storage_prefetch_policy));
   HOCKET_TRY(const StorageWrites writes, parse_storage_writes(memory.hicache_write_policy));
-  HOCKET_TRY(const std::string form, describe_pages(settings, runner));
+  HOCKET_TRY(const std::string form, describe_pages(settings, runner, weights_hash));
   CacheTier::Options tier{
       .form = hash_text(form),
       .page_tokens = runner.info().page_tokens,

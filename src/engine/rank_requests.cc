@@ -226,7 +226,7 @@ void RankRequests::end_idle_wait() {
 void RankRequests::wait_for_ranks(const std::function<bool()>& is_wanted) {
   if (tier_ != nullptr) {
     if (tier_->has_delayed_pages()) tier_->copy_delayed(scheduler_, is_wanted);
-    tier_->take_read_pages(scheduler_);
+    tier_->take_read_pages(scheduler_, EngineLoad::idle);
     tier_->end_prefills();  // no request waits here for a prompt that another service can compute
   }
   if (loss_wait_.is_over(clock_.now()) ||

@@ -1,6 +1,6 @@
 // Saves, restores and ends sessions by name, as clients ask (Engine::change_session), with all
 // ranks of this process and the lists of tokens in files.
-// Thread: any; a call waits for those before it.
+// Thread: any; a call waits for those before it, unless it only finds.
 #pragma once
 
 #include <functional>
@@ -39,7 +39,11 @@ class SessionCalls {
   Result<SessionResult> save(const SessionRequest& ask);
   Result<SessionResult> restore(const SessionRequest& ask);
   Result<SessionResult> end(const SessionRequest& ask);
-  Result<std::vector<std::optional<RankSession>>> ask_ranks(const SessionRequest& ask);
+  Result<SessionResult> find(const SessionRequest& ask);
+  Result<SessionResult> find_saved(const SessionRequest& ask);
+  Result<SessionTokens> read_saved(const SessionRequest& ask);
+  Result<std::vector<std::optional<RankSession>>> ask_ranks(const SessionRequest& ask,
+                                                            Duration limit = Engine::kSessionWait);
   template <class T>
   Result<T> with_files(std::move_only_function<Result<T>(const SessionFiles&)> call,
                        size_t num_bytes = 0) const;

@@ -278,5 +278,14 @@ TEST_F(PageServerTest, APromptThatIsTooLongForAQuestionLeavesThePeerInUse) {
   EXPECT_TRUE(opens(*peer, 10));
 }
 
+TEST(PeerOrderTest, PeersWithFewerTokensUnderWayComeFirstAndEqualOnesTakeTurns) {
+  using Order = std::vector<size_t>;
+  const std::vector<int64_t> idle = {0, 0, 0}, busy = {900, 0, 100};
+  EXPECT_EQ(order_of_peers(0, idle), (Order{0, 1, 2}));
+  EXPECT_EQ(order_of_peers(5, idle), (Order{2, 0, 1}));
+  for (size_t first = 0; first < 3; ++first)
+    EXPECT_EQ(order_of_peers(first, busy), (Order{1, 2, 0}));
+}
+
 }  // namespace
 }  // namespace hocket

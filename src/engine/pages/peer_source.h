@@ -3,12 +3,15 @@
 //   cache     a peer is asked which pages it has; those that it lacks are computed here
 //   prefill   a peer computes the prompt if asked to; pages arrive chunk by chunk
 //
-// Peers take turns. One that does not answer, or has another model or form, is left alone for 30 s.
-// One that refuses a prompt is well and stays in use; the next one is asked.
+// Peers take turns; of those that compute prompts, the one with the fewest tokens under way for
+// this service comes first. One that does not answer, or has another model or form, is left alone
+// for 30 s. One that refuses a prompt is well and stays in use; the next one is asked.
 // Thread: any.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -56,6 +59,9 @@ class PeerSource final : public PageSource {
 
  private:
   friend class PeerPromptPages;
+  // Returns true if the peer is to compute the prompt.
+  bool sends(const PagesWanted& wanted) const { return computes() && wanted.computes; }
+  std::vector<size_t> order_for(const PagesWanted& wanted);
   Result<Fd> connect_to_peer(const HostPort& peer, const std::function<bool()>& is_over);
   // Returns null if the peer refuses.
   Result<std::unique_ptr<PromptPages>> open_at(size_t peer, const PagesWanted& wanted);
@@ -65,11 +71,17 @@ class PeerSource final : public PageSource {
   const Options options_;
   PeerCounts counts_;
   std::atomic<size_t> next_{0};
+  // By peer: tokens of prompts that it computes for this service now.
+  std::array<std::atomic<int64_t>, kMaxPeers> num_sent_{};
   TimedCalls resolver_;
   LogLimit refusals_{kRefusalsApart};
   Mutex mutex_;
   std::vector<TimePoint> avoid_until_ HOCKET_GUARDED_BY(mutex_);
 };
+
+// Returns the order in which peers are asked: those with the fewest tokens of prompts under way
+// first, and equal ones in turn from peer `first` on.
+std::vector<size_t> order_of_peers(size_t first, std::span<const int64_t> num_sent);
 
 // Parses "h0:5000,h1:5000" of the flag `param`. Errors: bad_value.
 Result<std::vector<HostPort>> parse_peers(std::string_view text, std::string_view param);

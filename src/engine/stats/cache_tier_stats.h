@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "engine/stats/page_tier.h"
+#include "engine/stats/page_waits.h"
 #include "engine/stats/unwritten_reasons.h"
 
 namespace hocket {
@@ -31,6 +32,7 @@ struct CacheTierStats {
   uint64_t pages_read_total = 0;
   ByUnreadReason<uint64_t> not_read_total{};  // prompts whose pages were not read, by reason
   uint64_t reads_given_up_total = 0;          // requests that continued before all pages were read
+  ByPageWait<int> num_waiting{};              // requests that are held now, by reason
   double read_seconds_total = 0;
   // Figures of all peers that are asked, which the ranks of a process share: pages from them,
   // prompts that they computed, and failures of peers.

@@ -61,6 +61,7 @@ void add(const CacheTierStats& s, std::optional<CacheTierStats>& sum) {
   for (size_t i = 0; i < s.not_read_total.size(); ++i)
     sum->not_read_total[i] += s.not_read_total[i];
   sum->reads_given_up_total += s.reads_given_up_total;
+  for (size_t i = 0; i < s.num_waiting.size(); ++i) sum->num_waiting[i] += s.num_waiting[i];
   sum->read_seconds_total += s.read_seconds_total;
   sum->peer_pages_total = s.peer_pages_total;
   sum->peer_prefills_total = s.peer_prefills_total;

@@ -1,5 +1,6 @@
 #include "server/reports/cache_tier_metrics.h"
 
+#include <algorithm>
 #include <numeric>
 
 namespace hocket {
@@ -82,6 +83,22 @@ void add_cache_tier(MetricSnapshot& out, const CacheTierStats& tier, uint64_t re
   out.gauge("kv_files", "KV pages in files", static_cast<double>(tier.files));
   out.gauge("kv_file_bytes", "Bytes of the files that hold KV pages",
             static_cast<double>(tier.bytes));
+}
+
+void add_page_waits(MetricSnapshot& out, const RankStats& engine) {
+  const ByPageWait<int> waiting = engine.tier ? engine.tier->num_waiting : ByPageWait<int>{};
+  // Both are read at slightly different times.
+  const int num_others =
+      std::max(engine.scheduler.num_held - std::reduce(waiting.begin(), waiting.end()), 0);
+  const auto num_of = [&](PageWait why) { return waiting[static_cast<size_t>(why)]; };
+  out.gauge("num_grammar_queue_reqs", "Requests whose grammar is not ready", num_others);
+  out.gauge("num_prefix_fetch_reqs", "Requests whose pages are read from a store or a peer",
+            num_of(PageWait::store));
+  out.gauge("num_decode_prealloc_queue_reqs",
+            "Requests that a peer may compute when the pool has room for their pages",
+            num_of(PageWait::room));
+  out.gauge("num_decode_transfer_queue_reqs",
+            "Requests that a peer computes, and whose pages come", num_of(PageWait::peer));
 }
 
 uint64_t num_fetched_tokens(const RankStats& engine) {

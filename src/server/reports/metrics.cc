@@ -50,7 +50,7 @@ void add_load(MetricSnapshot& out, const RankStats& engine) {
   const SchedulerStats& s = engine.scheduler;
   out.gauge("num_running_reqs", "Requests that hold a place in the batch", s.num_running);
   out.gauge("num_queue_reqs", "Requests that wait", s.num_waiting);
-  out.gauge("num_grammar_queue_reqs", "Requests that are not ready to wait in line", s.num_held);
+  add_page_waits(out, engine);
   out.gauge("num_queue_tokens", "Prompt tokens of the requests that wait",
             static_cast<double>(s.num_waiting_tokens));
   out.gauge("num_used_tokens", "Tokens in pages that are neither free nor evictable",

@@ -20,6 +20,8 @@ EngineStats some_engine_stats() {
   stats.scheduler.cached_tokens_total = 250;
   stats.fetched_tokens_total = {90, 50, 10};
   stats.tier.emplace().damaged_total = 2;
+  stats.tier->num_waiting = {1, 0, 3};
+  stats.scheduler.num_held = 6;
   stats.scheduler.recomputed_tokens_total = 64;
   stats.scheduler.num_retracted_total = 4;
   stats.scheduler.retracted_input_total = 400;
@@ -68,7 +70,10 @@ TEST(Metrics, ShowsEngineServerAndLatencies) {
   for (const std::string& line : {
            "hocket:num_running_reqs{" + rank + "} 3\n",
            "hocket:num_queue_reqs{" + rank + "} 2\n",
-           "hocket:num_grammar_queue_reqs{" + rank + "} 0\n",
+           "hocket:num_grammar_queue_reqs{" + rank + "} 2\n",
+           "hocket:num_prefix_fetch_reqs{" + rank + "} 1\n",
+           "hocket:num_decode_prealloc_queue_reqs{" + rank + "} 0\n",
+           "hocket:num_decode_transfer_queue_reqs{" + rank + "} 3\n",
            "hocket:num_pages{" + rank + "} 100\n",
            "hocket:num_free_pages{" + rank + "} 60\n",
            "hocket:num_cached_pages{" + rank + "} 30\n",
