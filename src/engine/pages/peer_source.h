@@ -3,18 +3,22 @@
 //   cache     a peer is asked which pages it has; those that it lacks are computed here
 //   prefill   a peer computes the prompt if asked to; pages arrive chunk by chunk
 //
+// A peer may have pages of another size (regrouped_pages.h).
+//
 // Peers take turns. One that does not answer, or has another model or form, is left alone for 30 s.
 // One that refuses a prompt is well and stays in use; the next one is asked.
 // Thread: any.
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/log_limit.h"
 #include "base/mutex.h"
 #include "base/timed_calls.h"
+#include "engine/pages/page_forms.h"
 #include "engine/pages/page_link.h"
 #include "engine/pages/page_source.h"
 
@@ -44,7 +48,7 @@ class PeerSource final : public PageSource {
     PeerUse use = PeerUse::cache;
     std::string token;  // the cluster's; empty: none
     PageTls tls;
-    PageKey form{};
+    std::shared_ptr<const PageForms> forms;  // never null
   };
   explicit PeerSource(Options options);
 
