@@ -12,7 +12,7 @@ TEST(Usage, OfAPromptSaysFromWhichTierItsTokensCame) {
   ChoiceAnswer& choice = said.answer.choices.front();
   choice.cached_tokens = 90;
   const auto details = [&] { return usage_json(said.answer)["prompt_tokens_details"]; };
-  EXPECT_EQ(details(), Json({{"cached_tokens", 90}}));
+  EXPECT_FALSE(details().contains("cached_tokens_details"));
   choice.fetched_tokens[static_cast<size_t>(PageTier::peer)] = 64;
   const Json of_peer = {{"memory", 26}, {"peer", 64}};
   EXPECT_EQ(details()["cached_tokens_details"], of_peer);
