@@ -27,6 +27,13 @@ constexpr size_t kFuzzedPage = 64;
 constexpr size_t kMaxMessages = 16;
 enum class Spoken : uint8_t { frames, bytes, strange };
 
+// Pages of one small layer.
+std::shared_ptr<const PageForms> fuzzed_forms() {
+  static const auto forms = std::make_shared<const PageForms>(
+      PageForms::Parts{.pages = {.layers = {{.num_heads = 1, .key_dim = 32, .value_dim = 32}}}});
+  return forms;
+}
+
 PageKey key_number(uint8_t number) {
   PageKey key{};
   key.fill(number);
@@ -86,14 +93,16 @@ struct FuzzedServer {
     auto prefills = std::make_shared<PrefillWatch>();
     auto made = PageServer::create(
         {.address = any_port(),
-         .form = key_number(0),
+         .forms = fuzzed_forms(),
          .page_bytes = kFuzzedPage,
          .files = std::make_shared<FileStore>(files, FileStore::calls_for(folder)),
          .counts = std::make_shared<PageServer::Counts>(),
          .prefills = prefills,
-         .submit = [prefills](const CacheNamespace&,
-                              std::vector<TokenId> tokens) -> Result<RequestId> {
-           HOCKET_CHECK((!tokens.empty() && tokens.size() * 4 <= PageLink::kMaxAskedBytes));
+         .role = std::make_shared<PrefillRole>(
+             PrefillRole::Options{.mode = Disaggregation::prefill, .can_prefill = true}),
+         .submit = [prefills](const PrefillPrompt& asked) -> Result<RequestId> {
+           HOCKET_CHECK((!asked.tokens.empty() &&
+                         asked.tokens.size() * 4 <= PageLink::kMaxAskedBytes));
            return RequestId{1};  // computed at once
          },
          .abort = [](RequestId) {}});
@@ -111,7 +120,7 @@ void ask_a_server(Spoken spoken, std::span<const uint8_t> input) {
   PageLink link(std::move(socket), "the server", never);
   if (spoken != Spoken::strange) {
     HOCKET_CHECK(link.introduce("").has_value());
-    const PageKey form = key_number(0);
+    const PageKey form = fuzzed_forms()->form();
     HOCKET_CHECK(
         link.send(PageFrame::form, {reinterpret_cast<const char*>(form.data()), form.size()})
             .has_value());
@@ -143,15 +152,16 @@ void answer_a_client(Spoken spoken, std::span<const uint8_t> input) {
     const int number = socket.get();
     PageLink link(std::move(socket), "the client", never);
     if (spoken != Spoken::strange) {
+      const auto size = static_cast<uint32_t>(fuzzed_forms()->page_tokens());
       if (!link.serve_handshake("") || !link.receive(PageLink::kSilence, 1024) ||
-          !link.send(PageFrame::ok, {}))
+          !link.send(PageFrame::ok, {}, std::as_bytes(std::span(&size, 1))))
         return;
     }
     speak(link, number, spoken, input);
     shutdown(number, SHUT_WR);
   });
   const HostPort here{.host = "127.0.0.1", .port = local_address(listener).port()};
-  PeerSource source({.peers = {here}, .form = key_number(0)});
+  PeerSource source({.peers = {here}, .forms = fuzzed_forms()});
   const std::vector<TokenId> prompt(32);
   if (auto reading = source.open({.prompt = prompt, .is_over = never}); reading && *reading) {
     const std::vector<PageKey> keys = {key_number(1), key_number(2)};

@@ -81,6 +81,7 @@ Result<void> check(const Identity& identity) {
       {"host", &identity.host},       {"boot id", &identity.boot_id},
       {"version", &identity.version}, {"model hash", &identity.model_hash},
       {"plan set", &identity.plans},  {"arithmetic level", &identity.arithmetic},
+      {"disaggregation mode", &identity.disaggregation},
   };
   for (const auto& [name, text] : texts) {
     if (text->size() > kMaxNameBytes)
@@ -124,9 +125,14 @@ std::optional<Error> disagreement(const Identity& own, const Identity& other) {
           "--speculative-algorithm, "
           "--overlap-plan, --init-expert-location and --tolerate-ranks"))
     return e;
-  return differ("arithmetic level", own.arithmetic, other.arithmetic,
-                "give all ranks the same build, --dtype, --quantization, --kv-cache-dtype, "
-                "--combine-groups, --mla-form, --dispatch-dtype and --combine-dtype");
+  if (auto e = differ("arithmetic level", own.arithmetic, other.arithmetic,
+                      "give all ranks the same build, --dtype, --quantization, --kv-cache-dtype, "
+                      "--combine-groups, --mla-form, --dispatch-dtype and --combine-dtype"))
+    return e;
+  // Ranks compute each step together, so prompts of one would delay the answers of all.
+  return differ("disaggregation mode", own.disaggregation, other.disaggregation,
+                "give all ranks of a service the same --disaggregation-mode; to compute prompts "
+                "apart from answers, start two services, each with a --dist-init-addr of its own");
 }
 
 Error other_terms(const Identity& member, std::string_view theirs, const Identity& other,

@@ -37,6 +37,7 @@ struct Identity {
   std::string model_hash;  // hash of the model's files
   std::string plans;       // describes which steps the ranks can run
   std::string arithmetic;  // arithmetic level; another level gives other bits
+  std::string disaggregation;  // --disaggregation-mode at the start
   std::string address;     // address of the data plane, as opaque bytes
 
   bool operator==(const Identity&) const = default;

@@ -165,6 +165,7 @@ void fields(Io& io, M& m) {
   name(io, m.model_hash);
   name(io, m.plans);
   name(io, m.arithmetic);
+  name(io, m.disaggregation);
   io.template text<uint16_t>(m.address, kMaxAddressBytes);
 }
 

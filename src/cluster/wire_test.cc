@@ -26,6 +26,7 @@ Identity some_identity() {
           .model_hash = "m",
           .plans = "p",
           .arithmetic = "1",
+          .disaggregation = "null",
           .address = std::string("\0\xff opaque", 9)};
 }
 
@@ -182,7 +183,7 @@ TEST(ClusterWire, TheLargestViewFits) {
   ClusterView view;
   Identity largest = some_identity();
   for (std::string* text : {&largest.host, &largest.boot_id, &largest.version, &largest.model_hash,
-                            &largest.plans, &largest.arithmetic})
+                            &largest.plans, &largest.arithmetic, &largest.disaggregation})
     text->assign(kMaxNameBytes, 'x');
   largest.address.assign(kMaxAddressBytes, 'x');
   view.members.assign(kMaxRanks, {MemberState::member, largest, true});
@@ -200,7 +201,8 @@ TEST(ClusterMember, WhatDiffersIsNamedWithBothValues) {
   const std::pair<std::string Identity::*, const char*> fields[] = {
       {&Identity::version, "version of hocket"},
       {&Identity::plans, "plan set"},
-      {&Identity::arithmetic, "arithmetic level"}};
+      {&Identity::arithmetic, "arithmetic level"},
+      {&Identity::disaggregation, "disaggregation mode"}};
   for (const auto& [field, name] : fields) {
     Identity wrong = rank_0;
     wrong.*field = "x";

@@ -33,6 +33,7 @@ class BorderStates {
 
   bool enabled() const { return delta_nets_ != nullptr || windows_ != nullptr; }
   bool keeps_windows() const { return windows_ != nullptr; }
+  int window_tokens() const { return window_tokens_; }
   // Returns the size of a record; 0 if there is none.
   int64_t bytes() const;
   // Returns how many pages lie between two windows that are kept inside a prompt. A prompt that

@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "engine/pages/file_store.h"
+#include "engine/pages/page_forms.h"
 #include "engine/pages/page_server.h"
 #include "engine/pages/peer_source.h"
 #include "engine/pages/prefill_role.h"
@@ -37,6 +38,7 @@ struct CacheTierOptions {
   std::shared_ptr<PrefillWatch> prefills;
   std::shared_ptr<PrefillRole> role;           // never null
   std::shared_ptr<PageServer::Counts> served;  // null: nothing is offered to peers
+  std::shared_ptr<const PageForms> forms;  // never null with peers, or if pages are offered
   PageKey form{};  // a hash of all that the bytes of a page depend on, beside its tokens
   int page_tokens = 0;
   StoragePrefetch prefetch = StoragePrefetch::timeout;

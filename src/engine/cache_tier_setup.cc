@@ -1,6 +1,5 @@
 #include "engine/cache_tier_setup.h"
 
-#include <openssl/evp.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -23,8 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Raise this if the bytes of a page mean other numbers than before.
-constexpr int kPageLevel = 2;
 constexpr double kShareOfFreeDisk = 0.5;
 constexpr double kMinStoreGb = 0.001;  // less would delete nearly every page that is written
 
@@ -32,33 +29,21 @@ Error unfit(const char* flag, std::string why, std::string fix) {
   return error(ErrorCode::bad_value, "{}", why).with_param(flag).with_fix(std::move(fix));
 }
 
-// Describes all that the bytes of a page depend on, beside its tokens and those before it.
-Result<std::string> describe_pages(const ServerSettings& settings, Runner& runner,
-                                   const std::string& weights_hash) {
-  HOCKET_TRY(std::string text, describe_bits(settings, weights_hash));
-  text += fmt::format(" | pages {} | states of {} bytes |", kPageLevel,
-                      border_states_of(runner).bytes());
-  const auto add_layers = [&](const PagePool& pages) {
-    for (int layer = 0; layer < pages.num_layers(); ++layer) {
-      const KvShape shape = pages.layer(layer).shape;
-      text +=
-          fmt::format(" {}:{}:{}:{}:{}:{}", static_cast<int>(shape.kind), dtype_name(shape.dtype),
-                      shape.num_heads, shape.key_dim, shape.value_dim, shape.page_tokens);
-    }
-  };
-  add_layers(runner.pages());
-  if (const PagePool* windows = runner.windows()) {
-    text += " | windows";
-    add_layers(*windows);
-  }
-  return text;
-}
-
-PageKey hash_text(const std::string& text) {
-  PageKey key{};
-  HOCKET_CHECK(EVP_Digest(text.data(), text.size(), key.data(), nullptr, EVP_sha256(), nullptr) ==
-               1);
-  return key;
+// Returns the forms of the runner's pages: all that their bytes depend on, beside their tokens.
+Result<std::shared_ptr<const PageForms>> page_forms(const ServerSettings& settings,
+                                                    Runner& runner,
+                                                    const std::string& weights_hash) {
+  HOCKET_TRY(std::string bits, describe_bits(settings, weights_hash));
+  const PagePool* windows = runner.windows();
+  const BorderStates states = border_states_of(runner);
+  auto forms = std::make_shared<const PageForms>(
+      PageForms::Parts{.bits = std::move(bits),
+                       .pages = runner.pages().layout(),
+                       .windows = windows != nullptr ? windows->layout() : PageLayout(),
+                       .window_tokens = states.window_tokens(),
+                       .state_bytes = states.keeps_windows() ? 0 : states.bytes()});
+  HOCKET_CHECK(forms->record_bytes(forms->page_tokens()) == states.bytes());
+  return forms;
 }
 
 // The flag of the peers that are asked, and their list.
@@ -255,9 +240,11 @@ Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings
   HOCKET_TRY(const StoragePrefetch prefetch,
              parse_storage_prefetch(memory.hicache_storage_prefetch_policy));
   HOCKET_TRY(const StorageWrites writes, parse_storage_writes(memory.hicache_write_policy));
-  HOCKET_TRY(const std::string form, describe_pages(settings, runner, weights_hash));
+  HOCKET_TRY(const std::shared_ptr<const PageForms> forms,
+             page_forms(settings, runner, weights_hash));
   CacheTier::Options tier{
-      .form = hash_text(form),
+      .forms = forms,
+      .form = forms->form(),
       .page_tokens = runner.info().page_tokens,
       .prefetch = prefetch,
       .writes = writes,
@@ -288,7 +275,7 @@ Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings
                             .use = prefill ? PeerUse::prefill : PeerUse::cache,
                             .token = std::move(token),
                             .tls = std::move(tls),
-                            .form = tier.form});
+                            .forms = forms});
   }
   tier.role = std::make_shared<PrefillRole>(role_of(settings.peers));
   if (!settings.peers.kv_cache_listen.empty()) {
@@ -325,10 +312,11 @@ Result<std::unique_ptr<PageServer>> offer_pages(const ServerSettings& settings, 
   const auto submit =
       [&engine, prefills = tier.prefills, num_tokens = num_prefill_tokens(info.model),
        most = std::min<int64_t>(info.context_length, info.max_total_tokens)](
-          const CacheNamespace& name_space, std::vector<TokenId> tokens) -> Result<RequestId> {
+          PrefillPrompt asked) -> Result<RequestId> {
     RequestInput input{.id = Engine::next_request_id(),
-                       .prompt = std::move(tokens),
-                       .cache_namespace = name_space,
+                       .prompt = std::move(asked.tokens),
+                       .cache_namespace = asked.name_space,
+                       .border_tokens = asked.page_tokens,
                        .arrived = RealClock().now()};
     input.sampling.temperature = 0;
     // A prompt that fills context or memory has room for one token.
@@ -347,7 +335,7 @@ Result<std::unique_ptr<PageServer>> offer_pages(const ServerSettings& settings, 
              PageServer::create({.address = found->front(),
                                  .token = std::move(token),
                                  .tls = std::move(tls),
-                                 .form = tier.form,
+                                 .forms = tier.forms,
                                  .page_bytes = runner.pages().page_bytes(),
                                  .state_bytes = border_states_of(runner).bytes(),
                                  .files = tier.files,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/pages/page_forms.h"
 
 namespace hocket {
 namespace {
@@ -79,30 +80,49 @@ void WriteBehind::write_found_state(const Request& request, StoredRequest& store
   if (copied != CopyOutcome::yes) copier_.leave_out({1, copied});
 }
 
-// Writes the windows that stores lack: where the same prompt would continue, where its next turn
-// would, and at regular intervals before that, so that a prompt that branches off finds one near.
-// Ends of chunks get none.
+// Returns the borders, in pages, behind `begin` and up to `end`, whose windows are written: where
+// the same prompt would continue, where its next turn would, and at regular intervals before that,
+// so that a prompt that branches off finds one near. Ends of chunks get none. For a peer with
+// larger pages they are borders of its pages, too, and several records make one of its own.
+std::vector<size_t> WriteBehind::window_borders(const Request& request, size_t begin,
+                                                size_t end) const {
+  const auto prompt_len = static_cast<size_t>(request.prompt_len);
+  const size_t peer_tokens = std::max(page_tokens_, static_cast<size_t>(request.border_tokens));
+  const size_t step = peer_tokens / page_tokens_;
+  const size_t interval = (states_.interval_pages() + step - 1) / step * step;
+  const size_t same_prompt = (prompt_len - 1) / peer_tokens * step;
+  const size_t prompt = prompt_len / page_tokens_;
+  const size_t found = static_cast<size_t>(request.cached_len) / page_tokens_;
+  std::vector<size_t> borders;
+  const auto add = [&](size_t num_pages, size_t tokens) {
+    const size_t len = num_pages * page_tokens_;
+    if (len < CacheTierOptions::kMinTokens) return;
+    for (const int border :
+         record_borders(static_cast<int>(len), states_.window_tokens(),
+                        static_cast<int>(page_tokens_), static_cast<int>(tokens))) {
+      const size_t one = static_cast<size_t>(border) / page_tokens_;
+      if (std::ranges::find(borders, one) == borders.end()) borders.push_back(one);
+    }
+  };
+  if (begin < same_prompt && same_prompt <= end) add(same_prompt, peer_tokens);
+  if (end >= prompt || end == found) add(end, page_tokens_);
+  for (size_t border = begin / interval * interval + interval; border <= end; border += interval)
+    add(border, peer_tokens);
+  return borders;
+}
+
+// Writes the windows that stores lack.
 void WriteBehind::write_windows(const Request& request, StoredRequest& stored,
                                 const Scheduler& scheduler) {
-  const size_t interval = states_.interval_pages(), end = num_to_write(request);
-  const auto write_at = [&](size_t num_pages) {
-    const size_t len = num_pages * page_tokens_;
-    if (len < CacheTierOptions::kMinTokens ||
-        writer_.stores_lacking(PageKeys::of_state(stored.keys[num_pages - 1])) == 0)
-      return;
-    const auto indices =
-        states_.find(scheduler, request.cache_namespace, std::span(request.tokens).first(len));
-    if (!indices.empty()) write_state(request, stored, num_pages, indices);
-  };
-  const size_t written = stored.num_pages_with_windows_written;
+  const size_t written = stored.num_pages_with_windows_written, end = num_to_write(request);
   if (end <= written) return;
-  const auto prompt_len = static_cast<size_t>(request.prompt_len);
-  const size_t same_prompt = (prompt_len - 1) / page_tokens_, prompt = prompt_len / page_tokens_;
-  const size_t found = static_cast<size_t>(request.cached_len) / page_tokens_;
-  if (written < same_prompt && same_prompt < end) write_at(same_prompt);
-  if (end >= prompt || end == found) write_at(end);
-  for (size_t border = written / interval * interval + interval; border <= end; border += interval)
-    write_at(border);
+  for (const size_t num_pages : window_borders(request, written, end)) {
+    if (writer_.stores_lacking(PageKeys::of_state(stored.keys[num_pages - 1])) == 0) continue;
+    const auto indices =
+        states_.find(scheduler, request.cache_namespace,
+                     std::span(request.tokens).first(num_pages * page_tokens_));
+    if (!indices.empty()) write_state(request, stored, num_pages, indices);
+  }
   stored.num_pages_with_windows_written = end;
 }
 

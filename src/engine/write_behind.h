@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "engine/cache_tier_options.h"
 #include "engine/delayed_writes.h"
@@ -38,6 +39,7 @@ class WriteBehind {
   size_t num_to_write(const Request& request) const;
   void write_found_state(const Request& request, StoredRequest& stored);
   void write_windows(const Request& request, StoredRequest& stored, const Scheduler& scheduler);
+  std::vector<size_t> window_borders(const Request& request, size_t begin, size_t end) const;
   void write_state(const Request& request, StoredRequest& stored, size_t num_pages,
                    std::span<const int> indices);
 

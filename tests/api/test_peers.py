@@ -49,7 +49,7 @@ def test_prefill_apart_from_decode_gives_the_same_answer(start, tmp_path):
     decode = decode_service(start, address)
     got, want = answer(decode), answer(start(*FLAGS))
     assert got["choices"] == want["choices"]
-    assert got["usage"]["prompt_tokens_details"]["cached_tokens"] >= 256
+    assert got["usage"]["prompt_tokens_details"]["cached_tokens_details"]["peer"] >= 256
     assert decode.metric("kv_peer_prefills_total") == 1
     assert prefill.metric("kv_served_prefills_total") == 1
     assert decode.metric("kv_peer_pages_total") == prefill.metric("kv_served_pages_total") > 0

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A rank of a decode service, or of the prefill service, is killed in each state of a request: answers stay the same, and nothing is held.
+"""Prompts are computed by one service and answered by another, whose pages and ranks differ. A rank of either is killed in each state
+of a request: answers stay the same, and nothing is held.
 
     tests/hosts/apart.py [--only WORD]
 """
@@ -46,18 +47,22 @@ def wait_for(what, is_so, limit_s=STATE_S):
 
 
 class Apart:
-    """A service that computes prompts, and a decode service of two ranks, one of which may be missing. Pages pass through `proxy`."""
+    """A service that computes prompts, and a decode service of two ranks, one of which may be missing. Pages pass through `proxy`.
 
-    def __init__(self, pages):
+    `there` and `here` are the sizes of their pages, in tokens.
+    """
+
+    def __init__(self, pages, there=32, here=32):
         self.folder = Path(tempfile.mkdtemp(prefix="hocket_pages_"))
         address = f"127.0.0.1:{free_port()}"
         self.proxy = PageProxy(address, pages)
         decode = {"--disaggregation-mode": "decode", "--disaggregation-prefill-url": self.proxy.address, "--tolerate-ranks": 1}
+        decode |= {"--page-size": here}
         self.decode = Cluster(2, flags=decode, start=False)
         self.prefill = OneRank()
         self.prefill.processes[0].flags = COMMON | {
             "--port": self.prefill.http_ports()[0], "--cluster-token-file": self.decode.token_file, "--chunked-prefill-size": 32,
-            "--disaggregation-mode": "prefill", "--kv-cache-listen": address, "--kv-cache-dir": self.folder,
+            "--disaggregation-mode": "prefill", "--kv-cache-listen": address, "--kv-cache-dir": self.folder, "--page-size": there,
         }  # fmt: skip
 
     def __enter__(self):
@@ -149,9 +154,28 @@ def prefill_killed_in(state):
         return f"{len(streams)} streams equal, without a break, after {took:.1f} s"
 
 
+def sizes_differ(there, here):
+    """One rank computes prompts in pages of one size, and two ranks answer with pages of another."""
+    wanted = computed_by_one_rank()
+    with Apart(None, there, here) as apart:
+        streams = [(rank, word, begin(apart.decode, rank, word)) for word, rank in zip(WORDS, (0, 0, 1, 1), strict=True)]
+        for rank, word, stream in streams:
+            stream.finish()
+            assert stream.status == 200 and not stream.broke, f"{word}: {stream.status} {stream.answer}{stream.broke}"
+            check_equal(stream.events, wanted[word], f"{word}, asked at rank {rank}")
+        pages = [int(apart.decode.metric(rank, "kv_peer_pages_total")) for rank in (0, 1)]
+        failures = [int(apart.decode.metric(rank, "kv_peer_failures_total")) for rank in (0, 1)]
+        assert min(pages) > 0 and max(failures) == 0, f"pages {pages}, failures {failures}"
+        assert apart.prefill.metric(0, "kv_served_prefills_total") == len(WORDS)
+        apart.check_prefill()
+        return f"{len(streams)} streams equal, {sum(pages)} pages of {there} tokens became pages of {here}"
+
+
 # For each how many pages the proxy lets pass; None: all.
 STATES = {"before a prompt is taken": 0, "while pages arrive": 3, "while answers are computed": None}
-CASES = [(f"a decode rank is killed {state}", functools.partial(decode_killed_in, state)) for state in STATES]
+SIZES = ((32, 64), (32, 128), (64, 32), (1, 32), (32, 1))
+CASES = [(f"pages of {there} tokens become pages of {here}", functools.partial(sizes_differ, there, here)) for there, here in SIZES]
+CASES += [(f"a decode rank is killed {state}", functools.partial(decode_killed_in, state)) for state in STATES]
 CASES += [(f"the prefill rank is killed {state}", functools.partial(prefill_killed_in, state)) for state in STATES]
 
 if __name__ == "__main__":

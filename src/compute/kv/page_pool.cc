@@ -72,6 +72,12 @@ int64_t PagePool::page_bytes() const {
   return bytes;
 }
 
+PageLayout PagePool::layout() const {
+  PageLayout layout;
+  for (const KvLayer& layer : layers_) layout.layers.push_back(layer.shape);
+  return layout;
+}
+
 void PagePool::save_page(PageId from, std::span<std::byte> to) const {
   HOCKET_CHECK(value(from) >= 0 && value(from) < num_pages_);
   HOCKET_CHECK(std::ssize(to) == page_bytes());

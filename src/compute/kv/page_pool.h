@@ -16,6 +16,7 @@
 #include "base/result.h"
 #include "base/worker_pool.h"
 #include "compute/kernels/kv_layout.h"
+#include "compute/kv/page_layout.h"
 #include "compute/tensor/buffer.h"
 
 namespace hocket {
@@ -41,8 +42,10 @@ class PagePool {
   void clear_pages(WorkerPool& workers, std::span<const PageId> pages);
   // Copies whole pages in all layers, in the given order. Allocates nothing.
   void copy_pages(WorkerPool& workers, std::span<const PagePair> copies);
-  // Copy a whole page out and in, layer by layer: page_bytes() bytes. Allocate nothing.
+  // Copy a whole page out and in, layer by layer: page_bytes() bytes, as layout() says. Allocate
+  // nothing.
   int64_t page_bytes() const;
+  PageLayout layout() const;
   void save_page(PageId from, std::span<std::byte> to) const;
   void load_page(std::span<const std::byte> from, PageId to);
 

@@ -84,6 +84,7 @@ Result<Identity> make_identity(const ServerSettings& settings, const Launch& lau
   HOCKET_TRY(self.arithmetic, describe_arithmetic(settings));
   HOCKET_TRY(self.plans, describe_plans(settings));
   HOCKET_TRY(self.model_hash, hash_model(settings.model));
+  self.disaggregation = settings.peers.disaggregation_mode;
   return self;
 }
 

@@ -11,7 +11,8 @@
 // encrypted. Numbers are little-endian.
 //
 //   client                                        server
-//   form: 32 bytes that name model and form      ok; no: a text; or busy: all connections are used
+//   form: 32 bytes that name the client's        ok and the size of the server's pages, a u32;
+//   model, form and size of pages                no: a text; or busy: all connections are used
 //   exist: keys                                  exist: a byte a key
 //   prefill: namespace, tokens                   ok, or no: a text
 //   get: kind, keys                              for each in order: waiting .., then page: key and

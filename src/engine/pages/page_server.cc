@@ -85,13 +85,17 @@ class PageConnection {
     HOCKET_TRY_VOID(link_.serve_handshake(options_.token, options_.tls));
     HOCKET_TRY(const PageLink::Frame first, link_.receive(PageLink::kSilence, sizeof(PageKey)));
     if (first.type != PageFrame::form || first.payload.size() != sizeof(PageKey)) return stray();
-    if (std::memcmp(first.payload.data(), options_.form.data(), sizeof(PageKey)) != 0)
-      return link_.send(PageFrame::no, "its pages are of another model, form or page size");
+    PageKey form{};
+    std::memcpy(form.data(), first.payload.data(), form.size());
+    const std::optional<int> page_tokens = options_.forms->size_of(form);
+    if (!page_tokens) return link_.send(PageFrame::no, "its pages are of another model or form");
+    client_tokens_ = *page_tokens;
     if (!admit()) {
       ++options_.counts->refused;
       return link_.send(PageFrame::busy, {});
     }
-    HOCKET_TRY_VOID(link_.send(PageFrame::ok, {}));
+    const auto size = static_cast<uint32_t>(options_.forms->page_tokens());
+    HOCKET_TRY_VOID(link_.send(PageFrame::ok, {}, std::as_bytes(std::span(&size, 1))));
     while (true) {
       HOCKET_TRY(const PageLink::Frame frame,
                  link_.receive(PageServer::kIdle, PageLink::kMaxAskedBytes));
@@ -173,7 +177,9 @@ class PageConnection {
     payload.remove_prefix(sizeof name_space);
     std::vector<TokenId> tokens(payload.size() / sizeof(TokenId), TokenId{0});
     std::memcpy(tokens.data(), payload.data(), payload.size());
-    auto id = options_.submit(name_space, std::move(tokens));
+    auto id = options_.submit({.name_space = name_space,
+                               .tokens = std::move(tokens),
+                               .page_tokens = client_tokens_});
     if (!id) {
       ++options_.counts->refused;
       return link_.send(PageFrame::no, id.error().message.substr(0, kRefusalBytes));
@@ -246,6 +252,7 @@ class PageConnection {
   PageLink link_;
   TimePoint said_{};
   bool is_served_ = false;  // PageServer::num_served_ counts it
+  int client_tokens_ = 0;   // the size of the client's pages
   std::optional<RequestId> prefill_;
 };
 

@@ -8,7 +8,8 @@
 // end that one alone.
 //
 // A prompt that is computed for a client is an ordinary request with num_prefill_tokens(), which
-// are dropped. Its pages reach the files chunk by chunk, and the client from there. If the client
+// are dropped. Its pages reach the files chunk by chunk, and the client from there. The client may
+// have pages of another size, and makes them of these (regrouped_pages.h). If the client
 // leaves, the request is aborted, so nothing is held for it. Owner: the engine. Thread: any.
 #pragma once
 
@@ -19,6 +20,7 @@
 #include <memory>
 #include <string>
 #include <unordered_set>
+#include <vector>
 
 #include "base/log_limit.h"
 #include "base/mutex.h"
@@ -26,6 +28,7 @@
 #include "base/thread.h"
 #include "engine/pages/file_store.h"
 #include "engine/pages/page_buffers.h"
+#include "engine/pages/page_forms.h"
 #include "engine/pages/page_link.h"
 #include "engine/pages/page_source.h"
 #include "engine/pages/prefill_role.h"
@@ -55,6 +58,13 @@ class PrefillWatch {
   std::unordered_set<RequestId> live_ HOCKET_GUARDED_BY(mutex_);
 };
 
+// A prompt that a client wants to have computed.
+struct PrefillPrompt {
+  CacheNamespace name_space;
+  std::vector<TokenId> tokens;
+  int page_tokens = 0;  // the size of the client's pages
+};
+
 class PageServer {
  public:
   // Connections of clients that have shown the token, and of those that have not yet, which take
@@ -79,13 +89,13 @@ class PageServer {
     SocketAddress address;
     std::string token;  // the cluster's; empty: none
     PageTls tls;
-    PageKey form{};
+    std::shared_ptr<const PageForms> forms;  // never null
     int64_t page_bytes = 0, state_bytes = 0;
     std::shared_ptr<FileStore> files;
     std::shared_ptr<Counts> counts;
     std::shared_ptr<PrefillWatch> prefills;
     std::shared_ptr<const PrefillRole> role;  // says if prompts are computed for others
-    std::function<Result<RequestId>(const CacheNamespace&, std::vector<TokenId>)> submit;
+    std::function<Result<RequestId>(PrefillPrompt)> submit;
     std::function<void(RequestId)> abort;
   };
   // Listens. Errors: port_in_use, io, out_of_memory.

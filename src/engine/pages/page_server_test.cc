@@ -70,13 +70,14 @@ class PageServerTest : public testing::FolderTest {
     auto server =
         PageServer::create({.address = resolve({.host = "127.0.0.1"}).value().front(),
                             .token = kToken,
+                            .forms = forms_,
                             .page_bytes = kPageBytes,
                             .files = files,
                             .counts = counts_,
                             .prefills = std::make_shared<PrefillWatch>(),
                             .role = std::make_shared<PrefillRole>(PrefillRole::Options{
                                 .mode = Disaggregation::prefill, .can_prefill = true}),
-                            .submit = [](const CacheNamespace&, const auto&) -> Result<RequestId> {
+                            .submit = [](const PrefillPrompt&) -> Result<RequestId> {
                               return RequestId{1};
                             },
                             .abort = [](RequestId) {}});
@@ -94,8 +95,7 @@ class PageServerTest : public testing::FolderTest {
   std::unique_ptr<PageLink> introduce(PageFrame answer) const {
     auto link = std::make_unique<PageLink>(connect(), "the server", [] { return false; });
     EXPECT_TRUE(link->introduce(kToken));
-    const PageKey form{};
-    EXPECT_TRUE(link->send(PageFrame::form, text_of(form)));
+    EXPECT_TRUE(link->send(PageFrame::form, text_of(forms_->form())));
     EXPECT_EQ(link->receive(PageLink::kSilence, 1024).value().type, answer);
     return link;
   }
@@ -109,7 +109,8 @@ class PageServerTest : public testing::FolderTest {
     return std::make_unique<PeerSource>(
         PeerSource::Options{.peers = {{.host = "127.0.0.1", .port = server_->address().port()}},
                             .use = PeerUse::prefill,
-                            .token = kToken});
+                            .token = kToken,
+                            .forms = forms_});
   }
   static bool opens(PeerSource& peer, size_t num_tokens) {
     const std::vector<TokenId> prompt(num_tokens, TokenId{1});
@@ -133,6 +134,8 @@ class PageServerTest : public testing::FolderTest {
 
   static constexpr const char* kToken = "a token of sixteen";
   static constexpr PageKey kKey = {1};
+  const std::shared_ptr<const PageForms> forms_ = std::make_shared<const PageForms>(
+      PageForms::Parts{.pages = {.layers = {{.num_heads = 1, .key_dim = 32, .value_dim = 32}}}});
   const std::shared_ptr<PageServer::Counts> counts_ = std::make_shared<PageServer::Counts>();
   std::unique_ptr<PageServer> server_;
 };

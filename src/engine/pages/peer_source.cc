@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "engine/pages/connect.h"
 #include "engine/pages/file_store.h"
+#include "engine/pages/regrouped_pages.h"
 
 namespace hocket {
 namespace {
@@ -43,8 +44,9 @@ class PeerPromptPages final : public PromptPages {
     const bool sends = source_.sends(wanted);
     if (sends) HOCKET_TRY_VOID(check_size(wanted.prompt));
     HOCKET_TRY_VOID(link_.introduce(o.token, o.tls));
-    HOCKET_TRY_VOID(link_.send(PageFrame::form, bytes_of(std::span(&o.form, 1))));
-    HOCKET_TRY_VOID(take_consent());
+    HOCKET_TRY_VOID(link_.send(PageFrame::form, bytes_of(std::span(&o.forms->form(), 1))));
+    HOCKET_TRY(const std::string_view consent, take_consent());
+    HOCKET_TRY_VOID(read_size(consent));
     if (!sends) return {};
     std::string text(sizeof(CacheNamespace), '\0');
     std::memcpy(text.data(), &wanted.name_space, sizeof(CacheNamespace));
@@ -57,6 +59,8 @@ class PeerPromptPages final : public PromptPages {
 
   // True if the peer is well, but does not serve this prompt now.
   bool is_refused() const { return is_refused_; }
+  // Returns the size of the peer's pages, in tokens.
+  int page_tokens() const { return page_tokens_; }
 
   Result<size_t> last_held(std::span<const PageKey> keys) override {
     while (!keys.empty()) {
@@ -138,9 +142,18 @@ class PeerPromptPages final : public PromptPages {
                       prompt.size(), link_.name(), kMaxTokens)
                     .with_fix("nothing: the prompt is computed here"));
   }
-  Result<void> take_consent() {
+  Result<void> read_size(std::string_view consent) {
+    uint32_t size = 0;
+    if (consent.size() != sizeof size) return stray();
+    std::memcpy(&size, consent.data(), sizeof size);
+    if (!PageForms::is_size(size)) return stray();
+    page_tokens_ = static_cast<int>(size);
+    return {};
+  }
+  // Returns what came with the consent.
+  Result<std::string_view> take_consent() {
     HOCKET_TRY(const PageLink::Frame answer, link_.receive(PageLink::kSilence, 1024));
-    if (answer.type == PageFrame::ok) return {};
+    if (answer.type == PageFrame::ok) return answer.payload;
     if (answer.type == PageFrame::busy) {
       is_refused_ = true;
       return fail(error(ErrorCode::io, "{} has no connection free", link_.name())
@@ -169,6 +182,7 @@ class PeerPromptPages final : public PromptPages {
   PageKind kind_ = PageKind::page;
   size_t num_asked_ = 0, num_got_ = 0;  // in expected_
   bool is_asked_ = false, is_refused_ = false;
+  int page_tokens_ = 0;
 };
 
 PeerSource::PeerSource(Options options)
@@ -231,7 +245,9 @@ Result<std::unique_ptr<PromptPages>> PeerSource::open_at(size_t peer, const Page
     if (!wanted.is_over()) avoid(peer);
     return fail(std::move(begun.error()));
   }
-  return pages;
+  const int page_tokens = pages->page_tokens();
+  if (page_tokens == options_.forms->page_tokens()) return pages;
+  return std::make_unique<RegroupedPages>(std::move(pages), *options_.forms, page_tokens, wanted);
 }
 
 std::vector<size_t> order_of_peers(size_t first, std::span<const int64_t> num_sent) {

@@ -3,6 +3,8 @@
 //   cache     a peer is asked which pages it has; those that it lacks are computed here
 //   prefill   a peer computes the prompt if asked to; pages arrive chunk by chunk
 //
+// A peer may have pages of another size (regrouped_pages.h).
+//
 // Peers take turns; of those that compute prompts, the one with the fewest tokens under way for
 // this service comes first. One that does not answer, or has another model or form, is left alone
 // for 30 s. One that refuses a prompt is well and stays in use; the next one is asked.
@@ -11,6 +13,7 @@
 
 #include <array>
 #include <atomic>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,6 +21,7 @@
 #include "base/log_limit.h"
 #include "base/mutex.h"
 #include "base/timed_calls.h"
+#include "engine/pages/page_forms.h"
 #include "engine/pages/page_link.h"
 #include "engine/pages/page_source.h"
 
@@ -47,7 +51,7 @@ class PeerSource final : public PageSource {
     PeerUse use = PeerUse::cache;
     std::string token;  // the cluster's; empty: none
     PageTls tls;
-    PageKey form{};
+    std::shared_ptr<const PageForms> forms;  // never null
   };
   explicit PeerSource(Options options);
 

@@ -171,6 +171,8 @@ TEST(Identity, EachDifferenceIsRefusedWithBothValuesAndTheRemedy) {
          s.parallel.init_expert_location = folder / "vocab.json";
        },
        "plan set", "experts trivial", "experts ", "--init-expert-location"},
+      {[](ServerSettings& s, const OtherModel&) { s.peers.disaggregation_mode = "decode"; },
+       "disaggregation mode", "has null", "has decode", "start two services"},
   };
   for (const Difference& d : differences) {
     const auto why = refusal(d.change);

@@ -21,18 +21,20 @@ class PeerTurnsTest : public testing::FolderTest {
                          .max_prefill_tokens = 512,
                          .context_length = 1024,
                          .vocab_size = 1000};
+    const auto forms = std::make_shared<const PageForms>(
+        PageForms::Parts{.pages = {.layers = {options.page}}});
     const auto files = std::make_shared<FileStore>(
         std::shared_ptr(PageFiles::open(folder_).value()), FileStore::calls_for(folder_));
     const PrefillRole::Options computes{.mode = Disaggregation::prefill, .can_prefill = true};
     server_ = PageServer::create(
                   {.address = resolve({.host = "127.0.0.1"}).value().front(),
+                   .forms = forms,
                    .page_bytes = 2 * kTokens * 128 * 2,
                    .files = files,
                    .counts = std::make_shared<PageServer::Counts>(),
                    .prefills = prefills_,
                    .role = std::make_shared<PrefillRole>(computes),
-                   .submit = [this](const CacheNamespace&,
-                                    const std::vector<TokenId>& tokens) { return take(tokens); },
+                   .submit = [this](const PrefillPrompt& asked) { return take(asked.tokens); },
                    .abort = [](RequestId) {}})
                   .value();
     server_->start();
@@ -41,7 +43,8 @@ class PeerTurnsTest : public testing::FolderTest {
         PrefillRole::Options{.mode = Disaggregation::decode, .can_decode = true});
     options.tier.peers = std::make_shared<PeerSource>(
         PeerSource::Options{.peers = {{.host = "127.0.0.1", .port = server_->address().port()}},
-                            .use = PeerUse::prefill});
+                            .use = PeerUse::prefill,
+                            .forms = forms});
     world_ = std::make_unique<TierWorld>(options, std::make_shared<MemoryStore>(), clock_);
   }
   // The peer notes each prompt, and computes none.

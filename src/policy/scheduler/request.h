@@ -37,6 +37,9 @@ struct RequestInput {
   CacheNamespace cache_namespace;  // made of client, cache_salt and extra_key
   SessionKey session;              // zero: the request belongs to no session
   int prefill_peer = -1;           // the service that should compute the prompt; -1: any
+  // Size of the pages of the service that awaits the prompt: states are kept at ends of these
+  // pages, so that it can go on from there. 0: none awaits it.
+  int border_tokens = 0;
   TimePoint arrived{};
   int index_in_request = 0;  // number of texts of the same client's request that come before it
   // The first tokens of the answer, fewer than max_new_tokens, if they are known: the request
@@ -89,6 +92,7 @@ struct Request {
   CacheNamespace cache_namespace;
   SessionKey session;
   int prefill_peer = -1;
+  int border_tokens = 0;
   std::shared_ptr<const std::vector<TokenId>> prediction;  // this and the next: RequestInput's
   bool taken_over = false;
   std::shared_ptr<const void> queue_place;  // RequestInput's; null once it has begun

@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "policy/scheduler/fake_engine_testing.h"
@@ -87,6 +89,36 @@ TEST(SchedulerHooksTest, WhoOffersDraftsIsToldOfPrompts) {
     }
     ASSERT_TRUE(engine.step());
     EXPECT_FALSE(hooks.drafted.has_prompts);
+  }
+}
+
+// Records the borders whose states the tree got.
+struct StateDiary final : SchedulerHooks {
+  std::vector<int> borders;
+
+  void on_state_cached(const Request& /*request*/, int len, int /*slot*/) override {
+    borders.push_back(len);
+  }
+};
+
+TEST(SchedulerHooksTest, StatesOfAPromptThatAPeerAwaitsAreAtEndsOfThePeersPages) {
+  for (const auto [border_tokens, last] : {std::pair(0, 24), std::pair(4, 24), std::pair(16, 16)}) {
+    SCOPED_TRACE(border_tokens);
+    StateDiary diary;
+    Scheduler scheduler({.num_pages = 32,
+                         .page_tokens = 4,
+                         .num_states = 8,
+                         .state_tokens = 8,
+                         .max_running_requests = 2,
+                         .hooks = &diary});
+    RequestInput input = numbered_input(1, 30, 5);
+    input.border_tokens = border_tokens;
+    ASSERT_TRUE(scheduler.add(std::move(input)));
+    const Batch& batch = scheduler.schedule({});
+    scheduler.commit(batch, std::vector<SampledToken>{{TokenId{1}, false}}, {});
+    ASSERT_FALSE(diary.borders.empty());
+    EXPECT_EQ(diary.borders.back(), last);
+    for (const int border : diary.borders) EXPECT_EQ(border % std::max(border_tokens, 8), 0);
   }
 }
 

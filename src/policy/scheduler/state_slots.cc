@@ -41,6 +41,11 @@ int StateSlots::state_spacing() const {
   return std::max(options_.state_tokens, options_.page_tokens);
 }
 
+// Borders whose states a peer continues from are ends of its pages, too.
+int StateSlots::border_spacing(const Request& request) const {
+  return std::max(state_spacing(), request.border_tokens);
+}
+
 bool StateSlots::has_room() const {
   return !enabled() ||
          (blocks_.num_free() > 0 && states_.num_free() + cache_.num_evictable_states() > 0);
@@ -62,20 +67,22 @@ void StateSlots::begin(Request& request, PrefixMatch& match) {
   held.last = {match.state.len(), match.state.slot()};
   held.leased = std::move(match.state);
   held.cached_to = held.last.end;
-  const int branch = match.longest_len / state_spacing() * state_spacing();
+  const int spacing = border_spacing(request);
+  const int branch = match.longest_len / spacing * spacing;
   held.branches_at = branch > held.last.end ? branch : 0;
   const auto prompt = std::span(request.tokens).first(static_cast<size_t>(request.prompt_len));
   const auto [message, generation_prompt] = last_message(prompt, options_.eos_ids);
-  held.message_at = message / state_spacing() * state_spacing();
+  held.message_at = message / spacing * spacing;
   held.generation_prompt_at =
-      std::min(generation_prompt / state_spacing() * state_spacing(), last_cached_border(request));
+      std::min(generation_prompt / spacing * spacing, last_cached_border(request));
   const int remaining = last_cached_border(request) - std::max(held.message_at, held.last.end);
   held.edit_step =
-      generation_prompt > 0 ? ceil_to(std::max(remaining / kEditSteps, 1), state_spacing()) : 0;
+      generation_prompt > 0 ? ceil_to(std::max(remaining / kEditSteps, 1), spacing) : 0;
 }
 
 int StateSlots::last_cached_border(const Request& request) const {
-  return (static_cast<int>(request.tokens.size()) - 1) / state_spacing() * state_spacing();
+  const int spacing = border_spacing(request);
+  return (static_cast<int>(request.tokens.size()) - 1) / spacing * spacing;
 }
 
 int StateSlots::rows_before_border(int end) const {
@@ -87,14 +94,15 @@ int StateSlots::rows_before_border(int end) const {
 PlannedState StateSlots::next_between(const Slice& slice) const {
   const RequestStates& held = slice.request->states;
   const int wanted = std::max(options_.cached_state_interval, slice.len / kMaxBetween + 1);
-  int apart = ceil_to(wanted, state_spacing());
+  const int spacing = border_spacing(*slice.request);
+  int apart = ceil_to(wanted, spacing);
   // Each request that may still begin (a free block slot) shall find a state slot without an
   // eviction.
   const bool for_edits = held.edit_step > 0 && held.edit_step < apart &&
                          held.cached_to >= held.message_at &&
                          states_.num_free() > blocks_.num_free();
   if (for_edits) apart = held.edit_step;
-  const int first = ceil_to(held.last.end + 1, state_spacing());
+  const int first = ceil_to(held.last.end + 1, spacing);
   return {{std::max(held.cached_to + apart, first), -1}, for_edits};
 }
 

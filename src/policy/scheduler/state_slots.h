@@ -63,6 +63,7 @@ class StateSlots {
 
  private:
   int state_spacing() const;
+  int border_spacing(const Request& request) const;
   int take_state();
   PlannedState next_between(const Slice& slice) const;
   void assign_cached(Slice& slice);

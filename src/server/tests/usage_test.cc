@@ -1,10 +1,26 @@
 // The usage of answers, in every API.
 #include <gtest/gtest.h>
 
+#include "server/generation/answer_testing.h"
 #include "server/tests/test_server.h"
 
 namespace hocket {
 namespace {
+
+TEST(Usage, OfAPromptSaysFromWhichTierItsTokensCame) {
+  ScriptedAnswer said("a");
+  ChoiceAnswer& choice = said.answer.choices.front();
+  choice.cached_tokens = 90;
+  const auto details = [&] { return usage_json(said.answer)["prompt_tokens_details"]; };
+  EXPECT_FALSE(details().contains("cached_tokens_details"));
+  choice.fetched_tokens[static_cast<size_t>(PageTier::peer)] = 64;
+  const Json of_peer = {{"memory", 26}, {"peer", 64}};
+  EXPECT_EQ(details()["cached_tokens_details"], of_peer);
+  choice.fetched_tokens[static_cast<size_t>(PageTier::file)] = 26;
+  const Json of_both = {{"memory", 0}, {"file", 26}, {"peer", 64}};
+  EXPECT_EQ(details()["cached_tokens_details"], of_both);
+  EXPECT_EQ(details()["cached_tokens"], 90);
+}
 
 TEST(Usage, OfEveryApiSaysWhatWasComputedAgain) {
   TestServer server;
