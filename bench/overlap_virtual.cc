@@ -99,9 +99,11 @@ Result<PlayedStep> VirtualBench::play_rank(const PlanTimes& times, LoopbackHub& 
                                            double longest_us) const {
   const std::unique_ptr<Transport> end = hub.join(rank);
   const TransportClock clock(*end);
-  Ledger ledger(
-      {.num_layers = layers_.num_layers(), .num_ranks = point_.ranks, .exact_arrival = true},
-      clock);
+  Ledger ledger({.num_layers = layers_.num_layers(),
+                 .num_ranks = point_.ranks,
+                 .exact_arrival = true,
+                 .kinds = layers_.kinds},
+                clock);
   ledger.keep_spans(rank == 0);
   BookedWork work(hub, rank, ledger);
   HOCKET_TRY(const auto player,

@@ -54,15 +54,16 @@ void PassProfile::add_work(const PassShape& pass, const ModelCost& cost, int exp
                 some ? pass.experts_hit / experts_all : 1);
   }
   // Layers with delta nets leave attn_core.
-  const StageSize& nets = cost.delta_core();
+  const StageSize& nets = cost.attention(Op::attn_core, AttentionKind::linear);
+  const Operations of_nets = cost.attention_operations(pass, AttentionKind::linear);
   const double states = cost.state_bytes(pass);
   Operations of_attention = cost.attention_operations(pass);
-  of_attention.floats -= cost.delta_operations(pass).floats + pass.rows * nets.of_row.floats;
+  of_attention.floats -= of_nets.floats + pass.rows * nets.of_row.floats;
   of_attention.fp8 -= pass.rows * nets.of_row.fp8;
   of_attention.integers -= pass.rows * nets.of_row.integers;
   hocket::add(of(Op::attn_core),
               {.bytes = cost.kv_bytes(pass) - states - nets.bytes, .operations = of_attention});
-  hocket::add(delta_net, {.bytes = states, .operations = cost.delta_operations(pass)});
+  hocket::add(delta_net, {.bytes = states, .operations = of_nets});
   add_weights(delta_out, nets, 1);
   const int64_t head_bytes = pass.outputs > 0 ? cost.part(WeightPart::head).bytes : 0;
   hocket::add(head,

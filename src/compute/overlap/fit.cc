@@ -13,7 +13,6 @@ namespace {
 // The operations that take longer when rows travel in several parts.
 constexpr std::array kOpsOfParts = {Op::dispatch_start, Op::dispatch_wait, Op::experts,
                                     Op::combine_start};
-constexpr auto kAttnCore = static_cast<size_t>(Op::attn_core);
 
 // Returns the squared distance of two sizes in octaves.
 double apart(int64_t a, int64_t b) {
@@ -38,6 +37,8 @@ Bucket border_of(const Bucket& bucket) {
 FittedTimes::FittedTimes(const LayerCounts& layers, std::shared_ptr<const StageModel> prior)
     : layers_(layers), prior_(std::move(prior)), cells_(kTuning.max_cells) {
   HOCKET_CHECK(prior_ != nullptr);
+  for (int kind = 0; kind < layers.kinds.num(); ++kind)
+    goes_with_keys_[index_of({Op::attn_core, kind})] = reads_keys(layers.kinds.kind(kind));
 }
 
 int FittedTimes::num_learned(const Bucket& bucket, size_t quantity) const {
@@ -87,7 +88,8 @@ FittedTimes::Values FittedTimes::values(const Bucket& bucket) const {
     const double keys = rows + apart(bucket.kv_tokens, cell.centre.kv_tokens);
     for (size_t i = 0; i < kNumFitted; ++i) {
       const int count = cell.medians[i].count();
-      const double near = i == kAttnCore ? keys : rows;
+      if (count == 0) continue;
+      const double near = goes_with_keys_[i] ? keys : rows;
       const double weight = count / (near * near * (count + 1.0));
       sums[i] += weight * cell.medians[i].median() / shape(cell.prior, cell.centre, i);
       weights[i] += weight;
@@ -101,12 +103,8 @@ FittedTimes::Values FittedTimes::values(const Bucket& bucket) const {
 // Returns the values of one layer, summed over all halves; -1: not measured.
 FittedTimes::Values FittedTimes::measured_of(const StepReport& step) const {
   Values measured{};
-  for (size_t i = 0; i < kNumOps; ++i) {
-    const auto op = static_cast<Op>(i);
-    const bool is_of_all = op == Op::attn_in || op == Op::attn_core;
-    const double num = op == Op::mlp ? layers_.num_dense
-                       : is_of_all   ? layers_.num_layers()
-                                     : layers_.num_moe;
+  for (size_t i = 0; i < kNumStages; ++i) {
+    const double num = layers_.count(stage_at(i));
     measured[i] = num > 0 ? step.compute_us[i] / num : -1;
   }
   const double num_moe = layers_.num_moe;
@@ -216,7 +214,7 @@ StageTimes FittedTimes::at(const Bucket& bucket) const {
   asked.rows = std::max(asked.rows, 1);
   const Values values = this->values(asked);
   StageTimes times = prior_->at(asked);  // with its latency, until one was measured
-  std::copy_n(values.begin(), kNumOps, times.compute.begin());
+  std::copy_n(values.begin(), kNumStages, times.compute.begin());
   times.part_us = values[kPart], times.wave_us = values[kWave];
   times.dispatch.busy_us = values[kDispatch], times.combine.busy_us = values[kCombine];
   if (latency_.count() > 0)

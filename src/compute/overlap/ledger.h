@@ -39,6 +39,7 @@ struct StepAccount {
   TimePoint begin{};
   Duration took{};
   std::array<Duration, kNumBooked> compute{};
+  std::array<Duration, kNumStages> stages{};  // the same time by index_of(Stage), for the planner
   Duration other{}, exposed{}, waiting{}, idle{};
   // The time in which a message was under way, from the push of its last sender until its arrival,
   // while this rank waited neither for it nor for anything else. Several messages at once count
@@ -89,6 +90,7 @@ class Ledger final : public ExchangeListener {
   struct Limits {
     int num_layers = 0, num_ranks = 1;
     bool exact_arrival = false;  // TransportCaps::exact_arrival
+    LayerKinds kinds = {};
   };
   // `clock` must be the transport's clock, or times do not fit together; it outlives the ledger.
   Ledger(const Limits& limits, const Clock& clock);

@@ -76,13 +76,10 @@ StepReport report_of(const SearchInput& step, const Plan& plan, const Noisy& noi
   for (const Bucket& half :
        cut ? std::vector(cut->begin(), cut->end()) : std::vector{step.bucket}) {
     const StageTimes times = step.model.at(half);
-    for (size_t i = 0; i < kNumOps; ++i) {
-      const auto op = static_cast<Op>(i);
-      const bool is_attn = op == Op::attn_in || op == Op::attn_core;
-      const double count = op == Op::mlp ? layers.num_dense
-                           : is_attn     ? layers.num_layers()
-                                         : layers.num_moe;
-      const double parts = op == Op::experts ? times.part_us * (plan.parts - 1) +
+    for (size_t i = 0; i < layers.kinds.num_stages(); ++i) {
+      const Stage stage = stage_at(i);
+      const double count = layers.count(stage);
+      const double parts = stage.op == Op::experts ? times.part_us * (plan.parts - 1) +
                                                    times.wave_us * plan.parts * (plan.waves - 1)
                                              : 0;
       add(report.compute_us[i], noisy(count * (times.compute[i] + parts)));
