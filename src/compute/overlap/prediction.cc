@@ -100,7 +100,7 @@ Predictor::Predictor(std::span<const StageTimes> halves, const Grain& grain,
       compute_ += layers.count(stage) * half.stages[index];
     }
   }
-  period_ = period();
+  num_until_repeat_ = period();
 }
 
 // Returns after how many MoE layers the kinds of all that follow repeat; 0: they do not soon.
@@ -188,17 +188,17 @@ Predictor::Core Predictor::play(const Order& order) const {
   HOCKET_CHECK(order.num_halves == num_halves_);
   const int num_layers = layers_.num_layers(), max_lag = order.max_lag();
   Core core, before;
-  int next = period_ > 0 ? layers_.num_dense + max_lag : num_layers;  // a period begins there
+  int next = num_until_repeat_ > 0 ? layers_.num_dense + max_lag : num_layers;  // a period begins there
   bool is_first = true;
   for (int tick = 0; tick < num_layers + max_lag; ++tick) {
     if (tick == next && tick < num_layers) {
-      const int periods = (num_layers - tick) / period_;
+      const int periods = (num_layers - tick) / num_until_repeat_;
       if (!is_first && core.repeat(before, num_halves_, periods)) {
-        tick += periods * period_;
+        tick += periods * num_until_repeat_;
         next = num_layers;
       } else {
         before = core;
-        next += period_;
+        next += num_until_repeat_;
       }
       is_first = false;
     }

@@ -100,7 +100,7 @@ class HybridTimes final : public StageModel {
       : model_(model), core_us_{full_us, linear_us} {}
   StageTimes at(const Bucket& bucket) const override {
     StageTimes times = model_.at(bucket);
-    const double share = times.of(Op::attn_core);  // of the whole batch
+    const double share = times.of(Op::attn_core);  // the whole batch's time
     times.of(Op::attn_in, 1) = times.of(Op::attn_in);
     for (int kind = 0; kind < 2; ++kind) times.of(Op::attn_core, kind) = share * core_us_.at(kind);
     return times;
