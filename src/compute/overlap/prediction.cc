@@ -100,11 +100,11 @@ Predictor::Predictor(std::span<const StageTimes> halves, const Grain& grain,
       compute_ += layers.count(stage) * half.stages[index];
     }
   }
-  num_until_repeat_ = period();
+  num_until_repeat_ = num_until_repeat();
 }
 
 // Returns after how many MoE layers the kinds of all that follow repeat; 0: they do not soon.
-int Predictor::period() const {
+int Predictor::num_until_repeat() const {
   const LayerKinds& kinds = layers_.kinds;
   if (kinds.num() == 1) return 1;
   for (int period = 1; period <= kMaxPeriod; ++period) {

@@ -50,7 +50,7 @@ class Predictor {
   };
   struct Core;  // the state of a rank in a step
 
-  int period() const;
+  int num_until_repeat() const;
   Core play(const Order& order) const;
   void play_tick(Core& core, const Order& order, int tick) const;
   void play_slot(Core& core, int half, const Stage& stage) const;
