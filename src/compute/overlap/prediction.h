@@ -62,7 +62,7 @@ class Predictor {
   Grain grain_;
   LayerCounts layers_;
   int num_until_repeat_ = 0;  // the kinds of MoE layers repeat after so many; 0: not soon
-  Picoseconds compute_ = 0;  // compute time of a step, the same for every order
+  Picoseconds compute_ = 0;   // compute time of a step, the same for every order
 };
 
 }  // namespace hocket
