@@ -71,7 +71,7 @@ class FittedTimes final : public StageModel {
   LayerCounts layers_;
   std::shared_ptr<const StageModel> prior_;
   std::array<bool, kNumFitted> goes_with_keys_{};  // these depend on the keys, too
-  std::vector<Cell> cells_;  // for both phases
+  std::vector<Cell> cells_;                        // for both phases
   Median latency_;
   std::array<ShiftDetector, 2> watches_;  // one for dispatch, one for combine
   uint32_t num_link_shifts_ = 0;

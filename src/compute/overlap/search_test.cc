@@ -156,9 +156,10 @@ TEST(Search, AHybridIsNotItsMeanLayer) {
     num_other += as_mean == best.plan ? 0 : 1;
     sum += loss, worst = std::max(worst, loss);
   }
-  fmt::print("the mean layer's plan: another at {} of {} points, {:.2f} % slower on average, "
-             "{:.2f} % at worst\n",
-             num_other, kRounds, 100 * sum / kRounds, 100 * worst);
+  fmt::print(
+      "the mean layer's plan: another at {} of {} points, {:.2f} % slower on average, "
+      "{:.2f} % at worst\n",
+      num_other, kRounds, 100 * sum / kRounds, 100 * worst);
   EXPECT_GT(num_other, kRounds / 10);
   EXPECT_GT(worst, 0.02);
 }

@@ -79,9 +79,10 @@ StepReport report_of(const SearchInput& step, const Plan& plan, const Noisy& noi
     for (size_t i = 0; i < layers.kinds.num_stages(); ++i) {
       const Stage stage = stage_at(i);
       const double count = layers.count(stage);
-      const double parts = stage.op == Op::experts ? times.part_us * (plan.parts - 1) +
-                                                   times.wave_us * plan.parts * (plan.waves - 1)
-                                             : 0;
+      const double parts =
+          stage.op == Op::experts
+              ? times.part_us * (plan.parts - 1) + times.wave_us * plan.parts * (plan.waves - 1)
+              : 0;
       add(report.compute_us[i], noisy(count * (times.compute[i] + parts)));
     }
     add(report.dispatch_busy_us, noisy(layers.num_moe * times.dispatch.busy_us));

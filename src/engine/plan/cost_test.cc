@@ -218,9 +218,8 @@ TEST(Cost, DeltaNetsAreAPartOfAttnCore) {
   const auto nets = [](const ModelCost& cost) -> const StageSize& {
     return cost.attention(Op::attn_core, AttentionKind::linear);
   };
-  EXPECT_DOUBLE_EQ(
-      nets(hybrid).of_row.floats,
-      2.0 * choice.model.num_linear_layers() * net.value_columns() * choice.model.hidden_size);
+  EXPECT_DOUBLE_EQ(nets(hybrid).of_row.floats, 2.0 * choice.model.num_linear_layers() *
+                                                   net.value_columns() * choice.model.hidden_size);
   EXPECT_GT(nets(hybrid).bytes, 0);
   EXPECT_LT(nets(hybrid).bytes, hybrid.stage(Op::attn_core).bytes);
   const PassShape pass = hybrid.prefill(100, 50);

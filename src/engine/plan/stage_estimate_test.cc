@@ -31,9 +31,8 @@ double computed_us(const StageEstimate& estimate, const Bucket& bucket) {
 }
 
 TEST(StageEstimate, OperationsAddUpToThePass) {
-  for (const char* folder :
-       {"configs/deepseek_v3", "configs/qwen3_235b_a22b", "configs/deepseek_v2_lite",
-        "configs/qwen3_5_397b_a17b"})
+  for (const char* folder : {"configs/deepseek_v3", "configs/qwen3_235b_a22b",
+                             "configs/deepseek_v2_lite", "configs/qwen3_5_397b_a17b"})
     for (const char* kv : {"auto", "int8"}) {
       const ModelChoice choice = choice_of(folder, {.memory = {.kv_cache_dtype = kv}});
       const ModelCost cost = cost_of(choice);
@@ -182,9 +181,9 @@ TEST(StageEstimate, ARowIsWorthSoManyKeys) {
   // Three layers of four read no keys, so a row is worth four times as many.
   const std::array kinds = {AttentionKind::full, AttentionKind::linear, AttentionKind::linear,
                             AttentionKind::linear};
-  EXPECT_NEAR(keys_per_row(Line(), {Phase::decode, 64, 64'000},
-                           {.num_moe = 8, .kinds = LayerKinds(kinds)}),
-              1000, 1e-6);
+  EXPECT_NEAR(
+      keys_per_row(Line(), {Phase::decode, 64, 64'000}, {.num_moe = 8, .kinds = LayerKinds(kinds)}),
+      1000, 1e-6);
   const ModelChoice choice = choice_of("configs/qwen3_235b_a22b");
   const double keys = keys_per_row(
       StageEstimate(choice, cost_of(choice), {.speed = kSpeed, .num_ranks = 2, .link = {1, 20, 0}}),
