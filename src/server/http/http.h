@@ -86,8 +86,8 @@ class HttpExchange {
   bool finish(std::string_view last = {});
 
   // Call it if the answer only confirms that the request was accepted. Then the request stays under
-  // way after the answer: HttpAdmission::on_end is not called, and whoever works on the request
-  // ends what it counts.
+  // way after the answer: HttpAdmission::on_end is not called, and the code that works on the
+  // request ends what it counts.
   void outlive_answer();
 
   // `left` is called once if the client leaves before respond() or finish(): on an http thread, or
