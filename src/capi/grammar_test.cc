@@ -18,7 +18,7 @@ constexpr const char* kSchema =
     R"({"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}},)"
     R"( "required": ["n"], "additionalProperties": false})";
 
-class CapiForm : public Capi {
+class CapiGrammar : public Capi {
  protected:
   // Returns an answer that is random except for its form.
   std::string say(int kind, const char* grammar, uint64_t seed = 3) {
@@ -43,7 +43,7 @@ class CapiForm : public Capi {
   }
 };
 
-TEST_F(CapiForm, IsKeptWhateverIsDrawn) {
+TEST_F(CapiGrammar, IsKeptWhateverIsDrawn) {
   for (uint64_t seed = 0; seed < 8; ++seed) {
     const Json made = Json::parse(say(HOCKET_JSON_SCHEMA, kSchema, seed));
     ASSERT_EQ(made.size(), 1u);
@@ -61,7 +61,7 @@ TEST_F(CapiForm, IsKeptWhateverIsDrawn) {
       "said");
 }
 
-TEST_F(CapiForm, WhatIsNoneIsRefusedWithASentence) {
+TEST_F(CapiGrammar, WhatIsNoneIsRefusedWithASentence) {
   EXPECT_EQ(refusal(HOCKET_EBNF, "root ::= nothing"), HOCKET_ERROR_INVALID_REQUEST);
   EXPECT_THAT(hocket_error_message(), HasSubstr("nothing"));
   EXPECT_EQ(refusal(HOCKET_REGEX, "("), HOCKET_ERROR_INVALID_REQUEST);
@@ -107,14 +107,14 @@ int answer_tried_by(const char* program, hocket_request request) {
   return status;
 }
 
-TEST_F(CapiForm, AProgramTriesGrammarsWhereItIsNamed) {
+TEST_F(CapiGrammar, AProgramTriesGrammarsWhereItIsNamed) {
   EXPECT_EQ(answer_tried_by("", ask(kSum)), HOCKET_OK);
   EXPECT_EQ(answer_tried_by("/bin/true", ask(kSum)), HOCKET_ERROR_INTERNAL) << "it tries none";
   EXPECT_EQ(answer_tried_by("/nowhere/hocket", ask(kSum)), HOCKET_ERROR_BAD_VALUE);
   EXPECT_THAT(hocket_error_message(), HasSubstr("/nowhere/hocket"));
 }
 
-TEST_F(CapiForm, AProgramBuiltForVersion1HasNone) {
+TEST_F(CapiGrammar, AProgramBuiltForVersion1HasNone) {
   hocket_request request = ask(kSum);
   request.grammar = "nonsense";
   request.grammar_kind = 99;
@@ -124,7 +124,7 @@ TEST_F(CapiForm, AProgramBuiltForVersion1HasNone) {
   EXPECT_EQ(record.text, "42");
 }
 
-class CapiReasoning : public CapiForm {
+class CapiReasoning : public CapiGrammar {
  protected:
   // Returns an answer of two digits, asked for with `extra`, and the reasoning that came before it.
   std::string answer(const char* messages, const char* extra, int* start) {
