@@ -147,7 +147,8 @@ class RowExchange {
   const Placement& placement_of(const Part& part) const {
     return config_.placements.at(first_layer_ + part.context.layer);
   }
-  // Chooses the place that computes each slot of some rows of a half, in ExchangeBuffers::places:
+  // Chooses the place that computes each slot of some rows of a half, and so the destination rank
+  // of each row, in ExchangeBuffers::places:
   // the only place of its expert, or the one of its replicas whose rank has least to compute of
   // these rows. So each rank spreads its own rows evenly, and no other rank has to know it.
   void choose_places(const Part& part, const Range& rows) const;
