@@ -64,8 +64,8 @@ class FittedTimes final : public StageModel {
   Values values(const Bucket& bucket) const;
   Values measured_of(const StepReport& step) const;
   void judge_links(const StepReport& step, const Values& known, bool is_known, Values& measured);
-  static void take_parts_out(Values& measured, const Values& expected, bool is_known,
-                             const Grain& grain);
+  static void subtract_part_costs(Values& measured, const Values& expected, bool is_known,
+                                  const Grain& grain);
   void learn(const Bucket& bucket, const Values& measured);
 
   LayerCounts layers_;

@@ -44,8 +44,9 @@ const Candidate& best_of(const SearchResult& answer, PlanKind kind) {
   return answer.best_of[static_cast<size_t>(kind)];
 }
 
-// The candidates are every named order, at every share that cuts otherwise, in every number of
-// parts and waves; each is predicted as alone, and the best of each kind is known.
+// The candidates are the named orders, each with all shares that give other halves and all numbers
+// of parts and waves. The search predicts for each what a prediction of it alone gives, and returns
+// the best of each kind.
 TEST(Search, PredictsEveryCandidateAndKnowsTheBest) {
   std::mt19937 random(11);
   const OrderTable& table = OrderTable::builtin();

@@ -101,9 +101,9 @@ class Server {
          uint32_t seed = 1)
       : machine_(machine), options_(options), noise_(noise), random_(seed), planner_(options) {}
 
-  // Plays a step of this size by the planner's plan and reports it. As with real ranks, the planner
-  // is asked for both phases before it is known which one is played, and it is told of a step only
-  // after it has chosen the next plan.
+  // Plays a step of this size by the planner's plan and reports it. As on real ranks, the planner
+  // chooses plans for both phases before the phase of the step is known, and it gets the report on
+  // a step after it has chosen the next plan.
   void step(const Bucket& bucket) {
     Bucket other = bucket;
     other.phase = bucket.phase == Phase::decode ? Phase::prefill : Phase::decode;
