@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import client
+from ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = Path(os.environ.get("HOCKET_BIN", ROOT / "build/release/hocket"))
@@ -36,21 +37,6 @@ COMMON = {"--model-path": MODEL, "--max-total-tokens": 32768, "--max-running-req
 COMMON |= {"--cpu-bind": "none", "--dp-routing": "round-robin"}
 ANIMALS = ("cat", "dragon", "small bear", "bird", "fox", "dog", "old owl", "mouse")
 QUESTIONS = [f"{'Once upon a time, ' * (i % 3)}there was a {animal} who" for i, animal in enumerate(ANIMALS)]
-
-
-def free_port(count=1):
-    """Returns the first of `count` neighbouring ports that are free."""
-    while True:
-        with socket.socket() as first:
-            first.bind(("127.0.0.1", 0))
-            port = first.getsockname()[1]
-        try:
-            with contextlib.ExitStack() as others:
-                for i in range(count):
-                    others.enter_context(socket.create_server(("127.0.0.1", port + i)))
-            return port
-        except (OSError, OverflowError):
-            pass
 
 
 class Process:
