@@ -65,14 +65,14 @@ Result<void> OverlapRig::load(const Options& options) {
       Runner::create(
           {.settings = settings, .progress = {}, .tokenizer_eos = std::nullopt, .seat = &seat_}));
   runner_->workers().adopt_caller();
-  ledger_ = std::make_unique<Ledger>(ledger_limits(), kClock);
-  ledger_->keep_spans(true);
-  HOCKET_TRY(exchange_, runner_->attach({.transport = messages_, .watch = ledger_.get()}));
   if (link_gbit_ == 0) settings.parallel.nnodes = seat_.num_ranks;
   settings.parallel.ep_link_gbit = link_gbit_;
   HOCKET_TRY(const auto forecast, estimate_stages(*runner_, settings.parallel));
   layers_ = forecast->layers({});
   prior_ = forecast;
+  ledger_ = std::make_unique<Ledger>(ledger_limits(), kClock);
+  ledger_->keep_spans(true);
+  HOCKET_TRY(exchange_, runner_->attach({.transport = messages_, .watch = ledger_.get()}));
   for (int i = 0; i < runner_->info().num_pages; ++i) pages_.push_back(PageId{i});
   const int most = settings.scheduler.chunked_prefill_size;
   batch_.reserve(most, most);
@@ -82,7 +82,8 @@ Result<void> OverlapRig::load(const Options& options) {
 Ledger::Limits OverlapRig::ledger_limits() const {
   return {.num_layers = runner_->info().model.num_layers,
           .num_ranks = seat_.num_ranks,
-          .exact_arrival = messages_.caps().exact_arrival};
+          .exact_arrival = messages_.caps().exact_arrival,
+          .kinds = layers_.kinds};
 }
 
 void OverlapRig::add_sequence(int first, int rows, std::span<const PageId> pages) {

@@ -99,9 +99,11 @@ Result<PlayedStep> VirtualBench::play_rank(const PlanTimes& times, LoopbackHub& 
                                            double longest_us) const {
   const std::unique_ptr<Transport> end = hub.join(rank);
   const TransportClock clock(*end);
-  Ledger ledger(
-      {.num_layers = layers_.num_layers(), .num_ranks = point_.ranks, .exact_arrival = true},
-      clock);
+  Ledger ledger({.num_layers = layers_.num_layers(),
+                 .num_ranks = point_.ranks,
+                 .exact_arrival = true,
+                 .kinds = layers_.kinds},
+                clock);
   ledger.keep_spans(rank == 0);
   BookedWork work(hub, rank, ledger);
   HOCKET_TRY(const auto player,
@@ -152,9 +154,9 @@ Result<PlayedStep> VirtualBench::play(const Plan& plan) const {
 
 Result<void> VirtualBench::add(std::string name, const Plan& plan, PlayedPoint& to) const {
   // A plan that was played already is not played again: virtual time would give the same.
-  for (const OverlapRow& row : to.rows_of_orders) {
+  for (const OverlapResult& row : to.rows_of_orders) {
     if (row.plan != describe(plan, orders_)) continue;
-    OverlapRow again = row;
+    OverlapResult again = row;
     again.order = std::move(name);
     to.rows_of_orders.push_back(std::move(again));
     return {};

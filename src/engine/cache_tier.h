@@ -56,9 +56,11 @@ class CacheTier {
     writes_.on_state_cached(request, len, slot);
   }
   bool has_read_pages() const { return reader_.has_pages(); }
-  // Hands the pages that were read to the tree. No step may be in flight, because it might still
-  // read the pages of the pool into which they are copied.
-  void take_read_pages(Scheduler& scheduler) { prefetch_.take_read_pages(scheduler); }
+  // Hands pages that were read to the tree, as many as TakePace allows. No step may be in flight,
+  // because it might still read the pages of the pool into which they are copied.
+  void take_read_pages(Scheduler& scheduler, EngineLoad load) {
+    prefetch_.take_read_pages(scheduler, load);
+  }
   bool has_delayed_pages() const { return writes_.has_delayed(); }
   // Copies pages that had found no buffer, for a part of a step's time. Steps may be in flight in
   // models without a module, since no step writes pages of the tree there; a module's rows are

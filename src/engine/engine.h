@@ -53,8 +53,9 @@ struct ClusterLaunch {
 // save: writes the pages of a session, and the list of its tokens under `name`, to the folder of
 // --kv-cache-dir. restore: reads what was saved under `name` as this session. end: keeps the
 // session no longer, and forgets what was saved under `name`; its pages stay until they are
-// evicted.
-enum class SessionAction : uint8_t { save, restore, end };
+// evicted. find, find_saved: change nothing, and say how many tokens of the session a rank here
+// knows, or were saved under `name`.
+enum class SessionAction : uint8_t { save, restore, end, find, find_saved };
 struct SessionRequest {
   SessionAction action = SessionAction::save;
   SessionKey session;
@@ -62,7 +63,8 @@ struct SessionRequest {
   SessionKey owner;  // has the saved sessions, which are counted by owner
 };
 struct SessionResult {
-  int64_t tokens = 0;  // that files have (save), memory has (restore), or were kept (end)
+  // That files have (save, find_saved), memory has (restore), or are or were kept (find, end).
+  int64_t tokens = 0;
   int64_t bytes = 0;   // size of the list of tokens
 };
 
@@ -140,7 +142,9 @@ class Engine {
   // session. Errors: not_found; invalid_request without --kv-cache-dir; queue_full if too many are
   // saved; request_timeout; io. Thread: any but one that aborts requests,
   // because that one must not wait.
+  // One that only finds waits for no other call, and at most kFindWait.
   static constexpr Duration kSessionWait = std::chrono::seconds(60);
+  static constexpr Duration kFindWait = std::chrono::seconds(4);
   virtual Result<SessionResult> change_session(const SessionRequest& ask) = 0;
   // Refuses further submits (shutting_down); running requests continue. Thread: any.
   virtual void stop_accepting() = 0;

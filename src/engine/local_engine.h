@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/mutex.h"
@@ -77,6 +78,7 @@ class LocalEngine final : public Engine {
   // If several ranks are here.
   std::optional<RequestRouter> router_ HOCKET_PT_GUARDED_BY(router_mutex_);
   std::optional<ExpertStats> experts_;      // nullopt for a dense model
+  std::string weights_hash_;                // empty without tier_
   std::optional<CacheTier::Options> tier_;  // nullopt: the prefix cache is in memory alone
   std::shared_ptr<const StageEstimate> estimate_;
   std::optional<StepRecorders> recorders_;

@@ -82,9 +82,17 @@ void PagePrefetch::give_up(PrefetchedRequest& request) {
 
 bool PagePrefetch::ready(const Request& request, const Scheduler& scheduler) {
   PrefetchedRequest& mine = requests_[request.id];
-  if (!is_ready(mine, request, scheduler)) return false;
+  const bool is_held = !is_ready(mine, request, scheduler);
+  const std::optional<PageWait> wait = is_held ? std::optional(wait_of(mine)) : std::nullopt;
+  figures_.note_wait(std::exchange(mine.wait, wait), wait);
+  if (is_held) return false;
   if (!std::exchange(mine.is_counted, true)) note_load(mine, request, scheduler);
   return true;
+}
+
+PageWait PagePrefetch::wait_of(const PrefetchedRequest& held) {
+  if (!held.task) return PageWait::room;
+  return held.task->is_sent ? PageWait::peer : PageWait::store;
 }
 
 // Pages that were read are no load, but those that a peer computed are.
@@ -202,9 +210,16 @@ bool PagePrefetch::restore(const SessionTokens& session, const Scheduler& schedu
   return reader_.add(task);
 }
 
-void PagePrefetch::take_read_pages(Scheduler& scheduler) {
+// Takes one page or state in any case, so a request that waits for pages gets them in the end.
+void PagePrefetch::take_read_pages(Scheduler& scheduler, EngineLoad load) {
+  const int64_t max_bytes = pace_.max_bytes(load);
+  const TimePoint begin = clock_->now();
+  int64_t num_bytes = 0;
   std::vector<ReadPage> run;  // neighbouring pages of one task
-  while (auto read = reader_.pop()) {
+  while (num_bytes == 0 || num_bytes + pages_.page_bytes() <= max_bytes) {
+    auto read = reader_.pop();
+    if (!read) break;
+    if (read->kind) num_bytes += std::ssize(reader_.bytes_of(*read));
     const bool follows = read->kind == PageKind::page && !run.empty() &&
                          run.back().task == read->task && run.back().tier == read->tier;
     if (!follows) restore_pages(scheduler, run);
@@ -213,12 +228,17 @@ void PagePrefetch::take_read_pages(Scheduler& scheduler) {
     } else if (read->kind == PageKind::state) {
       restore_state(scheduler, *read);
     } else {
-      for (auto& [id, request] : requests_)
-        if (request.task == read->task) request.task = nullptr;
-      if (read->task->at_end) read->task->at_end();
+      end_task(*read->task);
     }
   }
   restore_pages(scheduler, run);
+  pace_.note(num_bytes, clock_->now() - begin);
+}
+
+void PagePrefetch::end_task(const ReadTask& task) {
+  for (auto& [id, request] : requests_)
+    if (request.task.get() == &task) request.task = nullptr;
+  if (task.at_end) task.at_end();
 }
 
 // Empties `run`. If there is no room, or the tree has changed, the rest of the task is given up.
@@ -239,10 +259,11 @@ void PagePrefetch::restore_pages(Scheduler& scheduler, std::vector<ReadPage>& ru
                         });
   if (!restored) task.given_up = true;
   const size_t num_tokens = num_new * page_tokens_;
-  const auto tier = static_cast<size_t>(run.front().tier);
-  figures_.num_tokens[tier] += num_tokens;
+  AtomicCounts<PageTierCounters>& counts = figures_.tiers[static_cast<size_t>(run.front().tier)];
+  counts.add(&PageTierCounters::tokens_total, num_tokens);
   if (speed_.is_known())
-    figures_.saved_ns[tier] += speed_.time_of(static_cast<int>(num_tokens)).count();
+    counts.add(&PageTierCounters::saved_seconds_total,
+               to_seconds(speed_.time_of(static_cast<int>(num_tokens))));
   if (num_new > 0)
     note_fetched(task.request, run.front().tier, static_cast<int>(end - num_tokens),
                  static_cast<int>(end));
@@ -268,6 +289,7 @@ void PagePrefetch::restore_state(Scheduler& scheduler, const ReadPage& state) {
 }
 
 std::optional<double> PagePrefetch::note_step(const Batch& batch, Duration took) {
+  pace_.note_step(took);
   const bool has_prompts = batch.num_answers() < std::ssize(batch.slices);
   if (has_prompts) speed_.note(batch.num_rows, took);
   if (batch.num_answers() > 0)
@@ -308,6 +330,7 @@ void PagePrefetch::forget(RequestId id) {
   if (request == requests_.end()) return;
   give_up(request->second);
   release(request->second);
+  figures_.note_wait(request->second.wait, std::nullopt);
   if (next_ && next_->id == id) next_.reset();
   requests_.erase(request);
 }

@@ -23,6 +23,7 @@
 #include "engine/pages/page_reader.h"
 #include "engine/pages/prefill_load.h"
 #include "engine/prompt_speed.h"
+#include "engine/take_pace.h"
 #include "policy/scheduler/scheduler.h"
 
 namespace hocket {
@@ -45,7 +46,7 @@ class PagePrefetch {
   bool ready(const Request& request, const Scheduler& scheduler);
   bool restore(const SessionTokens& session, const Scheduler& scheduler, TimePoint until,
                std::function<void()> done);
-  void take_read_pages(Scheduler& scheduler);
+  void take_read_pages(Scheduler& scheduler, EngineLoad load);
   PerTier<int> note_begun(const Batch& batch);
   PerTier<int> fetched(RequestId id) const;
   void forget(RequestId id);
@@ -70,6 +71,7 @@ class PagePrefetch {
     int num_lacking = 0;                  // tokens whose pages the pool lacked at first
     bool is_sent = false;                 // its prompt was sent to a peer that computes
     bool is_counted = false;              // as load: note_load()
+    std::optional<PageWait> wait;         // nullopt: it is not held for pages
     std::vector<Fetched> fetched;         // in order, neighbours of one tier as one
     bool has_begun = false;               // it was in a batch
     PerTier<int> found{};                 // those of `fetched` that it began with
@@ -84,6 +86,7 @@ class PagePrefetch {
   bool is_ready(PrefetchedRequest& mine, const Request& request, const Scheduler& scheduler);
   bool waits_for_room(const PrefetchedRequest& mine, RequestId id, int num_pages,
                       const Scheduler& scheduler);
+  static PageWait wait_of(const PrefetchedRequest& held);
   void note_load(PrefetchedRequest& mine, const Request& request, const Scheduler& scheduler);
   int num_lacking(const Request& request, const Scheduler& scheduler) const;
   std::shared_ptr<ReadTask> request_pages(const Request& request, const Scheduler& scheduler,
@@ -101,6 +104,7 @@ class PagePrefetch {
   void give_up(PrefetchedRequest& request);
   void release(PrefetchedRequest& request);
   void note_fetched(RequestId id, PageTier tier, int begin, int end);
+  void end_task(const ReadTask& task);
   void restore_pages(Scheduler& scheduler, std::vector<ReadPage>& run);
   void restore_state(Scheduler& scheduler, const ReadPage& state);
 
@@ -116,6 +120,7 @@ class PagePrefetch {
   int num_reserved_ = 0;  // PrefetchedRequest::num_reserved of all
   std::optional<Turn> next_;
   PromptSpeed speed_;
+  TakePace pace_;
   PrefillLoad load_;
 };
 

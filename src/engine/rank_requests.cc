@@ -187,7 +187,7 @@ void RankRequests::send_finished() {
 // The steps under way are undone: their rows are computed again when the ranks are connected again,
 // with the same bits. Pages in the cache are those of steps that this rank has computed to the end,
 // so they stay.
-void RankRequests::lose_ranks(std::span<const Batch* const> uncommitted) {
+void RankRequests::handle_lost_ranks(std::span<const Batch* const> uncommitted) {
   drafts_.take_back_failed();
   if (epochs_.network()->can_rejoin() && loss_wait_.limit() > Duration{}) {
     loss_wait_.begin(clock_.now());
@@ -226,7 +226,7 @@ void RankRequests::end_idle_wait() {
 void RankRequests::wait_for_ranks(const std::function<bool()>& is_wanted) {
   if (tier_ != nullptr) {
     if (tier_->has_delayed_pages()) tier_->copy_delayed(scheduler_, is_wanted);
-    tier_->take_read_pages(scheduler_);
+    tier_->take_read_pages(scheduler_, EngineLoad::idle);
     tier_->end_prefills();  // no request waits here for a prompt that another service can compute
   }
   if (loss_wait_.is_over(clock_.now()) ||

@@ -6,11 +6,11 @@
 namespace hocket {
 
 void RankSessions::carry_out(SessionCommand& order) {
-  if (order.action == SessionAction::end) {
+  if (order.action == SessionAction::end || order.action == SessionAction::find) {
     const SessionTokens* kept = scheduler_.session_tokens(order.session);
     order.answer.set_value(kept != nullptr ? std::optional(RankSession{.kept = *kept})
                                            : std::nullopt);
-    scheduler_.end_session(order.session);
+    if (order.action == SessionAction::end) scheduler_.end_session(order.session);
     return;
   }
   const auto answer =

@@ -13,7 +13,7 @@
 namespace hocket {
 
 struct RankSession {
-  SessionTokens kept;     // save: all of the session; restore: those that memory has now
+  SessionTokens kept;     // save, find: all of the session; restore: those that memory has now
   int64_t saved_len = 0;  // save: number of first tokens that files can restore
   bool whole = false;     // save: memory has no tokens beyond saved_len
 };
@@ -21,8 +21,9 @@ struct SessionCommand {
   SessionAction action = SessionAction::save;
   SessionKey session;
   SessionTokens tokens;  // restore: those to read back
-  TimePoint deadline{};  // when whoever asked stops to wait
-  // nullopt: the session is not known here (save, end), or too much is read already (restore).
+  TimePoint deadline{};  // the caller waits for the answer until then
+  // nullopt: the session is not known here (save, end, find), or too much is read already
+  // (restore).
   std::promise<std::optional<RankSession>> answer;
 };
 

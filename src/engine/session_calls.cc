@@ -23,12 +23,13 @@ std::unexpected<Error> unknown_session() {
 
 using RankAnswer = std::optional<RankSession>;
 
-// Waits for a rank. Errors: request_timeout; shutting_down.
-Result<RankAnswer> answer_of(std::future<RankAnswer>& rank, TimePoint deadline) {
+// Waits for a rank, until `limit` after the question. Errors: request_timeout; shutting_down.
+Result<RankAnswer> answer_of(std::future<RankAnswer>& rank, TimePoint deadline,
+                             Duration limit = Engine::kSessionWait) {
   if (rank.wait_for(std::max(deadline - RealClock().now(), Duration(0))) !=
       std::future_status::ready)
     return fail(error(ErrorCode::request_timeout, "the session is not done after {:.0f} s",
-                      to_seconds(Engine::kSessionWait))
+                      to_seconds(limit))
                     .with_fix("ask again when the server has less to do"));
   try {
     return rank.get();
@@ -74,21 +75,45 @@ Result<T> SessionCalls::with_files(std::move_only_function<Result<T>(const Sessi
 }
 
 Result<SessionResult> SessionCalls::change(const SessionRequest& ask) {
+  if (ask.action == SessionAction::find) return find(ask);
   if (ask.action != SessionAction::end && !options_.files)
     return fail(error(ErrorCode::invalid_request,
                       "sessions are saved in files, and there is no "
                       "folder for them")
                     .with_fix("start the server with --kv-cache-dir DIR"));
+  if (ask.action == SessionAction::find_saved) return find_saved(ask);
   const MutexLock lock(mutex_);
-  switch (ask.action) {
-    case SessionAction::save:
-      return save(ask);
-    case SessionAction::restore:
-      return restore(ask);
-    case SessionAction::end:
-      break;
+  if (ask.action == SessionAction::save) return save(ask);
+  return ask.action == SessionAction::restore ? restore(ask) : end(ask);
+}
+
+Result<SessionResult> SessionCalls::find(const SessionRequest& ask) {
+  HOCKET_TRY(const auto answers, ask_ranks(ask, Engine::kFindWait));
+  bool known = false;
+  SessionResult found;
+  for (const RankAnswer& answer : answers) {
+    known |= answer.has_value();
+    if (answer) found.tokens = std::max(found.tokens, std::ssize(answer->kept.tokens));
   }
-  return end(ask);
+  if (!known) return unknown_session();
+  return found;
+}
+
+Result<SessionResult> SessionCalls::find_saved(const SessionRequest& ask) {
+  HOCKET_TRY(const auto saved, read_saved(ask));
+  return SessionResult{.tokens = std::ssize(saved.tokens)};
+}
+
+// Returns what was saved under the name. Errors: not_found; those of the files.
+Result<SessionTokens> SessionCalls::read_saved(const SessionRequest& ask) {
+  using Saved = std::optional<SessionTokens>;
+  HOCKET_TRY(Saved saved, with_files<Saved>([name = name_of(ask)](const SessionFiles& files) {
+               return Result<Saved>(files.read(name));
+             }));
+  if (!saved)
+    return fail(error(ErrorCode::not_found, "no session was saved under this name")
+                    .with_fix("save it first, with the same key and the same model"));
+  return *std::move(saved);
 }
 
 // The rank with the longest form of the session counts, as far as that is still there.
@@ -112,18 +137,12 @@ Result<SessionResult> SessionCalls::save(const SessionRequest& ask) {
 }
 
 Result<SessionResult> SessionCalls::restore(const SessionRequest& ask) {
-  using Saved = std::optional<SessionTokens>;
-  HOCKET_TRY(Saved saved, with_files<Saved>([name = name_of(ask)](const SessionFiles& files) {
-               return Result<Saved>(files.read(name));
-             }));
-  if (!saved)
-    return fail(error(ErrorCode::not_found, "no session was saved under this name")
-                    .with_fix("save it first, with the same key and the same model"));
-  HOCKET_TRY(const int chosen, options_.choose(*saved));
-  const auto num_saved = std::ssize(saved->tokens);
+  HOCKET_TRY(SessionTokens saved, read_saved(ask));
+  HOCKET_TRY(const int chosen, options_.choose(saved));
+  const auto num_saved = std::ssize(saved.tokens);
   SessionCommand order{.action = ask.action,
                        .session = ask.session,
-                       .tokens = *std::move(saved),
+                       .tokens = std::move(saved),
                        .deadline = RealClock().now() + Engine::kSessionWait};
   const TimePoint deadline = order.deadline;
   auto answer = order.answer.get_future();
@@ -161,17 +180,18 @@ Result<SessionResult> SessionCalls::end(const SessionRequest& ask) {
 }
 
 // Returns the answer of each rank.
-Result<std::vector<std::optional<RankSession>>> SessionCalls::ask_ranks(const SessionRequest& ask) {
+Result<std::vector<std::optional<RankSession>>> SessionCalls::ask_ranks(const SessionRequest& ask,
+                                                                        Duration limit) {
   std::vector<std::future<RankAnswer>> ranks;
   for (const auto& rank : ranks_) {
     SessionCommand order{.action = ask.action, .session = ask.session};
     ranks.push_back(order.answer.get_future());
     rank->push_control(std::move(order));
   }
-  const TimePoint deadline = RealClock().now() + Engine::kSessionWait;
+  const TimePoint deadline = RealClock().now() + limit;
   std::vector<RankAnswer> answers;
   for (auto& rank : ranks) {
-    HOCKET_TRY(auto answer, answer_of(rank, deadline));
+    HOCKET_TRY(auto answer, answer_of(rank, deadline, limit));
     answers.push_back(std::move(answer));
   }
   return answers;

@@ -1,6 +1,6 @@
 // Saves, restores and ends sessions by name, as clients ask (Engine::change_session), with all
 // ranks of this process and the lists of tokens in files.
-// Thread: any; a call waits for those before it.
+// Thread: any; a call waits for those before it, unless it only finds.
 #pragma once
 
 #include <functional>
@@ -21,8 +21,9 @@ class SessionCalls {
  public:
   struct Options {
     std::shared_ptr<FileStore> files;  // null: there is no folder
-    // Those of the lists of tokens; null if there is no folder. They are not the store's: an owner
-    // with many sessions on a slow disk may wait too long, and pages continue.
+    // Reads and writes lists of tokens, each within a time limit; null if there is no folder. It is
+    // apart from that of the store, so that a client with many sessions on a slow disk runs into
+    // its own limit and delays no pages.
     std::shared_ptr<TimedCalls> calls;
     PageKey form{};  // that of the pages (CacheTier::Options)
     // Returns the rank to which a session is restored.
@@ -39,7 +40,11 @@ class SessionCalls {
   Result<SessionResult> save(const SessionRequest& ask);
   Result<SessionResult> restore(const SessionRequest& ask);
   Result<SessionResult> end(const SessionRequest& ask);
-  Result<std::vector<std::optional<RankSession>>> ask_ranks(const SessionRequest& ask);
+  Result<SessionResult> find(const SessionRequest& ask);
+  Result<SessionResult> find_saved(const SessionRequest& ask);
+  Result<SessionTokens> read_saved(const SessionRequest& ask);
+  Result<std::vector<std::optional<RankSession>>> ask_ranks(const SessionRequest& ask,
+                                                            Duration limit = Engine::kSessionWait);
   template <class T>
   Result<T> with_files(std::move_only_function<Result<T>(const SessionFiles&)> call,
                        size_t num_bytes = 0) const;

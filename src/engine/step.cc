@@ -119,7 +119,9 @@ bool RankStep::restore_pages() {
   if (tier->has_delayed_pages()) copy_delayed_pages();
   if (!tier->has_read_pages()) return true;
   if (!finish_all()) return false;
-  tier->take_read_pages(requests_.scheduler());
+  const bool is_alone = epochs_.alone() && requests_.scheduler().stats().num_running == 0;
+  tier->take_read_pages(requests_.scheduler(),
+                        is_alone ? EngineLoad::idle : EngineLoad::running);
   return true;
 }
 
@@ -260,7 +262,7 @@ bool RankStep::follow_choice() {
 // Ranks were lost, so the steps under way are given up.
 void RankStep::abort_step(std::span<const Batch* const> uncommitted) {
   epochs_.report_loss();
-  requests_.lose_ranks(uncommitted);
+  requests_.handle_lost_ranks(uncommitted);
   report_.set_busy(false);
   publish_idle();
   epochs_.leave();

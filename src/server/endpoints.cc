@@ -41,7 +41,7 @@ std::vector<Route> Endpoints::routes() const {
   streams_.add_routes(routes);
   responses_.add_routes(routes);
   add_text_routes(routes, options_.model);
-  add_session_routes(routes, *options_.engine, options_.settings->http);
+  add_session_routes(routes, *options_.engine, options_.settings->http, options_.rank_router);
   add_abort_route(routes, {.engine = options_.engine,
                            .reply = options_.reply,
                            .stream_records = options_.stream_records,

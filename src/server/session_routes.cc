@@ -1,6 +1,7 @@
 #include "server/session_routes.h"
 
 #include <charconv>
+#include <future>
 #include <utility>
 
 #include "core/request_bounds.h"
@@ -9,22 +10,42 @@
 #include "server/http/error_map.h"
 #include "server/http/json_body.h"
 #include "server/http/request_target.h"
+#include "server/ranks/rank_router.h"
 
 namespace hocket {
 namespace {
 
 constexpr std::string_view kSessionsPath = "/sessions/", kSlotsPath = "/slots/";
+// Ranks ask each other how many tokens of a session they know by the path of the request behind
+// this.
+constexpr std::string_view kOfRanks = "/ranks";
+constexpr std::string_view kSessionsOfRanks = "/ranks/sessions/", kSlotsOfRanks = "/ranks/slots/";
+// The other ranks answer within this time, or are taken for ones that know no session.
+constexpr Duration kFindPatience = Engine::kFindWait + std::chrono::seconds(1);
+constexpr Duration kDeletePatience = Engine::kSessionWait + std::chrono::seconds(5);
+
+using Exchange = std::shared_ptr<HttpExchange>;
+
+// A request for a session, and the field of its answer that has the number of tokens.
+struct SessionAsk {
+  SessionRequest request;
+  Json answer;  // without numbers
+  const char* tokens = "tokens";
+  const char* bytes = nullptr;  // null: the answer has none
+  const char* millis = "ms";    // null: none
+  bool nests_millis = false;    // in "timings"
+};
 
 double ms_since(TimePoint begin) {
   return to_ms(RealClock().now() - begin);
 }
 
-Result<SessionResult> change(Engine& engine, const std::string& owner, SessionAction action,
-                             std::string_view session, std::string_view name) {
-  return engine.change_session({.action = action,
-                                .session = session_key_of(owner, session),
-                                .name = session_key_of(owner, name),
-                                .owner = session_owner_of(owner)});
+SessionRequest request_of(const std::string& owner, SessionAction action, std::string_view session,
+                          std::string_view name) {
+  return {.action = action,
+          .session = session_key_of(owner, session),
+          .name = session_key_of(owner, name),
+          .owner = session_owner_of(owner)};
 }
 
 std::unexpected<Error> unknown_path(std::string_view path) {
@@ -32,12 +53,13 @@ std::unexpected<Error> unknown_path(std::string_view path) {
                   .with_fix("POST /sessions/NAME/save, restore or delete"));
 }
 
-Result<Json> answer_session(Engine& engine, const std::string& owner, const HttpRequest& asked) {
-  const std::string_view rest = std::string_view(asked.path).substr(kSessionsPath.size());
+Result<SessionAsk> parse_session(const std::string& owner, std::string_view path,
+                                 const HttpRequest&) {
+  const std::string_view rest = path.substr(kSessionsPath.size());
   const size_t cut = rest.rfind('/');
-  if (cut == rest.npos || cut == 0) return unknown_path(asked.path);
+  if (cut == rest.npos || cut == 0) return unknown_path(path);
   const std::string_view name = rest.substr(0, cut), verb = rest.substr(cut + 1);
-  if (verb != "save" && verb != "restore" && verb != "delete") return unknown_path(asked.path);
+  if (verb != "save" && verb != "restore" && verb != "delete") return unknown_path(path);
   if (cut > kMaxSessionBytes)
     return fail(error(ErrorCode::invalid_request,
                       "the session's name has {} bytes; at most {} are possible", cut,
@@ -46,30 +68,26 @@ Result<Json> answer_session(Engine& engine, const std::string& owner, const Http
   const auto action = verb == "save"      ? SessionAction::save
                       : verb == "restore" ? SessionAction::restore
                                           : SessionAction::end;
-  const TimePoint begin = RealClock().now();
-  HOCKET_TRY(const SessionResult done, change(engine, owner, action, name, name));
-  Json answer = {{"session_id", name}, {"action", verb}};
-  answer["tokens"] = done.tokens;
-  answer["ms"] = ms_since(begin);
-  return answer;
+  return SessionAsk{.request = request_of(owner, action, name, name),
+                    .answer = {{"session_id", name}, {"action", verb}}};
 }
 
 // The fields of llama.cpp's answers.
-Result<Json> answer_slot(Engine& engine, const std::string& owner, const HttpRequest& asked) {
-  const std::string_view rest = std::string_view(asked.path).substr(kSlotsPath.size());
+Result<SessionAsk> parse_slot(const std::string& owner, std::string_view path,
+                              const HttpRequest& asked) {
+  const std::string_view rest = path.substr(kSlotsPath.size());
   int slot = -1;
   const auto [stop, problem] = std::from_chars(rest.data(), rest.data() + rest.size(), slot);
   if (problem != std::errc() || stop != rest.data() + rest.size() || slot < 0)
-    return fail(error(ErrorCode::not_found, "there is no {}", asked.path.substr(0, 128))
+    return fail(error(ErrorCode::not_found, "there is no {}", path.substr(0, 128))
                     .with_fix("POST /slots/0?action=save, restore or erase"));
   const std::string session = slot_session(slot);
   const std::string_view action = query_value(asked.query, "action");
-  const TimePoint begin = RealClock().now();
-  if (action == "erase") {
-    HOCKET_TRY(const SessionResult done,
-               change(engine, owner, SessionAction::end, session, session));
-    return Json{{"id_slot", slot}, {"n_erased", done.tokens}};
-  }
+  if (action == "erase")
+    return SessionAsk{.request = request_of(owner, SessionAction::end, session, session),
+                      .answer = {{"id_slot", slot}, {"n_erased", 0}},
+                      .tokens = "n_erased",
+                      .millis = nullptr};
   if (action != "save" && action != "restore")
     return fail(error(ErrorCode::invalid_request, "action is '{}', not save, restore or erase",
                       action.substr(0, 64))
@@ -83,14 +101,120 @@ Result<Json> answer_slot(Engine& engine, const std::string& owner, const HttpReq
                     .with_param("filename"));
   const auto& name = file->get_ref<const std::string&>();
   const bool saves = action == "save";
-  HOCKET_TRY(const SessionResult done,
-             change(engine, owner, saves ? SessionAction::save : SessionAction::restore, session,
-                    "file " + name));
-  return Json{{"id_slot", slot},
-              {"filename", name},
-              {saves ? "n_saved" : "n_restored", done.tokens},
-              {saves ? "n_written" : "n_read", done.bytes},
-              {"timings", {{saves ? "save_ms" : "restore_ms", ms_since(begin)}}}};
+  return SessionAsk{
+      .request = request_of(owner, saves ? SessionAction::save : SessionAction::restore, session,
+                            "file " + name),
+      .answer = {{"id_slot", slot}, {"filename", name}},
+      .tokens = saves ? "n_saved" : "n_restored",
+      .bytes = saves ? "n_written" : "n_read",
+      .millis = saves ? "save_ms" : "restore_ms",
+      .nests_millis = true};
+}
+
+using ParseSession = Result<SessionAsk> (*)(const std::string& owner, std::string_view path,
+                                     const HttpRequest& asked);
+
+// Carries the request out with the ranks of this process.
+Result<Json> answer_here(Engine& engine, const SessionAsk& ask) {
+  const TimePoint begin = RealClock().now();
+  HOCKET_TRY(const SessionResult done, engine.change_session(ask.request));
+  Json answer = ask.answer;
+  answer[ask.tokens] = done.tokens;
+  if (ask.bytes != nullptr) answer[ask.bytes] = done.bytes;
+  if (ask.nests_millis)
+    answer["timings"] = {{ask.millis, ms_since(begin)}};
+  else if (ask.millis != nullptr)
+    answer[ask.millis] = ms_since(begin);
+  return answer;
+}
+
+// Returns how many tokens the ranks of this process know of the session, or find saved.
+Result<int64_t> find_here(Engine& engine, SessionRequest asked) {
+  asked.action =
+      asked.action == SessionAction::restore ? SessionAction::find_saved : SessionAction::find;
+  HOCKET_TRY(const SessionResult found, engine.change_session(asked));
+  return found.tokens;
+}
+
+int64_t tokens_in(const PeerAnswer& peer, const char* field) {
+  const Json said = parse_bounded_json(peer.body);
+  if (peer.status != 200 || !said.is_object()) return -1;
+  const auto found = said.find(field);
+  return found != said.end() && found->is_number_integer() ? found->get<int64_t>() : -1;
+}
+
+// Returns the rank that knows most of the session; this one if none knows more.
+int rank_of_session(RankRouter& ranks, Engine& engine, const SessionRequest& asked,
+              const HttpRequest& request) {
+  auto found = std::make_shared<std::promise<std::vector<PeerAnswer>>>();
+  auto answers = found->get_future();
+  HttpRequest question = request;
+  question.path = std::string(kOfRanks) + request.path;
+  ranks.broadcast().post_to_all(
+      question, [found](std::vector<PeerAnswer>&& all) { found->set_value(std::move(all)); },
+      {.patience = kFindPatience});
+  int64_t most = find_here(engine, asked).value_or(-1);
+  int rank = ranks.rank();
+  if (answers.wait_for(2 * kFindPatience) != std::future_status::ready) return rank;
+  for (const PeerAnswer& peer : answers.get())
+    if (const int64_t tokens = tokens_in(peer, "tokens"); tokens > most)
+      most = tokens, rank = peer.rank;
+  return rank;
+}
+
+// Makes one answer of those of all ranks that were asked to forget the session: the largest number
+// of tokens counts. A rank that may know it still is named.
+Result<Json> merge_ends(Result<Json> here, const char* field,
+                        const std::vector<PeerAnswer>& there) {
+  if (!here && here.error().code != ErrorCode::not_found) return here;
+  std::string complaints;
+  for (const PeerAnswer& peer : there) {
+    const int64_t tokens = tokens_in(peer, field);
+    if (tokens >= 0 && (!here || tokens > (*here)[field].get<int64_t>()))
+      here = parse_bounded_json(peer.body);
+    if (tokens < 0 && peer.status != 404 && (peer.status != 0 || peer.may_know))
+      complaints += (complaints.empty() ? "" : "; ") + error_text(peer);
+  }
+  if (complaints.empty()) return here;
+  return fail(error(ErrorCode::lost_rank, "some ranks may keep the session: {}", complaints)
+                  .with_fix("ask again when /readyz is 200 at all ranks"));
+}
+
+struct SessionOptions {
+  Engine* engine = nullptr;
+  const HttpSettings* settings = nullptr;
+  RankRouter* ranks = nullptr;
+};
+
+void answer_client(const SessionOptions& options, ParseSession parse, const HttpRequest& request,
+            const Exchange& exchange) {
+  const auto ask = parse(cache_owner_of(request, *options.settings), request.path, request);
+  if (!ask) return respond_json(*exchange, std::unexpected(ask.error()));
+  if (options.ranks == nullptr || is_from_rank(request))
+    return respond_json(*exchange, answer_here(*options.engine, *ask));
+  if (ask->request.action == SessionAction::end)
+    return options.ranks->broadcast().post_to_all(
+        request,
+        [exchange, field = ask->tokens,
+         here = answer_here(*options.engine, *ask)](const std::vector<PeerAnswer>& there) {
+          respond_json(*exchange, merge_ends(here, field, there));
+        },
+        {.patience = kDeletePatience});
+  const int rank = rank_of_session(*options.ranks, *options.engine, ask->request, request);
+  if (!options.ranks->forward_to(rank, request, exchange))
+    respond_json(*exchange, answer_here(*options.engine, *ask));
+}
+
+void answer_rank(const SessionOptions& options, ParseSession parse, const HttpRequest& request,
+                 const Exchange& exchange) {
+  if (!is_from_rank(request))
+    return respond_json(*exchange, fail(ErrorCode::not_found, "{} is for ranks", kOfRanks));
+  const std::string_view path = std::string_view(request.path).substr(kOfRanks.size());
+  const auto ask = parse(cache_owner_of(request, *options.settings), path, request);
+  if (!ask) return respond_json(*exchange, std::unexpected(ask.error()));
+  respond_json(*exchange, find_here(*options.engine, ask->request).transform([](int64_t tokens) {
+    return Json{{"tokens", tokens}, {"known", true}};
+  }));
 }
 
 }  // namespace
@@ -101,17 +225,22 @@ std::string cache_owner_of(const HttpRequest& request, const HttpSettings& setti
   return alone && !settings.share_prefixes ? std::string(principal_name(request)) : std::string();
 }
 
-void add_session_routes(std::vector<Route>& routes, Engine& engine, const HttpSettings& settings) {
-  const auto add = [&](std::string_view path, auto answer) {
+void add_session_routes(std::vector<Route>& routes, Engine& engine, const HttpSettings& settings,
+                        RankRouter* ranks) {
+  const SessionOptions options{.engine = &engine, .settings = &settings, .ranks = ranks};
+  const auto add = [&](std::string_view path, HandlerThread thread, auto handle,
+                       ParseSession parse) {
     routes.push_back(
-        {"POST", path, HandlerThread::session,
-         [&engine, &settings, answer](const HttpRequest& r,
-                                      const std::shared_ptr<HttpExchange>& exchange, TimePoint) {
-           respond_json(*exchange, answer(engine, cache_owner_of(r, settings), r));
+        {"POST", path, thread,
+         [options, handle, parse](const HttpRequest& r, const Exchange& exchange, TimePoint) {
+           handle(options, parse, r, exchange);
          }});
   };
-  add(kSessionsPath, answer_session);
-  add(kSlotsPath, answer_slot);
+  add(kSessionsPath, HandlerThread::session, answer_client, parse_session);
+  add(kSlotsPath, HandlerThread::session, answer_client, parse_slot);
+  if (ranks == nullptr) return;
+  add(kSessionsOfRanks, HandlerThread::control, answer_rank, parse_session);
+  add(kSlotsOfRanks, HandlerThread::control, answer_rank, parse_slot);
 }
 
 }  // namespace hocket

@@ -1,6 +1,8 @@
 // Paths for conversations by name: /sessions/NAME/save, restore and delete, and the slots of
 // llama.cpp's API, where slot N is the session "slot N" and a file is a name among its client's
-// own. Thread: text*.
+// own. With ranks in several processes any of them may be asked: a save is carried out by the rank
+// that knows most of the session, a restore by one that finds what was saved, this one first, and
+// a delete by all. Thread: session, and control for the questions of other ranks.
 #pragma once
 
 #include <string>
@@ -12,11 +14,14 @@
 
 namespace hocket {
 
+class RankRouter;
+
 // Returns the principal that has prefixes and sessions of its own; empty: those that all share.
 // Counts of cached tokens would show one client how another client's prompts begin.
 std::string cache_owner_of(const HttpRequest& request, const HttpSettings& settings);
 
-// Both outlive the routes.
-void add_session_routes(std::vector<Route>& routes, Engine& engine, const HttpSettings& settings);
+// All outlive the routes. ranks: null: all ranks are in this process.
+void add_session_routes(std::vector<Route>& routes, Engine& engine, const HttpSettings& settings,
+                        RankRouter* ranks);
 
 }  // namespace hocket

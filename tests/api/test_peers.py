@@ -124,10 +124,10 @@ def test_a_killed_decode_service_leaves_nothing_behind(start, tmp_path, state):
     client = threading.Thread(target=ask)
     client.start()
     if state == "before its prompt is taken":
-        wait_for(lambda: decode.metric("num_grammar_queue_reqs") == 1 and proxy.held.is_set(), "the request is held")
+        wait_for(lambda: decode.metric("num_decode_transfer_queue_reqs") == 1 and proxy.held.is_set(), "the request is held")
     elif state == "while its pages arrive":
         wait_for(lambda: decode.metric("kv_peer_pages_total") > 0 and proxy.held.is_set(), "pages come")
-        assert decode.metric("num_grammar_queue_reqs") == 1
+        assert decode.metric("num_decode_transfer_queue_reqs") == 1
     else:
         wait_for(lambda: decode.metric("generation_tokens_total") > 20, "tokens come")
     decode.process.kill()

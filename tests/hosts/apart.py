@@ -86,7 +86,7 @@ class Apart:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def held(self, rank):
-        return self.decode.metric(rank, "num_grammar_queue_reqs")
+        return sum(self.decode.metric(rank, f"num_decode_{queue}_queue_reqs") for queue in ("prealloc", "transfer"))
 
     def begin_and_wait(self, state):
         """Starts a stream for each word. Returns them once a request of rank 1 is in the state, in which the proxy keeps it."""

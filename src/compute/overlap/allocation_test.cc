@@ -47,8 +47,9 @@ class AnyTimes final : public StageModel {
 TEST(PlannerAllocations, AStepMakesNone) {
   FakeClock clock;
   const OrderTable& orders = OrderTable::builtin();
+  const std::array kinds = {AttentionKind::linear, AttentionKind::full};
   Planner planner({.orders = &orders,
-                   .layers = {.num_moe = 8},
+                   .layers = {.num_moe = 8, .kinds = LayerKinds(kinds)},
                    .prior = std::make_shared<AnyTimes>(),
                    .clock = &clock});
   StepReport report;

@@ -13,7 +13,6 @@ namespace {
 // The operations that take longer when rows travel in several parts.
 constexpr std::array kOpsOfParts = {Op::dispatch_start, Op::dispatch_wait, Op::experts,
                                     Op::combine_start};
-constexpr auto kAttnCore = static_cast<size_t>(Op::attn_core);
 
 // Returns the squared distance of two sizes in octaves.
 double apart(int64_t a, int64_t b) {
@@ -38,6 +37,8 @@ Bucket border_of(const Bucket& bucket) {
 FittedTimes::FittedTimes(const LayerCounts& layers, std::shared_ptr<const StageModel> prior)
     : layers_(layers), prior_(std::move(prior)), cells_(kTuning.max_cells) {
   HOCKET_CHECK(prior_ != nullptr);
+  for (int kind = 0; kind < layers.kinds.num(); ++kind)
+    goes_with_keys_[index_of({Op::attn_core, kind})] = reads_keys(layers.kinds.kind(kind));
 }
 
 int FittedTimes::num_learned(const Bucket& bucket, size_t quantity) const {
@@ -78,16 +79,17 @@ double FittedTimes::shape(const Values& prior, const Bucket& bucket, size_t quan
 //
 //   asked: 24 rows      cell of 16 rows        cell of 64 rows
 //   octaves away        0.58                   1.42
-//   weight              6.5                    0.24              1 / (blur + octaves^2)^2
+//   weight              6.5                    0.24              1 / (min_distance + octaves^2)^2
 FittedTimes::Values FittedTimes::values(const Bucket& bucket) const {
   Values values = prior_at(bucket), sums{}, weights{};
   for (const Cell& cell : cells_) {
     if (cell.last_used == 0 || cell.border.phase != bucket.phase) continue;
-    const double rows = kTuning.blur + apart(bucket.rows, cell.centre.rows);
+    const double rows = kTuning.min_distance + apart(bucket.rows, cell.centre.rows);
     const double keys = rows + apart(bucket.kv_tokens, cell.centre.kv_tokens);
     for (size_t i = 0; i < kNumFitted; ++i) {
       const int count = cell.medians[i].count();
-      const double near = i == kAttnCore ? keys : rows;
+      if (count == 0) continue;
+      const double near = goes_with_keys_[i] ? keys : rows;
       const double weight = count / (near * near * (count + 1.0));
       sums[i] += weight * cell.medians[i].median() / shape(cell.prior, cell.centre, i);
       weights[i] += weight;
@@ -101,12 +103,8 @@ FittedTimes::Values FittedTimes::values(const Bucket& bucket) const {
 // Returns the values of one layer, summed over all halves; -1: not measured.
 FittedTimes::Values FittedTimes::measured_of(const StepReport& step) const {
   Values measured{};
-  for (size_t i = 0; i < kNumOps; ++i) {
-    const auto op = static_cast<Op>(i);
-    const bool is_of_all = op == Op::attn_in || op == Op::attn_core;
-    const double num = op == Op::mlp ? layers_.num_dense
-                       : is_of_all   ? layers_.num_layers()
-                                     : layers_.num_moe;
+  for (size_t i = 0; i < kNumStages; ++i) {
+    const double num = layers_.count(stage_at(i));
     measured[i] = num > 0 ? step.compute_us[i] / num : -1;
   }
   const double num_moe = layers_.num_moe;
@@ -139,8 +137,8 @@ void FittedTimes::judge_links(const StepReport& step, const Values& known, bool 
 // Removes the cost of the parts and waves beyond the first from `measured`. Where the times of rows
 // in one message are known (`expected`), the excess over them becomes the cost of a part and of a
 // wave, in the ratio in which they are expected.
-void FittedTimes::take_parts_out(Values& measured, const Values& expected, bool is_known,
-                                 const Grain& grain) {
+void FittedTimes::subtract_part_costs(Values& measured, const Values& expected, bool is_known,
+                                      const Grain& grain) {
   const double more_parts = grain.parts - 1, more_waves = grain.parts * (grain.waves - 1);
   double excess = 0;
   for (const Op op : kOpsOfParts) {
@@ -203,8 +201,8 @@ void FittedTimes::note(const StepReport& step, const Plan& plan, int num_halves)
     for (size_t k = 0; k < kNumFitted; ++k)
       if (num == 2 && mine[k] >= 0) mine[k] *= sum[k] > 0 ? expected[i][k] / sum[k] : rows_share;
     if (plan.grain().num_waves() > 1)
-      take_parts_out(mine, expected[i], knows(halves[i], static_cast<size_t>(Op::experts)),
-                     plan.grain());
+      subtract_part_costs(mine, expected[i], knows(halves[i], static_cast<size_t>(Op::experts)),
+                          plan.grain());
     learn(halves[i], mine);
   }
   // The time of other work belongs to the step as a whole.
@@ -216,7 +214,7 @@ StageTimes FittedTimes::at(const Bucket& bucket) const {
   asked.rows = std::max(asked.rows, 1);
   const Values values = this->values(asked);
   StageTimes times = prior_->at(asked);  // with its latency, until one was measured
-  std::copy_n(values.begin(), kNumOps, times.compute.begin());
+  std::copy_n(values.begin(), kNumStages, times.compute.begin());
   times.part_us = values[kPart], times.wave_us = values[kWave];
   times.dispatch.busy_us = values[kDispatch], times.combine.busy_us = values[kCombine];
   if (latency_.count() > 0)

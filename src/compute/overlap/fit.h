@@ -43,8 +43,8 @@ class FittedTimes final : public StageModel {
   uint32_t num_link_shifts() const { return num_link_shifts_; }
 
  private:
-  // The indices of what is learned of one half and layer: the operations come first.
-  static constexpr size_t kOther = kNumOps, kPart = kOther + 1, kWave = kPart + 1,
+  // The indices of what is learned of one half and layer: the stages come first.
+  static constexpr size_t kOther = kNumStages, kPart = kOther + 1, kWave = kPart + 1,
                           kDispatch = kWave + 1, kCombine = kDispatch + 1,
                           kNumFitted = kCombine + 1;
   using Values = std::array<double, kNumFitted>;
@@ -64,13 +64,14 @@ class FittedTimes final : public StageModel {
   Values values(const Bucket& bucket) const;
   Values measured_of(const StepReport& step) const;
   void judge_links(const StepReport& step, const Values& known, bool is_known, Values& measured);
-  static void take_parts_out(Values& measured, const Values& expected, bool is_known,
-                             const Grain& grain);
+  static void subtract_part_costs(Values& measured, const Values& expected, bool is_known,
+                                  const Grain& grain);
   void learn(const Bucket& bucket, const Values& measured);
 
   LayerCounts layers_;
   std::shared_ptr<const StageModel> prior_;
-  std::vector<Cell> cells_;  // for both phases
+  std::array<bool, kNumFitted> goes_with_keys_{};  // these depend on the keys, too
+  std::vector<Cell> cells_;                        // for both phases
   Median latency_;
   std::array<ShiftDetector, 2> watches_;  // one for dispatch, one for combine
   uint32_t num_link_shifts_ = 0;

@@ -199,6 +199,50 @@ TEST_F(Fit, KnowsSoManySizesAndNoMore) {
   EXPECT_EQ(num_known, kTuning.max_cells);
 }
 
+// A machine with three linear layers for each full one.
+class HybridMachine final : public StageModel {
+ public:
+  StageTimes at(const Bucket& bucket) const override {
+    StageTimes times = machine.at(bucket);
+    times.of(Op::attn_in, 1) = 90 + 3 * bucket.rows;
+    times.of(Op::attn_core, 1) = 7 + 0.25 * bucket.rows;
+    return times;
+  }
+  StageMachine machine;
+};
+
+LayerCounts hybrid_layers() {
+  LayerCounts layers = kServedLayers;
+  layers.kinds = LayerKinds(std::array{AttentionKind::linear, AttentionKind::linear,
+                                       AttentionKind::linear, AttentionKind::full});
+  return layers;
+}
+
+TEST_F(Fit, KnowsKindsOfLayersApart) {
+  const HybridMachine machine;
+  fit_ = FittedTimes(hybrid_layers(), std::make_shared<UninformedPrior>());
+  const auto play_keys = [&](int keys_per_row) {
+    const Bucket bucket{Phase::decode, 64, 64 * keys_per_row};
+    const SearchInput step{
+        .model = machine, .orders = orders_, .layers = hybrid_layers(), .bucket = bucket};
+    for (int i = 0; i < 5; ++i)
+      fit_.note(testing::report_of(step, {}, [](double us) { return us; }), {}, 1);
+    return bucket;
+  };
+  const auto error_of = [&](const Bucket& bucket, const Stage& stage) {
+    const double should = machine.at(bucket).of(stage.op, stage.kind);
+    return std::abs(fit_.at(bucket).of(stage.op, stage.kind) / should - 1);
+  };
+  const Bucket few = play_keys(1000);
+  for (size_t i = 0; i < hybrid_layers().kinds.num_stages(); ++i)
+    EXPECT_LT(error_of(few, stage_at(i)), 1e-5) << op_name(stage_at(i).op);
+  // The full layers read the keys, so that a delta net's time is the same with any number of them.
+  const Bucket many = play_keys(8000), between{Phase::decode, 64, 64 * 3000};
+  EXPECT_LT(error_of(many, {Op::attn_core, 0}), 0.02);
+  EXPECT_LT(error_of(between, {Op::attn_core, 0}), 0.1);
+  EXPECT_LT(error_of(between, {Op::attn_core, 1}), 1e-5);
+}
+
 TEST_F(Fit, PhasesAreApart) {
   play(decode(64), 5);
   EXPECT_EQ(fit_.at({Phase::prefill, 64, 32'000}).of(Op::experts),

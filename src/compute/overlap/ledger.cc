@@ -72,6 +72,8 @@ void Ledger::book(TimePoint now) {
   after_op_ = false;
   if (in_op_) {
     account_.compute[index_of(op_.op)] += spent;
+    const Op op = op_.op == Op::delta_core ? Op::attn_core : op_.op;
+    account_.stages[index_of({op, limits_.kinds.of(op_.layer)})] += spent;
     account_.half_compute[op_.half] += spent;
     if (LayerAccount* layer = layer_account(op_.layer)) layer->compute[index_of(op_.op)] += spent;
   } else if (other_depth_ > 0) {

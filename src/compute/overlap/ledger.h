@@ -39,6 +39,7 @@ struct StepAccount {
   TimePoint begin{};
   Duration took{};
   std::array<Duration, kNumBooked> compute{};
+  std::array<Duration, kNumStages> stages{};  // the same time by index_of(Stage), for the planner
   Duration other{}, exposed{}, waiting{}, idle{};
   // The time in which a message was under way, from the push of its last sender until its arrival,
   // while this rank waited neither for it nor for anything else. Several messages at once count
@@ -80,7 +81,7 @@ struct LedgerSpan {
   int16_t layer = -1;  // -1: it belongs to no layer
   TimePoint begin{}, end{};
   int64_t bytes = 0;            // only Kind::push and wire
-  const char* what = "beside";  // only Kind::other
+  const char* what = "other";  // only Kind::other
 };
 
 // Books one step after the other. It can be the watch of an exchange.
@@ -89,6 +90,7 @@ class Ledger final : public ExchangeListener {
   struct Limits {
     int num_layers = 0, num_ranks = 1;
     bool exact_arrival = false;  // TransportCaps::exact_arrival
+    LayerKinds kinds = {};
   };
   // `clock` must be the transport's clock, or times do not fit together; it outlives the ledger.
   Ledger(const Limits& limits, const Clock& clock);
@@ -111,7 +113,7 @@ class Ledger final : public ExchangeListener {
   class OtherWork {
    public:
     // `what` is a word for timelines; it outlives the ledger.
-    explicit OtherWork(Ledger* ledger, const char* what = "beside");
+    explicit OtherWork(Ledger* ledger, const char* what = "other");
     ~OtherWork();
     OtherWork(const OtherWork&) = delete;
     OtherWork& operator=(const OtherWork&) = delete;

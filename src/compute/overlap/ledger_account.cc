@@ -43,10 +43,7 @@ StepReport StepAccount::report() const {
   out.phase = static_cast<uint8_t>(bucket.phase);
   out.is_valid = has_pass;
   out.is_exact = exact_arrival;
-  for (size_t op = 0; op < kNumOps; ++op) out.compute_us[op] = us(compute[op]);
-  // The planner knows the mean over all layers.
-  out.compute_us[static_cast<size_t>(Op::attn_core)] +=
-      us(compute[static_cast<size_t>(Op::delta_core)]);
+  std::ranges::transform(stages, out.compute_us.begin(), us);
   out.other_us = us(other);
   out.exposed_us = us(exposed);
   out.waiting_us = us(waiting);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <random>
 
 namespace hocket {
@@ -217,6 +218,29 @@ TEST_F(LedgerTest, TheReportSaysWhatWasBooked) {
   begin();
   go(5us);
   EXPECT_EQ(end().report().is_valid, 0);  // no rank had rows
+}
+
+TEST_F(LedgerTest, TheReportKnowsKindsOfLayersApart) {
+  const std::array kinds = {AttentionKind::linear, AttentionKind::linear, AttentionKind::full};
+  Ledger ledger({.num_layers = 3, .kinds = LayerKinds(kinds)}, clock_);
+  ledger.begin_step(clock_.now());
+  ledger.begin_pass(1, {}, {.rows = 4}, false);
+  const auto book = [&](int layer, Op op, Duration d) {
+    ledger.begin_op(layer, op, 0);
+    go(d);
+    ledger.end_op();
+  };
+  for (int layer = 0; layer < 3; ++layer) {
+    book(layer, Op::attn_in, Duration(1us) * (1 << layer));
+    book(layer, layer == 2 ? Op::attn_core : Op::delta_core, Duration(10us) * (1 << layer));
+    book(layer, Op::gate, 100us);
+  }
+  const StepReport report = ledger.end_step(clock_.now()).report();
+  EXPECT_EQ(report.compute(Op::attn_in, 0), 4);
+  EXPECT_EQ(report.compute(Op::attn_in, 1), 3);
+  EXPECT_EQ(report.compute(Op::attn_core, 0), 40);
+  EXPECT_EQ(report.compute(Op::attn_core, 1), 30);
+  EXPECT_EQ(report.compute(Op::gate), 300);
 }
 
 TEST_F(LedgerTest, NothingIsBookedWhileNoStepIsOpen) {

@@ -43,15 +43,17 @@ class Predictor {
     Picoseconds busy = 0, latency = 0;
   };
   struct Half {
-    std::array<Picoseconds, kNumOps> dense{}, moe{};  // 0: the layer has no such operation
+    std::array<Picoseconds, kNumStages> stages{};  // by index_of(Stage)
     Transfer dispatch, combine;
     Picoseconds part = 0, wave = 0;
     bool up_first = false;
   };
   struct Core;  // the state of a rank in a step
 
+  int num_until_repeat() const;
   Core play(const Order& order) const;
-  void play_slot(Core& core, int half, Op op) const;
+  void play_tick(Core& core, const Order& order, int tick) const;
+  void play_slot(Core& core, int half, const Stage& stage) const;
   void wait_part(Core& core, int half, int part) const;
   void send_back(Core& core, int half, int wave) const;
 
@@ -59,7 +61,8 @@ class Predictor {
   int num_halves_ = 0;
   Grain grain_;
   LayerCounts layers_;
-  Picoseconds compute_ = 0;  // compute time of a step, the same for every order
+  int num_until_repeat_ = 0;  // the layers after which kinds repeat; 0: no short sequence does
+  Picoseconds compute_ = 0;   // compute time of a step, the same for every order
 };
 
 }  // namespace hocket

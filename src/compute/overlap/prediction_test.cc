@@ -141,10 +141,11 @@ double slowly_us(const PlanTimes& plan, const LayerCounts& layers) {
                                                       : moe_graph();
       if (!graph.has(slot.op)) continue;
       const StageTimes& times = plan.halves[slot.half];
+      const int kind = layers.kinds.of(layer);
       TransferTimes& its = travel[slot.half];
       if (slot.op == Op::dispatch_wait) now = std::max(now, its.there);
       if (slot.op == Op::combine_wait) now = std::max(now, its.back);
-      now += times.of(slot.op);
+      now += times.of(slot.op, kind);
       if (slot.op == Op::dispatch_start) its.there = send(times.dispatch);
       if (slot.op == Op::combine_start) its.back = send(times.combine);
     }
@@ -169,6 +170,67 @@ TEST(Prediction, ManyLayersTakeWhatOneByOneTakes) {
     DrawnTimes drawn(random);
     drawn.layers.num_moe = static_cast<int>(40 + random() % 30);
     expect_as_played(drawn.plan(order, any_grain(random)), drawn.layers, 2);
+  }
+}
+
+// Sequences of kinds as models have them: one full layer after three linear ones, windows in turn
+// with full layers, and a list that nothing repeats.
+std::vector<std::vector<AttentionKind>> hybrids() {
+  constexpr auto kFull = AttentionKind::full, kWindow = AttentionKind::window,
+                 kLatent = AttentionKind::latent, kLinear = AttentionKind::linear;
+  std::vector<AttentionKind> uneven(100, kLinear);
+  for (const int layer : {0, 3, 7, 11, 12, 20, 33, 34, 50, 71}) uneven[layer] = kLatent;
+  return {{kLinear, kLinear, kLinear, kFull}, {kWindow, kFull}, uneven};
+}
+
+DrawnTimes draw_hybrid(std::mt19937& random, std::span<const AttentionKind> kinds) {
+  DrawnTimes drawn(random);
+  drawn.layers.kinds = LayerKinds(kinds);
+  const StageTimeSampler draw;
+  for (StageTimes& half : drawn.halves) {
+    half.of(Op::attn_in, 1) = draw.draw(random, 30, 200);
+    half.of(Op::attn_core, 1) = draw.draw(random, 10, 900);
+  }
+  return drawn;
+}
+
+TEST(Prediction, AHybridTakesWhatIsPlayed) {
+  std::mt19937 random(14);
+  const OrderTable& table = OrderTable::builtin();
+  for (const std::vector<AttentionKind>& kinds : hybrids())
+    for (int index = 0; index < table.size(); ++index) {
+      DrawnTimes drawn = draw_hybrid(random, kinds);
+      drawn.layers.num_moe = static_cast<int>(1 + random() % 40);
+      expect_as_played(drawn.plan(table.at(index), any_grain(random)), drawn.layers, 2);
+    }
+}
+
+TEST(Prediction, AHybridTakesWhatItsLayersTakeOneByOne) {
+  std::mt19937 random(15);
+  const std::vector<std::vector<AttentionKind>> all = hybrids();
+  for (int round = 0; round < 3000; ++round) {
+    const Order order = testing::random_order(random);
+    DrawnTimes drawn = draw_hybrid(random, all[random() % all.size()]);
+    drawn.layers.num_moe = static_cast<int>(random() % 100);
+    const PlanTimes plan = drawn.plan(order, {});
+    ASSERT_EQ(ns(predict(plan, drawn.layers).step_us), ns(slowly_us(plan, drawn.layers))) << round;
+    const double bound = Predictor(plan.halves, {}, drawn.layers).lower_bound_us();
+    ASSERT_LE(bound, predict(plan, drawn.layers).step_us) << round;
+  }
+}
+
+TEST(Prediction, OneKindTakesTheSameWhateverItIs) {
+  std::mt19937 random(16);
+  DrawnTimes drawn(random);
+  drawn.layers.num_moe = 20;
+  const PlanTimes plan = drawn.plan(OrderTable::builtin().at(1), {});
+  const Prediction unnamed = predict(plan, drawn.layers);
+  for (const AttentionKind kind : {AttentionKind::window, AttentionKind::linear}) {
+    drawn.layers.kinds = LayerKinds(std::span(&kind, 1));
+    const Prediction named = predict(plan, drawn.layers);
+    EXPECT_EQ(named.step_us, unnamed.step_us);
+    EXPECT_EQ(named.exposed_us, unnamed.exposed_us);
+    EXPECT_EQ(named.compute_us, unnamed.compute_us);
   }
 }
 

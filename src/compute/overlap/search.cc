@@ -38,7 +38,7 @@ SearchReason reason_of(const SearchInput& q, const StageTimes& whole, const Cand
   reason.two = predict_plan(q, two.plan);
   const StageTimes half = q.model.at((*halves_of(q.bucket, two.plan.share, q.row_tile))[1]);
   reason.experts_us = half.of(Op::experts);
-  reason.attn_us = half.of(Op::attn_in) + half.of(Op::attn_core) + half.of(Op::gate);
+  reason.attn_us = half.mean_attention(q.layers) + half.of(Op::gate);
   return reason;
 }
 

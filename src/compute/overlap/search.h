@@ -31,7 +31,7 @@ struct Candidate {
 struct SearchReason {
   Prediction none, two;
   double latency_us = 0;               // latency of all transfers of a step without overlap
-  double experts_us = 0, attn_us = 0;  // one layer of the second half of `two`
+  double experts_us = 0, attn_us = 0;  // the mean layer of the second half of `two`
 };
 
 struct SearchResult {

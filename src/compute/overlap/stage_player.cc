@@ -31,13 +31,14 @@ Prediction predict(const PlanTimes& plan, const LayerCounts& layers) {
 
 struct StagePlayer::Playing {
   const PlanTimes& plan;
+  const LayerKinds& kinds;
   StageWork& work;
   int layer = 0;
   Result<void> status = {};  // the first error stays
 
   // Spends the time of one of several equal shares of an operation.
   void spend(int half, Op op, int share, int shares) {
-    spend(time_of_part(times(half).of(op), share, shares));
+    spend(time_of_part(times(half).of(op, kinds.of(layer)), share, shares));
   }
   void spend_wave(int half, int wave, double more_us) {
     const StageTimes& of = times(half);
@@ -82,7 +83,7 @@ Result<void> StagePlayer::play(const PlanTimes& plan, StageWork& work) {
   HOCKET_CHECK(plan.order.num_halves <= options_.num_halves);
   HOCKET_CHECK(plan.halves.size() == static_cast<size_t>(plan.order.num_halves));
   ++step_;
-  Playing playing{.plan = plan, .work = work};
+  Playing playing{.plan = plan, .kinds = options_.layers.kinds, .work = work};
   const PlayedPass pass{plan.order, options_.layers.num_layers(), EmptyHalves::played};
   hocket::play(pass, std::span(halves_).first(plan.halves.size()),
                [&](int layer, Op op, const Half& half) {

@@ -2,9 +2,11 @@
 // layer and one half.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <compare>
 #include <cstdint>
+#include <span>
 
 #include "compute/overlap/op.h"
 
@@ -36,10 +38,62 @@ struct TransferTime {
   double busy_in(int num_waves) const { return num_waves > 1 ? busy_us * spread : busy_us; }
 };
 
+// The kind of attention of each layer of a model.
+class LayerKinds {
+ public:
+  static constexpr size_t kMaxStored = 256;  // deeper models have the same sequence again
+
+  constexpr LayerKinds() = default;  // one kind
+  // Layer i is of the kind layers[i]; if `layers` is shorter than the model, it is repeated. There
+  // must be one at least.
+  explicit constexpr LayerKinds(std::span<const AttentionKind> layers) : num_kinds_(0) {
+    std::array<uint8_t, kNumAttentionKinds> numbers{};
+    for (size_t kind = 0; kind < kNumAttentionKinds; ++kind)
+      if (std::ranges::count(layers, static_cast<AttentionKind>(kind)) > 0) {
+        numbers[kind] = static_cast<uint8_t>(num_kinds_);
+        kinds_[static_cast<size_t>(num_kinds_++)] = static_cast<AttentionKind>(kind);
+      }
+    for (size_t layer = 0; layer < kMaxStored; ++layer)
+      numbers_[layer] = numbers[static_cast<size_t>(layers[layer % layers.size()])];
+  }
+
+  // Returns how many kinds there are; they are numbered in the sequence of AttentionKind.
+  constexpr int num() const { return num_kinds_; }
+  constexpr size_t num_stages() const { return kNumOps + 2 * static_cast<size_t>(num_kinds_ - 1); }
+  constexpr AttentionKind kind(int number) const { return kinds_[static_cast<size_t>(number)]; }
+  // Returns the number of a layer's kind.
+  constexpr int of(int layer) const { return numbers_[static_cast<size_t>(layer) % kMaxStored]; }
+
+ private:
+  std::array<AttentionKind, kNumAttentionKinds> kinds_{};
+  std::array<uint8_t, kMaxStored> numbers_{};
+  int num_kinds_ = 1;
+};
+
+// The layers of a model, and the time of a step outside them.
+struct LayerCounts {
+  int num_dense = 0;  // before the first MoE layer
+  int num_moe = 0;
+  bool has_shared = false;
+  double other_us = 0;  // embedding, head, sampling, the engine's own work
+  LayerKinds kinds = {};
+
+  constexpr int num_layers() const { return num_dense + num_moe; }
+  // Returns how many layers have this stage; of shared experts it does not ask has_shared.
+  constexpr int count(const Stage& stage) const {
+    if (!is_attention(stage.op)) return stage.op == Op::mlp ? num_dense : num_moe;
+    if (kinds.num() == 1) return stage.kind == 0 ? num_layers() : 0;
+    int number = 0;
+    for (int layer = 0; layer < num_layers(); ++layer)
+      if (kinds.of(layer) == stage.kind) ++number;
+    return number;
+  }
+};
+
 struct StageTimes {
-  // Times on the rank's own cores. A start is packing and pushing; a wait is unpacking, without the
-  // waiting itself.
-  std::array<double, kNumOps> compute{};
+  // Times on the rank's own cores, by index_of(Stage). A start is packing and pushing; a wait is
+  // unpacking, without the waiting itself.
+  std::array<double, kNumStages> compute{};
   TransferTime dispatch, combine;
   double part_us = 0;  // on the cores, for each part beyond the first
   double wave_us = 0;  // on the cores, for each wave beyond the first of its part
@@ -47,8 +101,17 @@ struct StageTimes {
   // the experts' time.
   bool up_first = false;
 
-  double& of(Op op) { return compute[static_cast<size_t>(op)]; }
-  double of(Op op) const { return compute[static_cast<size_t>(op)]; }
+  // `kind` is a number of LayerKinds.
+  double& of(Op op, int kind = 0) { return compute[index_of({op, kind})]; }
+  double of(Op op, int kind = 0) const { return compute[index_of({op, kind})]; }
+  // Returns the mean over all layers of attn_in and attn_core together.
+  double mean_attention(const LayerCounts& layers) const {
+    if (layers.kinds.num() == 1) return of(Op::attn_in) + of(Op::attn_core);
+    double sum = 0;
+    for (int kind = 0; kind < layers.kinds.num(); ++kind)
+      sum += layers.count({Op::attn_in, kind}) * (of(Op::attn_in, kind) + of(Op::attn_core, kind));
+    return sum / std::max(layers.num_layers(), 1);
+  }
 };
 
 // The number of messages to each rank for the rows of a half: they leave in `parts`, and each part
@@ -72,16 +135,6 @@ constexpr int64_t time_of_wave(int64_t experts, const Grain& grain, int wave, bo
   return piece(part - first, wave % grain.waves, grain.waves) +
          (wave % grain.waves == 0 ? first : 0);
 }
-
-// The layers of a model, and the time of a step outside them.
-struct LayerCounts {
-  int num_dense = 0;  // before the first MoE layer
-  int num_moe = 0;
-  bool has_shared = false;
-  double other_us = 0;  // embedding, head, sampling, the engine's own work
-
-  int num_layers() const { return num_dense + num_moe; }
-};
 
 // A source of stage times: the fit of the running server, a forecast, or a table of a bench. Pure.
 class StageModel {

@@ -36,7 +36,7 @@ StepReport slowest_of(std::span<const StepReport> reports) {
     all.is_exact = std::min(all.is_exact, report.is_exact);
     raise(all.rows, report.rows);
     raise(all.kv_tokens, report.kv_tokens);
-    for (size_t op = 0; op < kNumOps; ++op) raise(all.compute_us[op], report.compute_us[op]);
+    for (size_t i = 0; i < kNumStages; ++i) raise(all.compute_us[i], report.compute_us[i]);
     for (float StepReport::* field :
          {&StepReport::other_us, &StepReport::exposed_us, &StepReport::waiting_us,
           &StepReport::step_us, &StepReport::dispatch_busy_us, &StepReport::combine_busy_us,

@@ -22,9 +22,9 @@ struct StepReport {
   uint8_t is_valid = 0;    // a step was played and booked
   uint8_t is_exact = 0;    // 1: arrivals are exact; 0: the busy times are upper bounds
   uint8_t zero = 0;
-  std::array<float, kNumOps> compute_us{};  // without waiting
-  float other_us = 0;                       // embedding, head, sampling, engine
-  float exposed_us = 0, waiting_us = 0;     // waits for transfers; waits for slower ranks
+  std::array<float, kNumStages> compute_us{};  // by index_of(Stage), without waiting
+  float other_us = 0;                          // embedding, head, sampling, engine
+  float exposed_us = 0, waiting_us = 0;        // waits for transfers; waits for slower ranks
   float step_us = 0;
   // The link's work for all dispatches and all combines: how long it carried them, their bytes
   // (sent or received, whichever is more), and the least latency seen.
@@ -32,9 +32,10 @@ struct StepReport {
   float dispatch_kb = 0, combine_kb = 0;
   float latency_us = 0;
 
-  double compute(Op op) const { return compute_us[static_cast<size_t>(op)]; }
+  // `kind` is a number of LayerKinds.
+  double compute(Op op, int kind = 0) const { return compute_us[index_of({op, kind})]; }
 };
-static_assert(sizeof(StepReport) == 16 + 4 * kNumOps + 36);
+static_assert(sizeof(StepReport) == 16 + 4 * kNumStages + 36);
 static_assert(std::is_trivially_copyable_v<StepReport>);
 
 // Combines all ranks' reports of one step. Each field is the largest of the valid reports, because

@@ -20,7 +20,7 @@ constexpr Bucket kUsualAnswers{.phase = Phase::decode, .rows = 64, .kv_tokens = 
 RankOverlap::RankOverlap(const Options& options) : options_(options) {
   rebind(options.exact_arrival, options.rank == 0);
   HOCKET_CHECK(options.prior != nullptr);
-  keys_per_row_ = keys_per_row(*options.prior, kUsualAnswers);
+  keys_per_row_ = keys_per_row(*options.prior, kUsualAnswers, options.layers);
   if (options.rank > options.tolerate_ranks || options.num_ranks == 1) return;
   planner_.emplace(Planner::Options{.orders = options.settings->orders.get(),
                                     .layers = options.layers,
@@ -34,7 +34,8 @@ void RankOverlap::rebind(bool exact_arrival, bool plans) {
   plans_.store(plans, std::memory_order_relaxed);
   ledger_.emplace(Ledger::Limits{.num_layers = options_.layers.num_layers(),
                                  .num_ranks = options_.num_ranks,
-                                 .exact_arrival = exact_arrival},
+                                 .exact_arrival = exact_arrival,
+                                 .kinds = options_.layers.kinds},
                   *options_.clock);
   is_open_ = false;
   report_ = {};

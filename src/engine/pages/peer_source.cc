@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -32,11 +33,15 @@ class PeerPromptPages final : public PromptPages {
       : source_(source),
         peer_(peer),
         link_(std::move(socket), fmt::format("the peer {}", to_text(source.options_.peers[peer])),
-              wanted.is_over) {}
+              wanted.is_over),
+        num_sent_(source.sends(wanted) ? std::ssize(wanted.prompt) : 0) {
+    source_.num_sent_[peer_] += num_sent_;
+  }
+  ~PeerPromptPages() override { source_.num_sent_[peer_] -= num_sent_; }
 
   Result<void> begin(const PagesWanted& wanted) {
     const PeerSource::Options& o = source_.options_;
-    const bool sends = o.use == PeerUse::prefill && wanted.computes;
+    const bool sends = source_.sends(wanted);
     if (sends) HOCKET_TRY_VOID(check_size(wanted.prompt));
     HOCKET_TRY_VOID(link_.introduce(o.token, o.tls));
     HOCKET_TRY_VOID(link_.send(PageFrame::form, bytes_of(std::span(&o.forms->form(), 1))));
@@ -48,7 +53,7 @@ class PeerPromptPages final : public PromptPages {
     HOCKET_TRY_VOID(link_.send(PageFrame::prefill, text, std::as_bytes(wanted.prompt)));
     is_asked_ = true;
     HOCKET_TRY_VOID(take_consent());
-    ++source_.counts_.prefills;
+    source_.counts_.add(&PeerCounters::peer_prefills_total);
     return {};
   }
 
@@ -102,7 +107,7 @@ class PeerPromptPages final : public PromptPages {
         return stray();
       std::memcpy(page.data(), answer.payload.data() + key.size(), page.size());
       ++num_got_;
-      ++source_.counts_.pages;
+      source_.counts_.add(&PeerCounters::peer_pages_total);
       return true;
     }
     return too_slow();
@@ -172,6 +177,7 @@ class PeerPromptPages final : public PromptPages {
   PeerSource& source_;
   const size_t peer_;
   PageLink link_;
+  const int64_t num_sent_;  // tokens of the prompt that the peer computes
   std::vector<PageKey> expected_;
   PageKind kind_ = PageKind::page;
   size_t num_asked_ = 0, num_got_ = 0;  // in expected_
@@ -209,14 +215,14 @@ Result<Fd> PeerSource::connect_to_peer(const HostPort& peer, const std::function
 }
 
 void PeerSource::avoid(size_t peer) {
-  ++counts_.failures;
+  counts_.add(&PeerCounters::peer_failures_total);
   const MutexLock lock(mutex_);
   avoid_until_[peer] = RealClock().now() + kLeftAlone;
 }
 
 // Peers refuse under ordinary load, too, so that is no fault.
 void PeerSource::note_refusal(const Error& why) {
-  ++counts_.refusals;
+  counts_.add(&PeerCounters::peer_refusals_total);
   if (const auto num_more = refusals_.admit(RealClock().now()))
     log::info(
         "stored prefixes: {}, so the next peer is asked, or the prompt is computed here ({} more "
@@ -244,12 +250,27 @@ Result<std::unique_ptr<PromptPages>> PeerSource::open_at(size_t peer, const Page
   return std::make_unique<RegroupedPages>(std::move(pages), *options_.forms, page_tokens, wanted);
 }
 
+std::vector<size_t> order_of_peers(size_t first, std::span<const int64_t> num_sent) {
+  std::vector<size_t> order(num_sent.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = (first + i) % order.size();
+  std::ranges::stable_sort(order, {}, [&](size_t peer) { return num_sent[peer]; });
+  return order;
+}
+
+// A peer that the client named comes first, and then those behind it. Elsewhere the load of peers
+// counts where they compute.
+std::vector<size_t> PeerSource::order_for(const PagesWanted& wanted) {
+  std::vector<int64_t> num_sent(options_.peers.size());
+  if (wanted.peer >= 0) return order_of_peers(static_cast<size_t>(wanted.peer), num_sent);
+  if (sends(wanted)) std::copy_n(num_sent_.begin(), num_sent.size(), num_sent.begin());
+  return order_of_peers(next_++, num_sent);
+}
+
 Result<std::unique_ptr<PromptPages>> PeerSource::open(const PagesWanted& wanted) {
-  const size_t first = wanted.peer >= 0 ? static_cast<size_t>(wanted.peer) : next_++;
   Error last;
   bool failed = false;
-  for (size_t i = 0; i < options_.peers.size() && !wanted.is_over(); ++i) {
-    const size_t peer = (first + i) % options_.peers.size();
+  for (const size_t peer : order_for(wanted)) {
+    if (wanted.is_over()) break;
     if (wanted.tried != nullptr) {
       const uint64_t bit = uint64_t{1} << peer;
       if ((*wanted.tried & bit) != 0) continue;

@@ -5,13 +5,16 @@
 //
 // A peer may have pages of another size (regrouped_pages.h).
 //
-// Peers take turns. One that does not answer, or has another model or form, is left alone for 30 s.
-// One that refuses a prompt is well and stays in use; the next one is asked.
+// Peers take turns; of those that compute prompts, the one with the fewest tokens under way for
+// this service comes first. One that does not answer, or has another model or form, is left alone
+// for 30 s. One that refuses a prompt is well and stays in use; the next one is asked.
 // Thread: any.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,15 +24,11 @@
 #include "engine/pages/page_forms.h"
 #include "engine/pages/page_link.h"
 #include "engine/pages/page_source.h"
+#include "engine/stats/cache_tier_stats.h"
 
 namespace hocket {
 
 enum class PeerUse : uint8_t { cache, prefill };
-
-struct PeerCounts {
-  std::atomic<uint64_t> pages{0}, prefills{0}, failures{0};
-  std::atomic<uint64_t> refusals{0};  // no connection was free, or the prompt was not taken
-};
 
 class PeerSource final : public PageSource {
  public:
@@ -56,10 +55,13 @@ class PeerSource final : public PageSource {
   bool computes() const override { return options_.use == PeerUse::prefill; }
   int num_tries() const override { return static_cast<int>(options_.peers.size()); }
   Result<std::unique_ptr<PromptPages>> open(const PagesWanted& wanted) override;
-  const PeerCounts& counts() const { return counts_; }
+  PeerCounters counts() const { return counts_.read(kPeerCounters); }
 
  private:
   friend class PeerPromptPages;
+  // Returns true if the peer is to compute the prompt.
+  bool sends(const PagesWanted& wanted) const { return computes() && wanted.computes; }
+  std::vector<size_t> order_for(const PagesWanted& wanted);
   Result<Fd> connect_to_peer(const HostPort& peer, const std::function<bool()>& is_over);
   // Returns null if the peer refuses.
   Result<std::unique_ptr<PromptPages>> open_at(size_t peer, const PagesWanted& wanted);
@@ -67,13 +69,19 @@ class PeerSource final : public PageSource {
   void note_refusal(const Error& why);
 
   const Options options_;
-  PeerCounts counts_;
+  AtomicCounts<PeerCounters> counts_;
   std::atomic<size_t> next_{0};
+  // By peer: tokens of prompts that it computes for this service now.
+  std::array<std::atomic<int64_t>, kMaxPeers> num_sent_{};
   TimedCalls resolver_;
   LogLimit refusals_{kRefusalsApart};
   Mutex mutex_;
   std::vector<TimePoint> avoid_until_ HOCKET_GUARDED_BY(mutex_);
 };
+
+// Returns the order in which peers are asked: those with the fewest tokens of prompts under way
+// first, and equal ones in turn from peer `first` on.
+std::vector<size_t> order_of_peers(size_t first, std::span<const int64_t> num_sent);
 
 // Parses "h0:5000,h1:5000" of the flag `param`. Errors: bad_value.
 Result<std::vector<HostPort>> parse_peers(std::string_view text, std::string_view param);

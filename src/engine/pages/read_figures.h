@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <optional>
 
 #include "base/clock.h"
 #include "engine/stats/cache_tier_stats.h"
@@ -10,17 +11,19 @@
 namespace hocket {
 
 struct ReadFigures {
-  PerTier<std::atomic<uint64_t>> num_pages{}, num_tokens{}, num_bytes{};
-  PerTier<std::atomic<int64_t>> read_ns{}, saved_ns{};
+  PerTier<AtomicCounts<PageTierCounters>> tiers;
   std::atomic<uint64_t> num_given_up{0};  // requests that continued before all was read
   ByUnreadReason<std::atomic<uint64_t>> num_not_read{};
   std::atomic<bool> held_too_long{false};  // a prompt was
+  ByPageWait<std::atomic<int>> num_waiting{};
 
   // Counts a prompt whose pages are not read. max_prompts: how many may wait for their pages.
   void note_not_read(UnreadReason why, size_t max_prompts);
   // A prompt has waited for its pages as long as one may. limit: without the time that a peer may
   // compute.
   void note_held_too_long(Duration limit, bool is_sent);
+  // A request that waited for `before` waits for `now`; nullopt: for no pages.
+  void note_wait(std::optional<PageWait> before, std::optional<PageWait> now);
   void add_to(CacheTierStats& stats) const;
 };
 

@@ -14,7 +14,7 @@ namespace hocket {
 namespace {
 
 using Bytes = std::vector<std::byte>;
-using Sizes = std::pair<int, int>;  // of the peer's pages and of those here
+using Sizes = std::pair<int, int>;  // tokens of a page: the peer's, and ours
 
 constexpr int kLen = 512;
 constexpr CacheNamespace kSpace = CacheNamespace(3);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <vector>
 
 #include "compute/kernels/delta_net.h"
 
@@ -21,11 +22,27 @@ std::string_view weight_part_name(WeightPart part) {
   return kNames[static_cast<size_t>(part)];
 }
 
+LayerKinds layer_kinds(const ModelConfig& model) {
+  std::vector<AttentionKind> kinds(static_cast<size_t>(model.num_layers), AttentionKind::full);
+  for (int i = 0; i < model.num_layers; ++i) {
+    AttentionKind& kind = kinds[static_cast<size_t>(i)];
+    if (model.is_linear(i)) {
+      kind = AttentionKind::linear;
+    } else if (model.is_local(i)) {
+      kind = AttentionKind::window;
+    } else if (model.mla.kv_rank > 0) {
+      kind = AttentionKind::latent;
+    }
+  }
+  return LayerKinds(kinds);
+}
+
 Result<ModelCost> ModelCost::measure(const ModelChoice& choice) {
   const ModelConfig& model = choice.model;
   HOCKET_TRY(const ModelFamily* family, find_family(model.architecture));
   ModelCost cost;
   cost.model_ = model;
+  cost.kinds_ = layer_kinds(model);
   cost.prompt_form_ = choice.prompt_form;
   cost.num_moe_layers_ = static_cast<int>(std::ranges::count(model.layer_is_moe, true));
   constexpr int kTokens = 32;
@@ -40,7 +57,8 @@ Result<ModelCost> ModelCost::measure(const ModelChoice& choice) {
   const int rows = model.vocab_size, cols = model.hidden_size;
   cost.add_matrix(WeightPart::embedding, loader.embedding(family->embedding_name(), model));
   for (int i = 0; i < model.num_layers; ++i)
-    cost.add_layer(family->load_layer(model, family->names, i, all_experts(model), loader));
+    cost.add_layer(family->load_layer(model, family->names, i, all_experts(model), loader),
+                   cost.kinds_.kind(cost.kinds_.of(i)));
   loader.vector(family->final_norm_name(), model.hidden_size);
   if (!model.tie_word_embeddings)
     cost.add_matrix(WeightPart::head, loader.head(family->head_name(), rows, cols));
@@ -57,10 +75,11 @@ Result<PartSize> ModelCost::measure_mtp(const ModelChoice& choice, const ModelFa
   const int modules = model.num_mtp_loaded > 0 ? model.num_mtp_loaded : model.num_mtp_layers;
   ModelCost cost;
   cost.model_ = model.mtp_module();
+  cost.kinds_ = layer_kinds(cost.model_);
   WeightLoader loader = WeightLoader::measuring(choice.loader_options());
   for (int i = 0; i < modules; ++i) {
     const MtpModule module = load_mtp_module(model, family, i, all_experts(model), loader);
-    cost.add_layer(module.layer);
+    cost.add_layer(module.layer, cost.kinds_.kind(0));
     cost.add_matrix(WeightPart::attention, module.join.projection);
   }
   HOCKET_TRY_VOID(loader.status());
@@ -117,8 +136,12 @@ void ModelCost::add_matrix(WeightPart part, const PackedWeight& weight) {
 
 void ModelCost::add_stage_matrix(WeightPart part, Op op, const PackedWeight& weight) {
   add_matrix(part, weight);
-  add_row_operations(stage_at(op).of_row, weight, static_cast<double>(weight.n) * weight.k);
-  stage_at(op).bytes += static_cast<double>(weight.bytes());
+  add_to(stage_at(op), weight);
+}
+
+void ModelCost::add_to(StageSize& stage, const PackedWeight& weight) {
+  add_row_operations(stage.of_row, weight, static_cast<double>(weight.n) * weight.k);
+  stage.bytes += static_cast<double>(weight.bytes());
 }
 
 void ModelCost::add_mlp(WeightPart part, Op op, const ExpertWeights& mlp, int intermediate) {
@@ -135,34 +158,38 @@ void ModelCost::add_mlp(WeightPart part, Op op, const ExpertWeights& mlp, int in
   stage_at(op).bytes += static_cast<double>(mlp.gate_up.bytes() + mlp.down.bytes());
 }
 
-void ModelCost::add_layer(const Layer& layer) {
-  const LayerWeights& weights = layer.weights;
-  for (const PackedWeight& matrix : weights.gqa.qkv)
-    add_stage_matrix(WeightPart::attention, Op::attn_in, matrix);
+void ModelCost::add_attention(const LayerWeights& weights, AttentionKind kind) {
+  auto& [in, core] = attention_[static_cast<size_t>(kind)];
+  const auto add_matrix_of = [&](Op op, const PackedWeight& matrix) {
+    add_stage_matrix(WeightPart::attention, op, matrix);
+    add_to(op == Op::attn_core ? core : in, matrix);
+  };
+  for (const PackedWeight& matrix : weights.gqa.qkv) add_matrix_of(Op::attn_in, matrix);
   for (const PackedWeight* matrix :
        {&weights.mla.down, &weights.mla.q_up, &weights.delta.in, &weights.delta.gates,
         &weights.delta.decay_up, &weights.delta.z_up})
-    add_stage_matrix(WeightPart::attention, Op::attn_in, *matrix);
+    add_matrix_of(Op::attn_in, *matrix);
   for (const PackedWeight* matrix :
        {&weights.gqa.output, &weights.mla.output, &weights.delta.output})
-    add_stage_matrix(WeightPart::attention, Op::attn_core, *matrix);
-  const PackedWeight& of_net = weights.delta.output;
-  if (of_net.n > 0) {
-    delta_core_.bytes += static_cast<double>(of_net.bytes());
-    add_row_operations(delta_core_.of_row, of_net, static_cast<double>(of_net.n) * of_net.k);
-  }
+    add_matrix_of(Op::attn_core, *matrix);
   const LatentHeadWeights& heads = weights.mla.heads;
   const int64_t before = part(WeightPart::attention).parameters;
   for (const auto* matrices : {&heads.key_up, &heads.value_up})
     for (const PackedWeight& matrix : *matrices) {
       add_matrix(WeightPart::attention, matrix);
-      stage_at(Op::attn_core).bytes += static_cast<double>(matrix.bytes());
+      for (StageSize* size : {&stage_at(Op::attn_core), &core})
+        size->bytes += static_cast<double>(matrix.bytes());
     }
   latent_parameters_ += part(WeightPart::attention).parameters - before;
   for (const PackedWeight& matrix : heads.key_absorb) {
     add(WeightPart::attention, matrix, 0);  // key_up again, transposed: a pass reads one of them
     unread_bytes_ += matrix.bytes();
   }
+}
+
+void ModelCost::add_layer(const Layer& layer, AttentionKind kind) {
+  const LayerWeights& weights = layer.weights;
+  add_attention(weights, kind);
   add_mlp(WeightPart::dense_mlp, Op::mlp, weights.mlp.mlp, model_.intermediate_size);
   add_stage_matrix(WeightPart::gate, Op::gate, weights.gate.gate);
   for (const ExpertWeights& expert : weights.experts)
@@ -221,35 +248,61 @@ double ModelCost::max_local_keys() const {
 }
 
 // A local layer reads the keys of the rows, and those that the first row of each sequence sees.
-double ModelCost::key_bytes_read(const PassShape& pass) const {
-  const auto local = static_cast<double>(local_kv_bytes_);
-  const double near = std::min(pass.kv_tokens, pass.rows + pass.outputs * max_local_keys());
-  return pass.kv_tokens * (static_cast<double>(kv_bytes_per_token_) - local) + near * local;
+double ModelCost::local_key_bytes_read(const PassShape& pass) const {
+  return std::min(pass.kv_tokens, pass.rows + pass.outputs * max_local_keys()) *
+         static_cast<double>(local_kv_bytes_);
 }
 
-Operations ModelCost::attention_operations(const PassShape& pass) const {
-  const MlaConfig& mla = model_.mla;
-  // Multiplications of all heads and layers for a query and one of its keys.
+double ModelCost::key_bytes_read(const PassShape& pass) const {
+  return pass.kv_tokens * static_cast<double>(kv_bytes_per_token_ - local_kv_bytes_) +
+         local_key_bytes_read(pass);
+}
+
+double ModelCost::kv_bytes(const PassShape& pass, AttentionKind kind) const {
+  if (kind == AttentionKind::linear) return state_bytes(pass);
+  const double local = local_key_bytes_read(pass);
+  return (kind == AttentionKind::window ? local : key_bytes_read(pass) - local) *
+         (1 + kv_widening_);
+}
+
+Operations ModelCost::attention_operations(const PassShape& pass, AttentionKind kind) const {
+  // Multiplications of all heads for a query and one of its keys.
   const auto of_heads = [](const AttentionConfig& heads) {
     return double{1} * heads.num_heads * (heads.key_dim + heads.value_dim);
   };
   const auto num_local = static_cast<double>(std::ranges::count(model_.layer_is_local, true));
   const AttentionConfig far = model_.far_attention();
-  double score = (model_.num_kv_layers() - num_local) * of_heads(far);
-  double latent_rows = 0;
-  if (mla.kv_rank > 0) {
-    const bool expanded = pass.form == MlaForm::expanded;
-    score =
-        model_.num_kv_layers() * model_.num_heads *
-        (expanded ? mla.nope_dim + mla.rope_dim + mla.value_dim : 2.0 * mla.kv_rank + mla.rope_dim);
-    latent_rows = expanded ? std::max(pass.kv_tokens, pass.pairs / kRowsOfAnExpansion) : pass.rows;
+  const double far_pairs = (model_.num_kv_layers() - num_local) * pass.pairs;
+  const double near_pairs = num_local * std::min(pass.pairs, pass.rows * max_local_keys());
+  const MlaConfig& mla = model_.mla;
+  const bool expanded = pass.form == MlaForm::expanded;
+  switch (kind) {
+    case AttentionKind::full:
+      return {.floats = 2 * of_heads(far) * far_pairs, .probabilities = far.num_heads * far_pairs};
+    case AttentionKind::window:
+      return {.floats = 2 * of_heads(model_.local) * near_pairs,
+              .probabilities = model_.local.num_heads * near_pairs};
+    case AttentionKind::latent: {
+      const double score =
+          model_.num_heads * (expanded ? mla.nope_dim + mla.rope_dim + mla.value_dim
+                                       : 2.0 * mla.kv_rank + mla.rope_dim);
+      const double latent_rows =
+          expanded ? std::max(pass.kv_tokens, pass.pairs / kRowsOfAnExpansion) : pass.rows;
+      return {
+          .floats = 2 * (latent_rows * static_cast<double>(latent_parameters_) + score * far_pairs),
+          .probabilities = far.num_heads * far_pairs};
+    }
+    case AttentionKind::linear:
+      break;
   }
-  const double near = num_local * std::min(pass.pairs, pass.rows * max_local_keys());
-  const double scores = score * pass.pairs + of_heads(model_.local) * near;
-  const double heads_far = (model_.num_kv_layers() - num_local) * far.num_heads;
-  return {.floats = 2 * (latent_rows * static_cast<double>(latent_parameters_) + scores) +
-                    pass.rows * state_operations_of_row_,
-          .probabilities = heads_far * pass.pairs + model_.local.num_heads * near};
+  return {.floats = pass.rows * state_operations_of_row_};
+}
+
+Operations ModelCost::attention_operations(const PassShape& pass) const {
+  Operations all;
+  for (int number = 0; number < kinds_.num(); ++number)
+    all += attention_operations(pass, kinds_.kind(number));
+  return all;
 }
 
 Operations ModelCost::head_operations(const PassShape& pass) const {

@@ -10,6 +10,7 @@
 
 #include "compute/models/mtp_module.h"
 #include "compute/overlap/op.h"
+#include "compute/overlap/stage_times.h"
 #include "engine/plan/model_choice.h"
 
 namespace hocket {
@@ -79,6 +80,9 @@ inline constexpr double kFp8Efficiency = 0.65;
 // operations (docs/performance.md, "plan").
 inline constexpr double kProbabilityOperations = 160;
 
+// Returns the kind of attention of each layer. Local layers count as those with a window.
+LayerKinds layer_kinds(const ModelConfig& model);
+
 class ModelCost {
  public:
   // Measures a model. Errors: those of Model::load.
@@ -102,10 +106,9 @@ class ModelCost {
   // Norms belong to no operation: the sum over all is that of the layers' matrices.
   const StageSize& stage(Op op) const { return stages_[static_cast<size_t>(op)]; }
 
-  // The part of Op::attn_core in layers with delta nets, and its operations without weights.
-  const StageSize& delta_core() const { return delta_core_; }
-  Operations delta_operations(const PassShape& pass) const {
-    return {.floats = pass.rows * state_operations_of_row_};
+  // Returns the part of Op::attn_in or Op::attn_core in the layers of a kind.
+  const StageSize& attention(Op op, AttentionKind kind) const {
+    return attention_[static_cast<size_t>(kind)][op == Op::attn_core ? 1 : 0];
   }
 
   // Returns how many distinct experts `rows` tokens hit under uniform routing, summed over layers:
@@ -115,13 +118,17 @@ class ModelCost {
   double bytes(const PassShape& pass) const;
   // Returns the operations of the weights, the scores, the states and the head.
   Operations operations(const PassShape& pass) const;
-  // Return the operations of scores, latents and states alone, and of the head alone.
+  // Return the operations of scores, latents and states alone: in all layers, and in those of one
+  // of the model's kinds.
   Operations attention_operations(const PassShape& pass) const;
+  Operations attention_operations(const PassShape& pass, AttentionKind kind) const;
   Operations head_operations(const PassShape& pass) const;
-  // Returns the bytes that take as long to read as keys and states do, in all layers.
+  // Return the bytes that take as long to read as keys and states do: in all layers, and in those
+  // of a kind.
   double kv_bytes(const PassShape& pass) const {
     return key_bytes_read(pass) * (1 + kv_widening_) + state_bytes(pass);
   }
+  double kv_bytes(const PassShape& pass, AttentionKind kind) const;
   // Returns the bytes of states that a pass reads and writes, in all layers: each sequence reads
   // its block slot, and each block of tokens makes a state from the one before.
   double state_bytes(const PassShape& pass) const {
@@ -147,19 +154,24 @@ class ModelCost {
   static void add_row_operations(Operations& of_row, const PackedWeight& weight, double parameters);
   void add_matrix(WeightPart part, const PackedWeight& weight);
   void add_stage_matrix(WeightPart part, Op op, const PackedWeight& weight);
+  static void add_to(StageSize& stage, const PackedWeight& weight);
   void add_mlp(WeightPart part, Op op, const ExpertWeights& mlp, int intermediate);
-  void add_layer(const Layer& layer);
+  void add_layer(const Layer& layer, AttentionKind kind);
+  void add_attention(const LayerWeights& weights, AttentionKind kind);
   void add_vectors(int64_t all_bytes);
   void add_states(DType dtype);
   double max_local_keys() const;  // keys that a query of a local layer sees at most
+  double local_key_bytes_read(const PassShape& pass) const;
   double key_bytes_read(const PassShape& pass) const;
 
   ModelConfig model_;
+  LayerKinds kinds_;
   MlaForm prompt_form_ = MlaForm::expanded;
   std::array<PartSize, kNumWeightParts> parts_{};
   PartSize mtp_;
   std::array<StageSize, kNumOps> stages_{};
-  StageSize delta_core_;
+  // By kind: attn_in, attn_core.
+  std::array<std::array<StageSize, 2>, kNumAttentionKinds> attention_{};
   int num_moe_layers_ = 0;
   int64_t kv_bytes_per_token_ = 0;
   int64_t local_kv_bytes_ = 0;  // the part of them in local layers

@@ -7,6 +7,7 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 #include "compute/weights/hf_config.h"
 #include "compute/weights/safetensors.h"
@@ -214,16 +215,53 @@ TEST(Cost, DeltaNetsAreAPartOfAttnCore) {
   const ModelChoice choice = choice_of("golden/qwen3_next");
   const DeltaNetConfig& net = choice.model.delta_net;
   const ModelCost hybrid = cost_of(choice), plain = published("qwen3_235b_a22b");
-  EXPECT_DOUBLE_EQ(
-      hybrid.delta_core().of_row.floats,
-      2.0 * choice.model.num_linear_layers() * net.value_columns() * choice.model.hidden_size);
-  EXPECT_GT(hybrid.delta_core().bytes, 0);
-  EXPECT_LT(hybrid.delta_core().bytes, hybrid.stage(Op::attn_core).bytes);
+  const auto nets = [](const ModelCost& cost) -> const StageSize& {
+    return cost.attention(Op::attn_core, AttentionKind::linear);
+  };
+  EXPECT_DOUBLE_EQ(nets(hybrid).of_row.floats, 2.0 * choice.model.num_linear_layers() *
+                                                   net.value_columns() * choice.model.hidden_size);
+  EXPECT_GT(nets(hybrid).bytes, 0);
+  EXPECT_LT(nets(hybrid).bytes, hybrid.stage(Op::attn_core).bytes);
   const PassShape pass = hybrid.prefill(100, 50);
-  EXPECT_GT(hybrid.delta_operations(pass).floats, 0);
-  EXPECT_LT(hybrid.delta_operations(pass).floats, hybrid.attention_operations(pass).floats);
-  EXPECT_EQ(plain.delta_core().bytes, 0);
-  EXPECT_EQ(plain.delta_operations(pass).floats, 0);
+  const auto of_nets = [&](const ModelCost& cost) {
+    return cost.attention_operations(pass, AttentionKind::linear).floats;
+  };
+  EXPECT_GT(of_nets(hybrid), 0);
+  EXPECT_LT(of_nets(hybrid), hybrid.attention_operations(pass).floats);
+  EXPECT_EQ(nets(plain).bytes, 0);
+  EXPECT_EQ(of_nets(plain), 0);
+}
+
+TEST(Cost, KindsOfAttentionAddUp) {
+  using enum AttentionKind;
+  const struct {
+    const char* folder;
+    std::vector<AttentionKind> kinds;
+  } models[] = {{"golden/qwen3_next", {full, linear}},
+                {"golden/gpt_oss", {full, window}},
+                {"golden/kimi_linear", {latent, linear}},
+                {"golden/qwen3_moe", {full}}};
+  for (const auto& [folder, want] : models) {
+    SCOPED_TRACE(folder);
+    const ModelChoice choice = choice_of(folder);
+    const ModelCost cost = cost_of(choice);
+    const LayerKinds kinds = layer_kinds(choice.model);
+    const PassShape pass = cost.prefill(100, 50);
+    ASSERT_EQ(kinds.num(), std::ssize(want));
+    double in = 0, core = 0, keys = 0;
+    for (int number = 0; number < kinds.num(); ++number) {
+      const AttentionKind kind = kinds.kind(number);
+      EXPECT_EQ(kind, want[static_cast<size_t>(number)]);
+      EXPECT_GT(cost.attention(Op::attn_in, kind).bytes, 0);
+      EXPECT_GT(cost.kv_bytes(pass, kind), 0);
+      in += cost.attention(Op::attn_in, kind).bytes;
+      core += cost.attention(Op::attn_core, kind).bytes;
+      keys += cost.kv_bytes(pass, kind);
+    }
+    EXPECT_DOUBLE_EQ(in, cost.stage(Op::attn_in).bytes);
+    EXPECT_DOUBLE_EQ(core, cost.stage(Op::attn_core).bytes);
+    EXPECT_DOUBLE_EQ(keys, cost.kv_bytes(pass));
+  }
 }
 
 TEST(Cost, UniformRoutingHitsMoreAndMoreExperts) {

@@ -14,9 +14,11 @@
 namespace hocket {
 namespace {
 
-double sum(const StageTimes& times) {
-  double all = times.dispatch.busy_us + times.combine.busy_us;
-  for (const double us : times.compute) all += us;
+// Returns the time of a layer: of its operations, attention as in the mean layer, and of the link.
+double sum(const StageTimes& times, const LayerCounts& layers) {
+  double all = times.dispatch.busy_us + times.combine.busy_us + times.mean_attention(layers);
+  for (size_t op = 0; op < kNumOps; ++op)
+    if (!is_attention(static_cast<Op>(op))) all += times.compute[op];
   return all;
 }
 
@@ -49,11 +51,11 @@ double mean_sums(const Placement& placement, int num_groups, int top_k) {
 
 StageEstimate::StageEstimate(const ModelChoice& choice, const ModelCost& cost,
                              const StageEstimateInput& input)
-    : cost_(cost),
-      model_(choice.model),
-      input_(input),
-      prompt_form_(choice.prompt_form),
-      num_moe_(static_cast<int>(std::ranges::count(model_.layer_is_moe, true))) {
+    : cost_(cost), model_(choice.model), input_(input), prompt_form_(choice.prompt_form) {
+  layers_.num_moe = static_cast<int>(std::ranges::count(model_.layer_is_moe, true));
+  layers_.num_dense = model_.num_layers - layers_.num_moe;
+  layers_.has_shared = model_.moe.shared_intermediate_size > 0;
+  layers_.kinds = layer_kinds(model_);
   if (const int experts = model_.moe.num_experts; experts > 0) {
     // Groups that are too few for the ranks count as one an expert, as choose_model_form()
     // would have it.
@@ -98,8 +100,7 @@ double StageEstimate::us(double bytes, const Operations& operations) const {
   return 1e6 * ModelCost::seconds(bytes, operations, input_.speed);
 }
 
-double StageEstimate::stage_us(Op op, double rows, int layers, double hit) const {
-  const StageSize& size = cost_.stage(op);
+double StageEstimate::stage_us(const StageSize& size, double rows, int layers, double hit) const {
   if (layers == 0 || size.bytes == 0) return 0;
   return kLaunchUs +
          us(hit * size.bytes / layers, {.floats = rows * size.of_row.floats / layers,
@@ -117,7 +118,7 @@ double StageEstimate::probability_of_part(double size) const {
 
 StageBytes StageEstimate::bytes(const Bucket& bucket) const {
   const int ranks = input_.num_ranks;
-  if (ranks < 2 || num_moe_ == 0) return {};
+  if (ranks < 2 || layers_.num_moe == 0) return {};
   const double away = static_cast<double>(ranks - 1) / ranks * bucket.rows;
   const double copies =
       ranks * probability_of_part(static_cast<double>(model_.moe.num_experts) / ranks);
@@ -127,7 +128,7 @@ StageBytes StageEstimate::bytes(const Bucket& bucket) const {
 
 StageBytes StageEstimate::bytes_in_parts(const Bucket& bucket) const {
   const int ranks = input_.num_ranks;
-  if (bucket.phase == Phase::prefill || ranks < 2 || num_moe_ == 0) return bytes(bucket);
+  if (bucket.phase == Phase::prefill || ranks < 2 || layers_.num_moe == 0) return bytes(bucket);
   const double copies = static_cast<double>(ranks - 1) / ranks * bucket.rows * model_.moe.top_k;
   return {.dispatch = copies * sent_row_, .combine = copies * result_row_};
 }
@@ -172,21 +173,28 @@ void StageEstimate::add_exchange(const Bucket& bucket, StageTimes& times) const 
   times.wave_us = 2 * messages + 2 * kLaunchUs + std::max(more_us, 0.0);
 }
 
+void StageEstimate::add_attention(const PassShape& pass, int number, StageTimes& times) const {
+  const AttentionKind kind = layers_.kinds.kind(number);
+  const int layers = layers_.count({Op::attn_core, number});
+  Operations keys = cost_.attention_operations(pass, kind);
+  keys.floats /= layers, keys.probabilities /= layers;
+  const auto stage = [&](Op op) { return stage_us(cost_.attention(op, kind), pass.rows, layers); };
+  times.of(Op::attn_in, number) = stage(Op::attn_in);
+  times.of(Op::attn_core, number) =
+      stage(Op::attn_core) + us(cost_.kv_bytes(pass, kind) / layers, keys);
+}
+
 StageTimes StageEstimate::at(const Bucket& bucket) const {
   StageTimes times;
   if (bucket.rows <= 0) return times;
   const double rows = bucket.rows;
   const PassShape pass = pass_of(bucket);
-  const int layers = model_.num_layers;
-  Operations attention = cost_.attention_operations(pass);
-  attention.floats /= layers, attention.probabilities /= layers;
-  times.of(Op::attn_in) = stage_us(Op::attn_in, rows, layers);
-  times.of(Op::attn_core) =
-      stage_us(Op::attn_core, rows, layers) + us(cost_.kv_bytes(pass) / layers, attention);
-  times.of(Op::mlp) = stage_us(Op::mlp, rows, layers - num_moe_);
-  if (num_moe_ == 0) return times;
-  times.of(Op::gate) = stage_us(Op::gate, rows, num_moe_);
-  times.of(Op::shared) = stage_us(Op::shared, rows, num_moe_);
+  for (int number = 0; number < layers_.kinds.num(); ++number) add_attention(pass, number, times);
+  const auto stage = [&](Op op, int layers) { return stage_us(cost_.stage(op), rows, layers); };
+  times.of(Op::mlp) = stage(Op::mlp, layers_.num_dense);
+  if (layers_.num_moe == 0) return times;
+  times.of(Op::gate) = stage(Op::gate, layers_.num_moe);
+  times.of(Op::shared) = stage(Op::shared, layers_.num_moe);
   times.of(Op::experts) = experts_us(rows);
   add_exchange(bucket, times);
   times.up_first = bucket.phase == Phase::prefill;
@@ -203,8 +211,8 @@ StageTimes StageEstimate::at(const Bucket& bucket) const {
 double StageEstimate::experts_us(double rows) const {
   const double chosen = static_cast<double>(model_.moe.top_k) / model_.moe.num_experts;
   const double hit = 1 - std::pow(1 - chosen, rows * input_.num_ranks);
-  return stage_us(Op::experts, rows * input_.num_ranks * fullest_share_, num_moe_,
-                  hit * fullest_share_);
+  return stage_us(cost_.stage(Op::experts), rows * input_.num_ranks * fullest_share_,
+                  layers_.num_moe, hit * fullest_share_);
 }
 
 double StageEstimate::other_us(const Bucket& bucket) const {
@@ -214,21 +222,20 @@ double StageEstimate::other_us(const Bucket& bucket) const {
 }
 
 LayerCounts StageEstimate::layers(const Bucket& bucket) const {
-  return {.num_dense = model_.num_layers - num_moe_,
-          .num_moe = num_moe_,
-          .has_shared = model_.moe.shared_intermediate_size > 0,
-          .other_us = other_us(bucket)};
+  LayerCounts layers = layers_;
+  layers.other_us = other_us(bucket);
+  return layers;
 }
 
-double keys_per_row(const StageModel& model, const Bucket& bucket) {
+double keys_per_row(const StageModel& model, const Bucket& bucket, const LayerCounts& layers) {
   constexpr double kMax = 1e6;
   if (bucket.rows < 2 || bucket.kv_tokens < 2) return kMax;
   Bucket fewer_rows = bucket, fewer_keys = bucket;
   fewer_rows.rows /= 2;
   fewer_keys.kv_tokens /= 2;
-  const double all = sum(model.at(bucket));
-  const double a_row = (all - sum(model.at(fewer_rows))) / (bucket.rows - fewer_rows.rows);
-  const double a_key = (all - sum(model.at(fewer_keys))) /
+  const double all = sum(model.at(bucket), layers);
+  const double a_row = (all - sum(model.at(fewer_rows), layers)) / (bucket.rows - fewer_rows.rows);
+  const double a_key = (all - sum(model.at(fewer_keys), layers)) /
                        static_cast<double>(bucket.kv_tokens - fewer_keys.kv_tokens);
   if (a_key <= 0 || a_row >= kMax * a_key) return kMax;
   return std::max(1.0, a_row / a_key);

@@ -57,15 +57,17 @@ class StageEstimate final : public StageModel {
  private:
   PassShape pass_of(const Bucket& bucket) const;
   double us(double bytes, const Operations& operations) const;
-  // Returns the time of `op` in one of `layers` layers: reading the share `hit` of its weights, and
-  // computing its rows; without keys.
-  double stage_us(Op op, double rows, int layers, double hit = 1) const;
+  // Returns the time of an operation of this size, over `layers` layers, in one of them: reading
+  // the share `hit` of its weights, and computing its rows; without keys.
+  double stage_us(const StageSize& size, double rows, int layers, double hit = 1) const;
   double experts_us(double rows) const;
   double copy_us(double bytes) const { return us(2 * bytes, {}); }  // read and written
   double moving_us(double bytes) const;                             // on the cores, out or in
   // Returns the probability that `size` experts are not all without a row.
   double probability_of_part(double size) const;
   TransferTime transfer(double bytes) const;
+  // Adds attn_in and attn_core of a kind, by its number.
+  void add_attention(const PassShape& pass, int number, StageTimes& times) const;
   void add_exchange(const Bucket& bucket, StageTimes& times) const;
 
   ModelCost cost_;
@@ -73,7 +75,7 @@ class StageEstimate final : public StageModel {
   StageEstimateInput input_;
   MlaForm prompt_form_ = MlaForm::expanded;
   double head_bytes_ = 0;
-  int num_moe_ = 0;
+  LayerCounts layers_;
   double fullest_share_ = 1;  // part of the experts that the rank with most of them holds
   double results_a_row_ = 0;  // the mean number of sums that are returned for a row
   // Bytes of a row: to its experts, from them, and its lists in a dispatch of one part.
@@ -82,6 +84,6 @@ class StageEstimate final : public StageModel {
 
 // Returns how many keys cost as much as the fixed part of a row of this bucket, in computing and on
 // the link (HalfPacking::keys_per_row). In [1, 1e6].
-double keys_per_row(const StageModel& model, const Bucket& bucket);
+double keys_per_row(const StageModel& model, const Bucket& bucket, const LayerCounts& layers = {});
 
 }  // namespace hocket

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <iterator>
+
 #include "engine/plan/testing.h"
 
 namespace hocket {
@@ -12,26 +16,23 @@ using testing::choice_of;
 using testing::cost_of;
 
 constexpr MachineSpeed kSpeed = {100e9, 2e12, 4e12};
-constexpr Op kComputing[] = {Op::attn_in, Op::attn_core, Op::mlp,
-                             Op::gate,    Op::shared,    Op::experts};
+constexpr Op kMoving[] = {Op::dispatch_start, Op::dispatch_wait, Op::combine_start,
+                          Op::combine_wait};
 
 // Returns the time of all layers on one rank, without the copies of its starts and waits.
 double computed_us(const StageEstimate& estimate, const Bucket& bucket) {
   const StageTimes times = estimate.at(bucket);
   const LayerCounts layers = estimate.layers(bucket);
   double all = layers.other_us;
-  for (const Op op : kComputing) {
-    const int count = op == Op::mlp                              ? layers.num_dense
-                      : op == Op::attn_in || op == Op::attn_core ? layers.num_layers()
-                                                                 : layers.num_moe;
-    if (times.of(op) > 0) all += count * (times.of(op) - kLaunchUs);
-  }
+  for (size_t i = 0; i < layers.kinds.num_stages(); ++i)
+    if (std::ranges::find(kMoving, stage_at(i).op) == std::end(kMoving) && times.compute[i] > 0)
+      all += layers.count(stage_at(i)) * (times.compute[i] - kLaunchUs);
   return all;
 }
 
 TEST(StageEstimate, OperationsAddUpToThePass) {
-  for (const char* folder :
-       {"configs/deepseek_v3", "configs/qwen3_235b_a22b", "configs/deepseek_v2_lite"})
+  for (const char* folder : {"configs/deepseek_v3", "configs/qwen3_235b_a22b",
+                             "configs/deepseek_v2_lite", "configs/qwen3_5_397b_a17b"})
     for (const char* kv : {"auto", "int8"}) {
       const ModelChoice choice = choice_of(folder, {.memory = {.kv_cache_dtype = kv}});
       const ModelCost cost = cost_of(choice);
@@ -52,6 +53,22 @@ TEST(StageEstimate, OperationsAddUpToThePass) {
           EXPECT_NEAR(computed_us(estimate, bucket), want, 1e-3 * want) << rows << " " << context;
         }
     }
+}
+
+// Full layers read more keys as a context grows; delta nets read the same states.
+TEST(StageEstimate, KindsOfLayersHaveTimesOfTheirOwn) {
+  const ModelChoice choice = choice_of("configs/qwen3_5_397b_a17b");
+  const StageEstimate estimate(choice, cost_of(choice), {.speed = kSpeed});
+  const StageTimes near = estimate.at({Phase::decode, 8, 8 * 1000}),
+                   far = estimate.at({Phase::decode, 8, 8 * 100'000});
+  const LayerKinds kinds = estimate.layers({}).kinds;
+  ASSERT_EQ(kinds.num(), 2);
+  EXPECT_EQ(kinds.kind(0), AttentionKind::full);
+  EXPECT_EQ(kinds.kind(1), AttentionKind::linear);
+  EXPECT_EQ(estimate.layers({}).count({Op::attn_core, 1}), 45);
+  EXPECT_GT(far.of(Op::attn_core, 0), 5 * near.of(Op::attn_core, 0));
+  EXPECT_EQ(far.of(Op::attn_core, 1), near.of(Op::attn_core, 1));
+  EXPECT_NE(near.of(Op::attn_in, 0), near.of(Op::attn_in, 1));
 }
 
 // Ranks share the experts, which get the rows of all; they do not share attention.
@@ -161,6 +178,12 @@ TEST(StageEstimate, ARowIsWorthSoManyKeys) {
   EXPECT_NEAR(keys_per_row(Line(), {Phase::decode, 64, 64'000}), 250, 1e-6);
   EXPECT_NEAR(keys_per_row(Line(), {Phase::decode, 7, 7000}), 250, 1e-6);
   EXPECT_EQ(keys_per_row(Line(), {Phase::decode, 1, 100}), 1e6);
+  // Three layers of four read no keys, so a row is worth four times as many.
+  const std::array kinds = {AttentionKind::full, AttentionKind::linear, AttentionKind::linear,
+                            AttentionKind::linear};
+  EXPECT_NEAR(
+      keys_per_row(Line(), {Phase::decode, 64, 64'000}, {.num_moe = 8, .kinds = LayerKinds(kinds)}),
+      1000, 1e-6);
   const ModelChoice choice = choice_of("configs/qwen3_235b_a22b");
   const double keys = keys_per_row(
       StageEstimate(choice, cost_of(choice), {.speed = kSpeed, .num_ranks = 2, .link = {1, 20, 0}}),

@@ -82,7 +82,7 @@ TEST_F(PeerPageSizesTest, APrefixComesFromAPeerThatHasItInOtherPages) {
     Service service(asking(with_pages(plain(), here), port_));
     const Answer got = ask(service, question(1));
     expect_same(got, want);
-    // Of 699 tokens the peer has 21 pages of 32.
+    // The peer has 21 pages of 32 tokens of the 699.
     EXPECT_GE(got.summary.cached_tokens, 672 / here * here);
     EXPECT_EQ(tier_of(service).peer_pages_total, static_cast<uint64_t>(672 / here * here / 32));
   }

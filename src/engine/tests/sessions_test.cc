@@ -84,6 +84,20 @@ TEST_F(SessionCallsTest, ASavedSessionComesBackAfterARestart) {
   }
 }
 
+TEST_F(SessionCallsTest, FindingASessionChangesNothing) {
+  using enum SessionAction;
+  Service service(settings());
+  ask(service, question(1, 7));
+  EXPECT_EQ(change(service, find, 8, 8).error().code, ErrorCode::not_found);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(change(service, find, 7, 7).value().tokens, 704);
+  EXPECT_EQ(change(service, find_saved, 7, 7).error().code, ErrorCode::not_found);
+  ASSERT_TRUE(change(service, save, 7, 7).has_value());
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(change(service, find_saved, 7, 7).value().tokens, 704);
+  ASSERT_TRUE(change(service, end, 7, 7).has_value());
+  for (const SessionAction action : {find, find_saved})
+    EXPECT_EQ(change(service, action, 7, 7).error().code, ErrorCode::not_found);
+}
+
 // Pages that were not written when they were computed are written by the save.
 TEST_F(SessionCallsTest, ASaveWritesWhatASelectiveFolderLeftOut) {
   for (const Form& form : {kMoe, kDelta, kMimo}) {

@@ -112,8 +112,10 @@ class TierWorld final : public SchedulerHooks {
     tier_ = CacheTier::create(tier_options_, pool_,
                               {nullptr, nullptr, 1, static_cast<int>(page_tokens_)})
                 .value();
-    tier_->start(clock_, [] {}, [](PageId) {});
+    tier_->start(clock_, [] {}, [this](PageId) { on_taken(); });
   }
+
+  std::function<void()> on_taken = [] {};  // called for each page that the tree gets from stores
 
   bool add(uint64_t id, std::vector<TokenId> prompt, int num_answers = 1) {
     RequestInput input{.id = RequestId{id}, .prompt = std::move(prompt), .arrived = clock_.now()};
@@ -128,7 +130,8 @@ class TierWorld final : public SchedulerHooks {
     if (tier_->has_delayed_pages())
       tier_->copy_delayed(scheduler_,
                           scheduler_.idle() ? [] { return false; } : std::function<bool()>());
-    tier_->take_read_pages(scheduler_);
+    tier_->take_read_pages(scheduler_, scheduler_.stats().num_running > 0 ? EngineLoad::running
+                                                                          : EngineLoad::idle);
     const Batch& batch = scheduler_.schedule(clock_.now());
     if (batch.empty()) return collect(), false;
     tier_->note_begun(batch);
@@ -237,6 +240,47 @@ class TierWorld final : public SchedulerHooks {
   std::map<uint64_t, Ended> ended_;
   uint64_t next_token_ = 0;
   std::unique_ptr<CacheTier> tier_;  // last: its threads use the store and the clock
+};
+
+inline std::vector<TokenId> tier_prompt(int seed, int num_tokens) {
+  std::mt19937 random(static_cast<uint32_t>(seed));
+  std::vector<TokenId> tokens;
+  for (int i = 0; i < num_tokens; ++i)
+    tokens.push_back(TokenId{static_cast<int32_t>(random() % 1000)});
+  return tokens;
+}
+
+// 128 tokens of 192 KiB, as of a large model without latents; or small pages of 32 tokens.
+inline TierWorld::Options with_pages(bool large, int num_pages) {
+  TierWorld::Options options;
+  options.page = {.num_heads = large ? 16 : 1,
+                  .key_dim = 128,
+                  .value_dim = 128,
+                  .page_tokens = large ? 128 : 32};
+  options.num_layers = large ? 24 : 1;
+  options.scheduler = {.num_pages = num_pages,
+                       .max_running_requests = 16,
+                       .chunk_tokens = 256,
+                       .max_prefill_tokens = 512,
+                       .context_length = 4096,
+                       .vocab_size = 1000};
+  return options;
+}
+
+class TierWorldTest : public ::testing::Test {
+ protected:
+  // Has a world compute a prompt, so that the store has its pages.
+  void fill(const TierWorld::Options& options, int seed, int num_tokens) {
+    const size_t want = store_->size() + static_cast<size_t>(num_tokens / options.page.page_tokens);
+    TierWorld world(options, store_, clock_);
+    ASSERT_TRUE(world.add(kWriter, tier_prompt(seed, num_tokens)));
+    ASSERT_TRUE(world.run_all());
+    ASSERT_TRUE(world.run_until([&] { return store_->size() >= want; }));
+  }
+
+  static constexpr uint64_t kWriter = 1000000;
+  FakeClock clock_;
+  const std::shared_ptr<MemoryStore> store_ = std::make_shared<MemoryStore>();
 };
 
 }  // namespace hocket::testing

@@ -10,48 +10,6 @@ namespace {
 using namespace testing;
 using namespace std::chrono_literals;
 
-constexpr uint64_t kWriter = 1000000;
-
-std::vector<TokenId> tier_prompt(int seed, int num_tokens) {
-  std::mt19937 random(static_cast<uint32_t>(seed));
-  std::vector<TokenId> tokens;
-  for (int i = 0; i < num_tokens; ++i)
-    tokens.push_back(TokenId{static_cast<int32_t>(random() % 1000)});
-  return tokens;
-}
-
-// 128 tokens of 192 KiB, as of a large model without latents; or small pages of 32 tokens.
-TierWorld::Options with_pages(bool large, int num_pages) {
-  TierWorld::Options options;
-  options.page = {.num_heads = large ? 16 : 1,
-                  .key_dim = 128,
-                  .value_dim = 128,
-                  .page_tokens = large ? 128 : 32};
-  options.num_layers = large ? 24 : 1;
-  options.scheduler = {.num_pages = num_pages,
-                       .max_running_requests = 16,
-                       .chunk_tokens = 256,
-                       .max_prefill_tokens = 512,
-                       .context_length = 4096,
-                       .vocab_size = 1000};
-  return options;
-}
-
-class TierWorldTest : public ::testing::Test {
- protected:
-  // Has a world compute a prompt, so that the store has its pages.
-  void fill(const TierWorld::Options& options, int seed, int num_tokens) {
-    const size_t want = store_->size() + static_cast<size_t>(num_tokens / options.page.page_tokens);
-    TierWorld world(options, store_, clock_);
-    ASSERT_TRUE(world.add(kWriter, tier_prompt(seed, num_tokens)));
-    ASSERT_TRUE(world.run_all());
-    ASSERT_TRUE(world.run_until([&] { return store_->size() >= want; }));
-  }
-
-  FakeClock clock_;
-  const std::shared_ptr<MemoryStore> store_ = std::make_shared<MemoryStore>();
-};
-
 // The default policy. Few large pages are read where that is faster than computing their tokens; a
 // store that is slower is tried with one prompt, and then left out.
 TEST_F(TierWorldTest, LargePagesAreReadWhereThatIsFasterThanComputing) {
@@ -95,8 +53,10 @@ TEST_F(TierWorldTest, AStoreThatHangsHoldsNoPromptBeyondTheLimit) {
   clock_.advance(PagePrefetch::kMaxHold - 1s);
   EXPECT_FALSE(world.step());
   EXPECT_EQ(world.scheduler().stats().num_held, 1);
+  EXPECT_EQ(world.tier().stats().num_waiting, (ByPageWait<int>{1, 0, 0}));
   clock_.advance(1s);
   EXPECT_TRUE(world.step());
+  EXPECT_EQ(world.tier().stats().num_waiting, ByPageWait<int>{});
   ASSERT_TRUE(world.run_all());
   EXPECT_EQ(world.ended().at(1).cached, 0);
   EXPECT_EQ(world.ended().at(1).finish, FinishReason::length);

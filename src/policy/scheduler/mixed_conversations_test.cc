@@ -21,12 +21,12 @@ constexpr int kConversations = 16, kTurnsOfEach = 20;
 constexpr int kTokensOfOne = 4400;
 
 // One conversation, or a branch of one: what its client asks next, request by request.
-class CheckedExchange {
+class CheckedConversation {
  public:
   using Tokens = Conversation::Tokens;
   enum class Kind : uint8_t { plain, thoughts, tools, edits };
 
-  explicit CheckedExchange(int seed) : history_(seed), asked_(history_), seed_(seed) {}
+  explicit CheckedConversation(int seed) : history_(seed), asked_(history_), seed_(seed) {}
 
   bool has_ended() const { return turn_ == kTurnsOfEach; }
   bool is_in_turn() const { return in_turn_; }
@@ -34,8 +34,8 @@ class CheckedExchange {
   Conversation* asked() { return &asked_; }
 
   // Goes on as another client would that has the same history.
-  CheckedExchange branch() const {
-    CheckedExchange other = *this;
+  CheckedConversation branch() const {
+    CheckedConversation other = *this;
     other.history_.change_topic();
     return other;
   }
@@ -88,24 +88,24 @@ class CheckedExchange {
 // Plays all conversations to their ends. Half of them branch in the middle: some where they stand,
 // some where they stood two turns before.
 void talk_at_once(Chat& chat) {
-  std::deque<CheckedExchange> talkers;
+  std::deque<CheckedConversation> talkers;
   for (int i = 0; i < kConversations; ++i) talkers.emplace_back(100 + i);
   std::mt19937 random(16);
-  std::vector<CheckedExchange*> order;
-  std::map<int, CheckedExchange> two_turns_before;
+  std::vector<CheckedConversation*> order;
+  std::map<int, CheckedConversation> two_turns_before;
   std::set<int> branched;
-  while (!std::ranges::all_of(talkers, &CheckedExchange::has_ended)) {
+  while (!std::ranges::all_of(talkers, &CheckedConversation::has_ended)) {
     order.clear();
-    for (CheckedExchange& talker : talkers)
+    for (CheckedConversation& talker : talkers)
       if (!talker.has_ended()) order.push_back(&talker);
     std::ranges::shuffle(order, random);
-    for (CheckedExchange* talker : order) talker->begin(chat);
+    for (CheckedConversation* talker : order) talker->begin(chat);
     const auto answers = chat.finish();
-    for (CheckedExchange& talker : talkers)
+    for (CheckedConversation& talker : talkers)
       if (const auto answer = answers.find(talker.asked()); answer != answers.end())
         talker.take(answer->second);
     for (int i = 0; i < kConversations; i += 2) {
-      const CheckedExchange& talker = talkers[static_cast<size_t>(i)];
+      const CheckedConversation& talker = talkers[static_cast<size_t>(i)];
       if (talker.is_in_turn() || branched.contains(i)) continue;
       if (talker.turn() == kTurnsOfEach / 2 - 2) two_turns_before.try_emplace(i, talker);
       if (talker.turn() < kTurnsOfEach / 2) continue;

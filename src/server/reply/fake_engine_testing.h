@@ -112,7 +112,8 @@ class FakeServerEngine final : public Engine {
     if (changing) changing();
     std::lock_guard lock(mutex_);
     session_requests.push_back(ask);
-    return SessionResult{.tokens = 96, .bytes = 384};
+    if (session_len == 0) return fail(ErrorCode::not_found, "no such session is known here");
+    return SessionResult{.tokens = session_len, .bytes = session_len * 4};
   }
   void stop_accepting() override { draining_ = true; }
   EngineStats stats() const override {
@@ -157,6 +158,7 @@ class FakeServerEngine final : public Engine {
   Synchronized<DraftCounts> drafts;        // in each summary
   std::vector<RequestInput> seen;
   std::vector<SessionRequest> session_requests;
+  std::atomic<int64_t> session_len = 96;  // tokens of every session; 0: none is known
   std::atomic<int> num_aborted = 0;
   Profiler profiler_{{}};
   RecentSteps recent_{{}};

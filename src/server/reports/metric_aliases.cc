@@ -16,6 +16,8 @@ constexpr std::string_view kHocketPrefix = "hocket:";
 constexpr std::string_view kSglang[] = {"num_running_reqs",
                                         "num_queue_reqs",
                                         "num_grammar_queue_reqs",
+                                        "num_decode_prealloc_queue_reqs",
+                                        "num_decode_transfer_queue_reqs",
                                         "num_used_tokens",
                                         "token_usage",
                                         "cache_hit_rate",

@@ -3,6 +3,7 @@
 
 #include <future>
 
+#include "cluster/test_ranks.h"
 #include "server/generation/generation_request.h"
 #include "server/tests/test_server.h"
 
@@ -67,6 +68,67 @@ TEST(SessionRoutesTest, SlotsAreSessionsAndFilesAreNames) {
   server.post("/slots/1?action=sing", {{"filename", "f"}}, 400);
   server.post("/slots/1?action=save", {{"filename", 5}}, 400);
   server.post("/slots/1?action=save", Json::object(), 400);
+}
+
+// Two servers as two ranks of one service.
+class SessionRanks : public Ranks {
+ protected:
+  void SetUp() override {
+    start_all(2, 1);
+    for (int rank = 0; rank < 2; ++rank)
+      servers_.push_back(std::make_unique<TestServer>(TestServer::Text::bundled, ServerSettings(),
+                                                      &plane(rank)));
+    for (int rank = 0; rank < 2; ++rank)
+      ASSERT_TRUE(eventually([&] {
+        return !server(rank)
+                    .get("/get_server_info")["peers"][static_cast<size_t>(1 - rank)]["address"]
+                    .is_null();
+      }));
+  }
+  void TearDown() override { servers_.clear(); }
+  TestServer& server(int rank) { return *servers_[static_cast<size_t>(rank)]; }
+  // Returns what the rank was asked, without the questions of what it knows.
+  std::vector<SessionAction> carried_out(int rank) {
+    std::vector<SessionAction> all;
+    for (const SessionRequest& ask : server(rank).engine.session_requests)
+      if (ask.action != SessionAction::find && ask.action != SessionAction::find_saved)
+        all.push_back(ask.action);
+    return all;
+  }
+
+  std::vector<std::unique_ptr<TestServer>> servers_;
+};
+
+TEST_F(SessionRanks, AnyDoorLeadsToTheRankThatKnowsMostOfASession) {
+  using enum SessionAction;
+  server(0).engine.session_len = 0;
+  server(1).engine.session_len = 64;
+  EXPECT_EQ(server(0).post("/sessions/a%20%C3%BC/save", Json::object())["tokens"], 64);
+  EXPECT_EQ(server(0).post("/slots/2?action=restore", {{"filename", "f"}})["n_restored"], 64);
+  EXPECT_EQ(carried_out(0), std::vector<SessionAction>{});
+  EXPECT_EQ(carried_out(1), (std::vector{save, restore}));
+  EXPECT_EQ(server(1).engine.session_requests.back().name, session_key_of("", "file f"));
+  // Where both know it, the longer one counts, and else the rank that was asked.
+  server(0).engine.session_len = 96;
+  EXPECT_EQ(server(1).post("/sessions/a/save", Json::object())["tokens"], 96);
+  EXPECT_EQ(carried_out(0), std::vector{save});
+  server(1).engine.session_len = 96;
+  EXPECT_EQ(server(1).post("/sessions/a/restore", Json::object())["tokens"], 96);
+  EXPECT_EQ(carried_out(1), (std::vector{save, restore, restore}));
+}
+
+TEST_F(SessionRanks, AllRanksForgetASession) {
+  using enum SessionAction;
+  server(0).engine.session_len = 0;
+  server(1).engine.session_len = 64;
+  EXPECT_EQ(server(0).post("/sessions/a/delete", Json::object())["tokens"], 64);
+  EXPECT_EQ(server(1).post("/slots/0?action=erase", Json::object())["n_erased"], 64);
+  EXPECT_EQ(carried_out(0), (std::vector{end, end}));
+  EXPECT_EQ(carried_out(1), (std::vector{end, end}));
+  server(1).engine.session_len = 0;
+  for (const char* verb : {"save", "restore", "delete"})
+    server(0).post(std::string("/sessions/a/") + verb, Json::object(), 404);
+  server(0).post("/ranks/sessions/a/save", Json::object(), 404);
 }
 
 TEST(SessionRoutesTest, RequestsNameTheirSession) {

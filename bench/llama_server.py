@@ -1,0 +1,74 @@
+"""llama.cpp's llama-server with one slot, for kept_prefixes.py: it asks for one token and saves and restores the slot."""
+
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+
+class LlamaServer:
+    """Serves `model` with one slot of `num_tokens` on all cores of this process. A saved slot is a file in `folder`."""
+
+    def __init__(self, program, model, folder, port, num_tokens, flags=(), timeout=600):
+        self.port, self.timeout = port, timeout
+        self.log = pathlib.Path(folder, f"llama-log-{port}")
+        self.slots = pathlib.Path(folder, "llama-slots")
+        self.slots.mkdir(exist_ok=True)
+        command = [program, "-m", model, "-c", str(num_tokens), "-np", "1", "-t", str(len(os.sched_getaffinity(0)))]
+        command += ["--host", "127.0.0.1", "--port", str(port), "--slot-save-path", f"{self.slots}/"]
+        # It would copy each prompt to a cache in memory when the next one takes the slot; the copy is no part of the comparison.
+        if "--cache-ram" in subprocess.run([program, "--help"], capture_output=True, text=True, check=False).stdout:
+            command += ["--cache-ram", "0"]
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen([*command, *flags], stdout=log, stderr=log)
+        until = time.monotonic() + timeout
+        while True:
+            with contextlib.suppress(OSError):
+                if self._answer("GET", "/health").status == 200:
+                    return
+            if time.monotonic() > until or self.process.poll() is not None:
+                self.process.kill()
+                sys.exit(f"{program} is not ready; it says:\n{self.log.read_text(errors='replace')[-4000:]}")
+            time.sleep(0.1)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait()
+
+    def _answer(self, method, path, body=None):
+        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.timeout)
+        client.request(method, path, json.dumps(body) if body is not None else None, {"Content-Type": "application/json"})
+        return client.getresponse()
+
+    def change_slot(self, action):
+        """Saves, restores or erases the slot; returns the seconds that took."""
+        begin = time.monotonic()
+        answer = self._answer("POST", f"/slots/0?action={action}", {"filename": "kept.bin"})
+        text = answer.read()
+        assert answer.status == 200, text
+        return time.monotonic() - begin
+
+    def ask(self, ids):
+        """Returns the seconds to the first token, that token, and how many tokens of the prompt were computed."""
+        body = {"prompt": ids, "n_predict": 1, "temperature": 0, "ignore_eos": True, "stream": True, "cache_prompt": True, "id_slot": 0}
+        begin = time.monotonic()
+        answer = self._answer("POST", "/completion", body)
+        assert answer.status == 200, answer.read()
+        ttft, tokens, computed = 0.0, [], -1
+        for line in answer:
+            if not line.startswith(b"data: {"):
+                assert not line.startswith(b"error"), line
+                continue
+            ttft = ttft or time.monotonic() - begin
+            event = json.loads(line[6:])
+            assert "error" not in event, event
+            tokens += event.get("tokens", [])
+            computed = event.get("timings", {}).get("prompt_n", computed)
+        return ttft, tokens, computed
