@@ -62,7 +62,7 @@ class Apart:
         self.decode = Cluster(2, flags=decode, start=False)
         self.prefill = OneRank()
         self.prefill.processes[0].flags = COMMON | {
-            "--port": self.prefill.http_ports()[0], "--cluster-token-file": self.decode.token_file, "--chunked-prefill-size": 32,
+            "--port": self.prefill.http_ports()[0], "--cluster-token-file": self.decode.token_file, "--chunked-prefill-size": max(32, there),
             "--disaggregation-mode": "prefill", "--kv-cache-listen": address, "--kv-cache-dir": self.folder, "--page-size": there,
         }  # fmt: skip
 
