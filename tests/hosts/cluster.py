@@ -239,14 +239,14 @@ class Cluster:
         return sum(map(float, values))
 
     def check_pages(self, rank, limit_s=5):
-        """Waits until no request runs or waits at the rank, and every page is free or cached."""
+        """Waits until no request runs or waits at the rank, and everything in its pools is free or cached: pages, and those of window layers and states where the model has them."""
         deadline = time.monotonic() + limit_s
         while True:
             running, waiting = (self.metric(rank, f"num_{kind}_reqs") for kind in ("running", "queue"))
-            total, free, cached = (self.metric(rank, f"num_{kind}pages") for kind in ("", "free_", "cached_"))
-            if running + waiting == 0 and total == free + cached:
+            pools = {pool: [self.metric(rank, f"num_{kind}{pool}") for kind in ("", "free_", "cached_")] for pool in ("pages", "window_pages", "states")}
+            if running + waiting == 0 and all(total == free + cached for total, free, cached in pools.values()):
                 return
-            told = f"{running} running, {waiting} waiting; of {total} pages {free} free, {cached} cached"
+            told = f"{running} running, {waiting} waiting; all, free and cached: {pools}"
             assert time.monotonic() < deadline, f"rank {rank} after {limit_s} s: {told}"
             time.sleep(0.1)
 
