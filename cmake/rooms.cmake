@@ -31,6 +31,7 @@ function(hocket_room name)
     set_target_properties(hocket_${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 18)
     set(scope PUBLIC)
     target_link_libraries(hocket_${name} PRIVATE ${ARG_PRIVATE})
+    hocket_use_headers(hocket_${name} hocket_headers)
     if(ARG_COLD)
       target_compile_options(hocket_${name} PRIVATE $<$<CONFIG:Release>:-O1>)
     endif()
@@ -47,10 +48,10 @@ function(hocket_room name)
   foreach(file ${all})
     if(file MATCHES "/kernels/cpu/avx512((_(vnni|vbmi|bf16))*)[^/]*\\.cc$")
       string(REPLACE "_" ";-mavx512" more "${CMAKE_MATCH_1}")
-      set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS
+      set_source_files_properties(${file} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS
         "${avx512}${more}")
     elseif(file MATCHES "/kernels/cpu/amx[^/]*\\.cc$")
-      set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS
+      set_source_files_properties(${file} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS
         "${avx512};-mamx-tile;-mamx-bf16;-mamx-int8")
     endif()
   endforeach()
@@ -59,6 +60,7 @@ function(hocket_room name)
     target_link_libraries(${name}_test PRIVATE hocket_${name} hocket_source_dir
       GTest::gtest_main GTest::gmock)
     target_compile_options(${name}_test PRIVATE ${HOCKET_TEST_OPTIONS})
+    hocket_use_headers(${name}_test hocket_test_headers)
     add_test(NAME ${name} COMMAND ${name}_test)
   endif()
 endfunction()
