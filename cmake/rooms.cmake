@@ -1,5 +1,6 @@
-# hocket_room(NAME DIR dir [LINK libs...] [PRIVATE libs...])
+# hocket_room(NAME DIR dir [COLD] [LINK libs...] [PRIVATE libs...])
 # One library hocket_NAME from src/dir/**.cc and, where *_test.cc exist, one program NAME_test.
+# COLD: it runs at the start, once a request or less often, so in Release it is compiled fast (-O1) instead of for speed.
 # A folder inside it that is a room of its own stays out; such a room comes first, as it is below.
 enable_testing()
 # What is tested is compiled for speed; the tests themselves are compiled fast.
@@ -11,7 +12,7 @@ target_include_directories(hocket_source_dir PUBLIC ${CMAKE_SOURCE_DIR}/src)
 target_compile_definitions(hocket_source_dir PRIVATE HOCKET_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
 
 function(hocket_room name)
-  cmake_parse_arguments(ARG "" "DIR" "LINK;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "COLD" "DIR" "LINK;PRIVATE" ${ARGN})
   file(GLOB_RECURSE all CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${ARG_DIR}/*.cc)
   list(FILTER all EXCLUDE REGEX "_testing\\.cc$")
   get_property(rooms GLOBAL PROPERTY HOCKET_ROOM_FOLDERS)
@@ -30,6 +31,9 @@ function(hocket_room name)
     set_target_properties(hocket_${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 18)
     set(scope PUBLIC)
     target_link_libraries(hocket_${name} PRIVATE ${ARG_PRIVATE})
+    if(ARG_COLD)
+      target_compile_options(hocket_${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+    endif()
   else()
     add_library(hocket_${name} INTERFACE)
     set(scope INTERFACE)

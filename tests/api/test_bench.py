@@ -148,7 +148,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             computed = 1 if body["prompt"] == known else len(body["prompt"])
             known = body["prompt"]
             last = {{"content": "", "tokens": [], "timings": {{"prompt_n": computed}}}}
-            return self.answer('data: {{"content": "a", "tokens": [7]}}\n\ndata: ' + json.dumps(last) + "\n\n")
+            return self.answer('data: {{"content": "a", "tokens": [7]}}\\n\\ndata: ' + json.dumps(last) + "\\n\\n")
         self.answer("{{}}")
 
     def log_message(self, *_):

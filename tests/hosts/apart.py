@@ -13,9 +13,10 @@ import time
 from pathlib import Path
 
 import harness
-from cluster import COMMON, Cluster, OneRank, free_port
+from cluster import COMMON, Cluster, OneRank
 from comes_back import END_S, EventStream, check_equal, come_back
 from page_proxy import PageProxy
+from ports import free_port
 
 STATE_S = 20  # until a request is in the state that is asked for
 HEARTBEATS_S = 2  # at least one of each rank

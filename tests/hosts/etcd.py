@@ -22,8 +22,9 @@ from pathlib import Path
 import client
 import faults
 import harness
-from cluster import Cluster, answers_of_one_rank, free_port
+from cluster import Cluster, answers_of_one_rank
 from faults import Fault, FaultResult, kill, start
+from ports import free_port
 
 TAKEN_OVER_S = 7  # from the end of the coordinator to the next one; the tests' machine is shared
 AT_ONCE_S = 2.5  # the same if a process ends: less than what is left of its lease

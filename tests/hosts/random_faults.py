@@ -200,7 +200,7 @@ def arguments():
 def main():
     given = arguments()
     name = f"random faults of {NUM_RANKS} ranks, {given.store} store, at most {given.tolerate} missing"
-    every = argparse.Namespace(only="")
+    every = argparse.Namespace(only="", piece="0/1")
     return not harness.run([(name, lambda: random_faults(given))], every)
 
 
