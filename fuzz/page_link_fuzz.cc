@@ -101,8 +101,8 @@ struct FuzzedServer {
          .role = std::make_shared<PrefillRole>(
              PrefillRole::Options{.mode = Disaggregation::prefill, .can_prefill = true}),
          .submit = [prefills](const PrefillPrompt& asked) -> Result<RequestId> {
-           HOCKET_CHECK((!asked.tokens.empty() &&
-                         asked.tokens.size() * 4 <= PageLink::kMaxAskedBytes));
+           HOCKET_CHECK(
+               (!asked.tokens.empty() && asked.tokens.size() * 4 <= PageLink::kMaxAskedBytes));
            return RequestId{1};  // computed at once
          },
          .abort = [](RequestId) {}});

@@ -78,9 +78,12 @@ Result<void> check(const Identity& identity) {
     return fail(ErrorCode::bad_value, "{} ranks a node do not fit {} ranks",
                 identity.ranks_per_node, identity.num_ranks);
   const std::pair<const char*, const std::string*> texts[] = {
-      {"host", &identity.host},       {"boot id", &identity.boot_id},
-      {"version", &identity.version}, {"model hash", &identity.model_hash},
-      {"plan set", &identity.plans},  {"arithmetic level", &identity.arithmetic},
+      {"host", &identity.host},
+      {"boot id", &identity.boot_id},
+      {"version", &identity.version},
+      {"model hash", &identity.model_hash},
+      {"plan set", &identity.plans},
+      {"arithmetic level", &identity.arithmetic},
       {"disaggregation mode", &identity.disaggregation},
   };
   for (const auto& [name, text] : texts) {

@@ -31,14 +31,14 @@ struct Identity {
   int rank = 0;
   int num_ranks = 1;
   int ranks_per_node = 1;
-  std::string host;        // shown to people
-  std::string boot_id;     // id of the process: a restarted rank has another
-  std::string version;     // version of hocket
-  std::string model_hash;  // hash of the model's files
-  std::string plans;       // describes which steps the ranks can run
-  std::string arithmetic;  // arithmetic level; another level gives other bits
+  std::string host;            // shown to people
+  std::string boot_id;         // id of the process: a restarted rank has another
+  std::string version;         // version of hocket
+  std::string model_hash;      // hash of the model's files
+  std::string plans;           // describes which steps the ranks can run
+  std::string arithmetic;      // arithmetic level; another level gives other bits
   std::string disaggregation;  // --disaggregation-mode at the start
-  std::string address;     // address of the data plane, as opaque bytes
+  std::string address;         // address of the data plane, as opaque bytes
 
   bool operator==(const Identity&) const = default;
 };

@@ -164,10 +164,10 @@ TEST(ClusterWire, SentencesAreOneLine) {
 
 TEST(ClusterWire, AnotherVersionIsNamedWithOurs) {
   std::string frame = frame_of(HeartbeatMessage{}).substr(4);
-  frame[0] = 9;
+  frame[0] = kClusterProtocol + 1;
   const auto message = parse_frame(frame);
   EXPECT_EQ(message.error().code, ErrorCode::lost_rank);
-  EXPECT_THAT(message.error().message, HasSubstr("version 9"));
+  EXPECT_THAT(message.error().message, HasSubstr(fmt::format("version {}", kClusterProtocol + 1)));
   EXPECT_THAT(message.error().message, HasSubstr(fmt::format("this process {}", kClusterProtocol)));
 }
 

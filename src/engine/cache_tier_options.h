@@ -38,7 +38,7 @@ struct CacheTierOptions {
   std::shared_ptr<PrefillWatch> prefills;
   std::shared_ptr<PrefillRole> role;           // never null
   std::shared_ptr<PageServer::Counts> served;  // null: nothing is offered to peers
-  std::shared_ptr<const PageForms> forms;  // never null with peers, or if pages are offered
+  std::shared_ptr<const PageForms> forms;      // never null with peers, or if pages are offered
   PageKey form{};  // a hash of all that the bytes of a page depend on, beside its tokens
   int page_tokens = 0;
   StoragePrefetch prefetch = StoragePrefetch::timeout;

@@ -30,8 +30,7 @@ Error unfit(const char* flag, std::string why, std::string fix) {
 }
 
 // Returns the forms of the runner's pages: all that their bytes depend on, beside their tokens.
-Result<std::shared_ptr<const PageForms>> page_forms(const ServerSettings& settings,
-                                                    Runner& runner,
+Result<std::shared_ptr<const PageForms>> page_forms(const ServerSettings& settings, Runner& runner,
                                                     const std::string& weights_hash) {
   HOCKET_TRY(std::string bits, describe_bits(settings, weights_hash));
   const PagePool* windows = runner.windows();
@@ -309,10 +308,10 @@ Result<std::unique_ptr<PageServer>> offer_pages(const ServerSettings& settings, 
                       "--cluster-token-file FILE, on both sides"));
   HOCKET_TRY(PageTls tls, read_page_tls(settings.parallel.cluster_tls, token));
   const EngineInfo& info = runner.info();
-  const auto submit =
-      [&engine, prefills = tier.prefills, num_tokens = num_prefill_tokens(info.model),
-       most = std::min<int64_t>(info.context_length, info.max_total_tokens)](
-          PrefillPrompt asked) -> Result<RequestId> {
+  const auto submit = [&engine, prefills = tier.prefills,
+                       num_tokens = num_prefill_tokens(info.model),
+                       most = std::min<int64_t>(info.context_length, info.max_total_tokens)](
+                          PrefillPrompt asked) -> Result<RequestId> {
     RequestInput input{.id = Engine::next_request_id(),
                        .prompt = std::move(asked.tokens),
                        .cache_namespace = asked.name_space,

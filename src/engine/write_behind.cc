@@ -118,9 +118,8 @@ void WriteBehind::write_windows(const Request& request, StoredRequest& stored,
   if (end <= written) return;
   for (const size_t num_pages : window_borders(request, written, end)) {
     if (writer_.stores_lacking(PageKeys::of_state(stored.keys[num_pages - 1])) == 0) continue;
-    const auto indices =
-        states_.find(scheduler, request.cache_namespace,
-                     std::span(request.tokens).first(num_pages * page_tokens_));
+    const auto indices = states_.find(scheduler, request.cache_namespace,
+                                      std::span(request.tokens).first(num_pages * page_tokens_));
     if (!indices.empty()) write_state(request, stored, num_pages, indices);
   }
   stored.num_pages_with_windows_written = end;

@@ -56,8 +56,8 @@ void put_heads(const KvLayer& layer, int number, int token, int in_page) {
 void put_latent(const KvLayer& layer, int number, int token, int in_page) {
   const KvShape& shape = layer.shape;
   const auto size = static_cast<size_t>(size_of(shape.dtype));
-  std::byte* const row = layer.head(PageId{0}, 0) +
-                         in_page * shape.row_elements() * static_cast<int64_t>(size);
+  std::byte* const row =
+      layer.head(PageId{0}, 0) + in_page * shape.row_elements() * static_cast<int64_t>(size);
   for (int dim = 0; dim < shape.key_dim; ++dim) {
     const int64_t element =
         dim < shape.value_dim ? dim : shape.rope_offset() + dim - shape.value_dim;
@@ -89,8 +89,8 @@ TEST(PageLayout, TokensOfAnySizeOfPagesMakePagesOfAnyOther) {
   for (const DType dtype : {DType::bf16, DType::f32, DType::int8}) {
     for (int from_tokens = 1; from_tokens <= kTokens; from_tokens *= 2) {
       for (int to_tokens = 1; to_tokens <= kTokens; to_tokens *= 2) {
-        SCOPED_TRACE(::testing::Message() << dtype_name(dtype) << ' ' << from_tokens << " to "
-                                          << to_tokens);
+        SCOPED_TRACE(::testing::Message()
+                     << dtype_name(dtype) << ' ' << from_tokens << " to " << to_tokens);
         const PageLayout from = layout_of(dtype).with_tokens(from_tokens);
         const PageLayout to = layout_of(dtype).with_tokens(to_tokens);
         Bytes made(static_cast<size_t>(to.page_bytes()));

@@ -72,8 +72,7 @@ bool PageForms::keeps_windows() const {
 
 int64_t PageForms::record_bytes(int page_tokens) const {
   if (!keeps_windows()) return parts_.state_bytes;
-  return window_record_pages(parts_.window_tokens, page_tokens) *
-         windows(page_tokens).page_bytes();
+  return window_record_pages(parts_.window_tokens, page_tokens) * windows(page_tokens).page_bytes();
 }
 
 int first_in_record(int border, int window_tokens, int page_tokens) {

@@ -177,9 +177,8 @@ class PageConnection {
     payload.remove_prefix(sizeof name_space);
     std::vector<TokenId> tokens(payload.size() / sizeof(TokenId), TokenId{0});
     std::memcpy(tokens.data(), payload.data(), payload.size());
-    auto id = options_.submit({.name_space = name_space,
-                               .tokens = std::move(tokens),
-                               .page_tokens = client_tokens_});
+    auto id = options_.submit(
+        {.name_space = name_space, .tokens = std::move(tokens), .page_tokens = client_tokens_});
     if (!id) {
       options_.counts->add(&ServedCounters::served_refused_total);
       return link_.send(PageFrame::no, id.error().message.substr(0, kRefusalBytes));

@@ -67,20 +67,18 @@ class PageServerTest : public testing::FolderTest {
     const std::vector<std::byte> page(kPageBytes, std::byte{5});
     const PageStore::Page one{.key = kKey, .bytes = page};
     ASSERT_EQ(files->put({&one, 1}, [] { return false; }).value_or(0), 1u);
-    auto server =
-        PageServer::create({.address = resolve({.host = "127.0.0.1"}).value().front(),
-                            .token = kToken,
-                            .forms = forms_,
-                            .page_bytes = kPageBytes,
-                            .files = files,
-                            .counts = counts_,
-                            .prefills = std::make_shared<PrefillWatch>(),
-                            .role = std::make_shared<PrefillRole>(PrefillRole::Options{
-                                .mode = Disaggregation::prefill, .can_prefill = true}),
-                            .submit = [](const PrefillPrompt&) -> Result<RequestId> {
-                              return RequestId{1};
-                            },
-                            .abort = [](RequestId) {}});
+    auto server = PageServer::create(
+        {.address = resolve({.host = "127.0.0.1"}).value().front(),
+         .token = kToken,
+         .forms = forms_,
+         .page_bytes = kPageBytes,
+         .files = files,
+         .counts = counts_,
+         .prefills = std::make_shared<PrefillWatch>(),
+         .role = std::make_shared<PrefillRole>(
+             PrefillRole::Options{.mode = Disaggregation::prefill, .can_prefill = true}),
+         .submit = [](const PrefillPrompt&) -> Result<RequestId> { return RequestId{1}; },
+         .abort = [](RequestId) {}});
     ASSERT_TRUE(server.has_value());
     server_ = *std::move(server);
     server_->start();

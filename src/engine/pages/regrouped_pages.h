@@ -52,8 +52,8 @@ class RegroupedPages final : public PromptPages {
   const PageLayout windows_here_, windows_there_;  // without layers if no window is kept
   const int window_tokens_, peer_tokens_;
   std::vector<PageKey> keys_, peer_keys_;
-  std::vector<Place> expected_;  // in order
-  size_t num_got_ = 0;           // the first ones of expected_
+  std::vector<Place> expected_;           // in order
+  size_t num_got_ = 0;                    // the first ones of expected_
   std::vector<std::byte> page_, record_;  // the peer's page and record that were read last
   size_t held_ = SIZE_MAX;                // index of the page in page_; SIZE_MAX: there is none
 };

@@ -20,11 +20,10 @@ constexpr int kLen = 512;
 constexpr CacheNamespace kSpace = CacheNamespace(3);
 
 PageForms::Parts parts_of(int page_tokens) {
-  return {.bits = "some model",
-          .pages = {.layers = {{.num_heads = 1,
-                                .key_dim = 32,
-                                .value_dim = 16,
-                                .page_tokens = page_tokens}}}};
+  return {
+      .bits = "some model",
+      .pages = {.layers = {
+                    {.num_heads = 1, .key_dim = 32, .value_dim = 16, .page_tokens = page_tokens}}}};
 }
 
 PageForms::Parts with_window(int page_tokens, int window_tokens) {
@@ -64,8 +63,7 @@ struct PeerMemory {
     const std::vector<PageKey> keys = keys_of(forms, page_tokens, tokens);
     const int len = static_cast<int>(tokens.size());
     for (size_t i = 0; i < keys.size(); ++i)
-      held[keys[i]] =
-          page_of(forms.pages(page_tokens), static_cast<int>(i) * page_tokens, 0, len);
+      held[keys[i]] = page_of(forms.pages(page_tokens), static_cast<int>(i) * page_tokens, 0, len);
   }
   // The window pages behind a border, as BorderStates::save() writes them.
   void add_window(const PageForms& forms, int page_tokens, int border) {
@@ -221,7 +219,7 @@ TEST(RegroupedPages, AStateComesFromABorderOfBothSizes) {
   const Bytes state(40, std::byte{9});
   PeerMemory memory;
   const std::vector<PageKey> keys = PeerMemory::keys_of(forms, 32, prompt);
-  memory.held[PageKeys::of_state(keys[7])] = state;   // behind 256 tokens
+  memory.held[PageKeys::of_state(keys[7])] = state;       // behind 256 tokens
   memory.held[PageKeys::of_state(keys[10])] = Bytes(40);  // no page ends there here
   PagesHere pages(forms, 32, memory, prompt);
   EXPECT_EQ(pages.last_state(), 2u);

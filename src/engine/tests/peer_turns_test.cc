@@ -21,8 +21,8 @@ class PeerTurnsTest : public testing::FolderTest {
                          .max_prefill_tokens = 512,
                          .context_length = 1024,
                          .vocab_size = 1000};
-    const auto forms = std::make_shared<const PageForms>(
-        PageForms::Parts{.pages = {.layers = {options.page}}});
+    const auto forms =
+        std::make_shared<const PageForms>(PageForms::Parts{.pages = {.layers = {options.page}}});
     const auto files = std::make_shared<FileStore>(
         std::shared_ptr(PageFiles::open(folder_).value()), FileStore::calls_for(folder_));
     const PrefillRole::Options computes{.mode = Disaggregation::prefill, .can_prefill = true};
