@@ -64,7 +64,7 @@ class Process:
     def kill(self):
         """Sends SIGKILL and waits for its end."""
         self.running.kill()
-        self.running.wait(10)
+        self.running.wait(30)
 
     def alive(self):
         return self.running.poll() is None
