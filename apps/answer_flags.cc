@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include "apps/flags.h"
-#include "text/answers/answer_format.h"
+#include "text/answers/tool_format.h"
 
 namespace hocket {
 

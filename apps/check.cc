@@ -19,8 +19,8 @@ namespace {
 
 class Report {
  public:
-  enum class Form : uint8_t { table, json };
-  explicit Report(Form form) : form_(form) {}
+  enum class Output : uint8_t { table, json };
+  explicit Report(Output output) : output_(output) {}
 
   void add(const std::vector<CheckLine>& lines) {
     for (const CheckLine& line : lines) add(line);
@@ -28,7 +28,7 @@ class Report {
 
   void add(const CheckLine& line) {
     count(line.ok);
-    if (form_ == Form::json) {
+    if (output_ == Output::json) {
       // JSON has no infinity: a NaN among the numbers leaves `worst` null.
       return print({{"dtype", line.dtype},
                     {"way", line.way},
@@ -49,7 +49,7 @@ class Report {
   void add(const std::vector<GoldenLine>& lines) {
     for (const GoldenLine& line : lines) {
       count(line.failed == 0);
-      if (form_ == Form::json) {
+      if (output_ == Output::json) {
         print({{"quantity", line.name},
                {"compared", line.cases},
                {"failed", line.failed},
@@ -66,7 +66,7 @@ class Report {
   bool empty() const { return num_ok_ + num_failed_ == 0; }
   // Prints the totals of a table and returns the exit status.
   int close() const {
-    if (form_ == Form::table) fmt::print("{} quantities ok, {} FAILED\n", num_ok_, num_failed_);
+    if (output_ == Output::table) fmt::print("{} quantities ok, {} FAILED\n", num_ok_, num_failed_);
     return num_failed_ == 0 ? 0 : 1;
   }
 
@@ -82,7 +82,7 @@ class Report {
   }
   void count(bool ok) { ++(ok ? num_ok_ : num_failed_); }
 
-  Form form_;
+  Output output_;
   int num_ok_ = 0, num_failed_ = 0;
 };
 
@@ -228,7 +228,7 @@ Result<int> check_all(const Arguments& arguments) {
   HOCKET_TRY(const bool go, parse_flags(line, arguments));
   if (!go) return 0;
   HOCKET_TRY_VOID(choose_isa());
-  Report report(json ? Report::Form::json : Report::Form::table);
+  Report report(json ? Report::Output::json : Report::Output::table);
   // With --golden alone no model is loaded.
   if (golden.empty() || !settings.model.model_path.empty()) {
     HOCKET_TRY_VOID(choose_model(settings));

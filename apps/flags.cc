@@ -8,8 +8,8 @@
 #include <iterator>
 #include <string_view>
 
+#include "apps/flag_docs.h"
 #include "apps/flag_hints.h"
-#include "apps/flag_pages.h"
 #include "apps/yaml_file.h"
 #include "base/log.h"
 #include "base/nearest_name.h"
@@ -324,7 +324,7 @@ std::vector<FlagGroup> settings_flags(ServerSettings& s) {
 Result<bool> parse_flags(const CommandLine& line, const std::vector<std::string>& arguments) {
   if (constexpr std::string_view kForm = "--help=";
       arguments.size() == 1 && arguments[0].starts_with(kForm)) {
-    HOCKET_TRY(const std::string page, flag_page(line, arguments[0].substr(kForm.size())));
+    HOCKET_TRY(const std::string page, flag_docs(line, arguments[0].substr(kForm.size())));
     fmt::print("{}", page);
     return false;
   }

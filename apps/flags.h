@@ -64,7 +64,7 @@ struct CommandLine {
 
 // Fills the targets from variables, file and arguments (without program and command name). Returns
 // true if the command shall run; prints the help and returns false for --help, and for --help=FORM
-// as the only argument (flag_pages.h).
+// as the only argument (flag_docs.h).
 // Errors: unknown_flag (with the nearest name, or hocket's name for another server's flag),
 // bad_value (also for a number out of its range), io (the file).
 Result<bool> parse_flags(const CommandLine& line, const std::vector<std::string>& arguments);

@@ -72,65 +72,65 @@ void print_memory(const CapacityPlan& plan) {
   const MemoryPlan& memory = f.memory;
   const int page_tokens = plan.input.settings.memory.page_size;
   fmt::print("\nmemory\n");
-  print_row("weights", show_bytes(memory.weight_bytes));
+  print_line("weights", show_bytes(memory.weight_bytes));
   if (const int n = f.choice.model.num_mtp_loaded; n > 0)
-    print_row("  for drafts", show_bytes(f.cost.mtp().bytes),
-              fmt::format("of these; in the KV cache {} a token, and {} spare pages",
-                          show_bytes(n * f.choice.module_page_bytes(page_tokens) / page_tokens),
-                          memory.num_spare_pages));
-  print_row("work buffers", show_bytes(memory.work_bytes),
-            fmt::format("{} rows a step", memory.work.max_rows));
+    print_line("  for drafts", show_bytes(f.cost.mtp().bytes),
+               fmt::format("of these; in the KV cache {} a token, and {} spare pages",
+                           show_bytes(n * f.choice.module_page_bytes(page_tokens) / page_tokens),
+                           memory.num_spare_pages));
+  print_line("work buffers", show_bytes(memory.work_bytes),
+             fmt::format("{} rows a step", memory.work.max_rows));
   if (memory.draft_bytes > 0)
-    print_row("  for drafts", show_bytes(memory.draft_bytes), "of these: grammars and look-up");
+    print_line("  for drafts", show_bytes(memory.draft_bytes), "of these: grammars and look-up");
   if (memory.tier_bytes > 0)
-    print_row("  for prefixes", show_bytes(memory.tier_bytes), "of these: from and to stores");
+    print_line("  for prefixes", show_bytes(memory.tier_bytes), "of these: from and to stores");
   const int64_t tokens =
       f.fits() ? int64_t{memory.num_pages} * page_tokens : int64_t{memory.context_length};
-  print_row("KV cache", show_bytes(memory.kv_bytes),
-            fmt::format("{} tokens of {}, {}{}", tokens, show_bytes(f.cost.kv_bytes_per_token()),
-                        dtype_name(f.choice.kv_dtype), f.fits() ? "" : ": one whole request"));
+  print_line("KV cache", show_bytes(memory.kv_bytes),
+             fmt::format("{} tokens of {}, {}{}", tokens, show_bytes(f.cost.kv_bytes_per_token()),
+                         dtype_name(f.choice.kv_dtype), f.fits() ? "" : ": one whole request"));
   if (memory.num_window_pages > 0)
-    print_row("  window layers", show_bytes(memory.window_bytes),
-              fmt::format("of these, for {} tokens: {} are seen by each running request",
-                          int64_t{memory.num_window_pages} * page_tokens,
-                          f.choice.model.window().max_keys()));
+    print_line("  window layers", show_bytes(memory.window_bytes),
+               fmt::format("of these, for {} tokens: {} are seen by each running request",
+                           int64_t{memory.num_window_pages} * page_tokens,
+                           f.choice.model.window().max_keys()));
   if (memory.num_states > 0)
-    print_row("states", show_bytes(memory.state_bytes),
-              fmt::format("{} slots, two for each of {} running requests, the others for prefixes",
-                          memory.num_states, memory.num_blocks));
-  print_row("total", show_bytes(f.total_bytes()));
-  print_row("budget", show_bytes(memory.budget_bytes),
-            fmt::format("of {} available", show_bytes(plan.input.available_bytes)));
+    print_line("states", show_bytes(memory.state_bytes),
+               fmt::format("{} slots, two for each of {} running requests, the others for prefixes",
+                           memory.num_states, memory.num_blocks));
+  print_line("total", show_bytes(f.total_bytes()));
+  print_line("budget", show_bytes(memory.budget_bytes),
+             fmt::format("of {} available", show_bytes(plan.input.available_bytes)));
   if (!f.fits()) return;
   for (const SettingChange& change : memory.changes)
-    print_row("changed", "",
-              fmt::format("{} {} -> {}: {}", change.flag, change.from, change.to, change.why));
+    print_line("changed", "",
+               fmt::format("{} {} -> {}: {}", change.flag, change.from, change.to, change.why));
   if (f.choice.model.mla.kv_rank > 0)
-    print_row("prefix cache",
-              caches_whole_answers(f.choice.model, f.choice.prompt_form) ? "all"
-              : f.choice.answer_begins.empty()                           ? "prompts"
-                                                                         : "prompts, chat answers",
-              fmt::format("--mla-form absorbed: all; prompts of {} tokens cost {:.2f} x",
-                          kComparedPromptLen, absorbed_cost_ratio(f.cost)));
+    print_line("prefix cache",
+               caches_whole_answers(f.choice.model, f.choice.prompt_form) ? "all"
+               : f.choice.answer_begins.empty()                           ? "prompts"
+                                                                          : "prompts, chat answers",
+               fmt::format("--mla-form absorbed: all; prompts of {} tokens cost {:.2f} x",
+                           kComparedPromptLen, absorbed_cost_ratio(f.cost)));
   const int asked = std::max(1, plan.input.settings.memory.max_running_requests);
   const int wanted = std::min(asked, std::max(1, memory.max_running_requests));
-  print_row("largest context", fmt::format("{}", f.largest_context),
-            fmt::format("tokens, of {} request{} at once", wanted, wanted == 1 ? "" : "s"));
-  print_row("largest batch", fmt::format("{}", f.largest_batch),
-            fmt::format("request{} of {} tokens", f.largest_batch == 1 ? "" : "s",
-                        memory.context_length));
+  print_line("largest context", fmt::format("{}", f.largest_context),
+             fmt::format("tokens, of {} request{} at once", wanted, wanted == 1 ? "" : "s"));
+  print_line("largest batch", fmt::format("{}", f.largest_batch),
+             fmt::format("request{} of {} tokens", f.largest_batch == 1 ? "" : "s",
+                         memory.context_length));
 }
 
 void print_speed(const CapacityPlan& plan) {
   const Forecast& f = plan.forecast;
   fmt::print("\nspeed               tokens/s\n");
-  print_row("prefill", rate(f.prefill_tokens_per_s),
-            fmt::format("a prompt of {} tokens", f.prefill_len));
+  print_line("prefill", rate(f.prefill_tokens_per_s),
+             fmt::format("a prompt of {} tokens", f.prefill_len));
   for (const DecodeSpeed& speed : f.decode) {
     const PassShape pass = f.cost.decode(speed.batch, f.kv_len);
-    print_row(fmt::format("decode, batch {}", speed.batch), rate(speed.tokens_per_s),
-              fmt::format("{} a step: {} experts, {} tokens each", show_bytes(f.cost.bytes(pass)),
-                          std::lround(pass.experts_hit), f.kv_len));
+    print_line(fmt::format("decode, batch {}", speed.batch), rate(speed.tokens_per_s),
+               fmt::format("{} a step: {} experts, {} tokens each", show_bytes(f.cost.bytes(pass)),
+                           std::lround(pass.experts_hit), f.kv_len));
   }
 }
 

@@ -1,4 +1,4 @@
-// Numbers and rows as `hocket plan` prints them.   Thread: any.
+// Numbers and lines as `hocket plan` prints them.   Thread: any.
 #pragma once
 
 #include <fmt/format.h>
@@ -22,9 +22,9 @@ inline std::string rate(double per_s) {
                       : fmt::format("{:.0f}", per_s);
 }
 
-// Prints a row of a table.
-inline void print_row(std::string_view name, const std::string& value,
-                      const std::string& note = "") {
+// Prints a line of the table.
+inline void print_line(std::string_view name, const std::string& value,
+                       const std::string& note = "") {
   fmt::print("  {:<18}{:>12}{}{}\n", name, value, note.empty() ? "" : "  ", note);
 }
 

@@ -107,15 +107,15 @@ double coverage_of(std::span<const LedgerSpan> spans) {
   return to_seconds(length_of(covered) - common(covered, waits)) / to_seconds(all);
 }
 
-const OverlapRow* PlayedPoint::find(std::string_view order) const {
-  const auto row = std::ranges::find(rows_of_orders, order, &OverlapRow::order);
+const OverlapResult* PlayedPoint::find(std::string_view order) const {
+  const auto row = std::ranges::find(rows_of_orders, order, &OverlapResult::order);
   return row == rows_of_orders.end() ? nullptr : &*row;
 }
 
 namespace {
 
 // Returns the relative standard error of the rounds' median, from the width of their middle half.
-double median_error(const OverlapRow& row) {
+double median_error(const OverlapResult& row) {
   constexpr double kDeviationsOfMiddleHalf = 1.349, kMedianOverMean = 1.2533;
   if (row.rounds_us.size() < 2) return 0;
   const double deviation = row.spread_us / kDeviationsOfMiddleHalf;
@@ -132,9 +132,9 @@ double median_of_every_second(const std::vector<double>& rounds_us, size_t first
 // Returns the row other than auto with the least time_us(row); auto if there is no other; null if
 // there is neither.
 template <class Time>
-const OverlapRow* fastest_forced(const PlayedPoint& point, Time&& time_us) {
-  const OverlapRow* best = nullptr;
-  for (const OverlapRow& row : point.rows_of_orders)
+const OverlapResult* fastest_forced(const PlayedPoint& point, Time&& time_us) {
+  const OverlapResult* best = nullptr;
+  for (const OverlapResult& row : point.rows_of_orders)
     if (!is_answer(row.order) && (best == nullptr || time_us(row) < time_us(*best))) best = &row;
   return best != nullptr ? best : point.find("auto");
 }
@@ -142,14 +142,14 @@ const OverlapRow* fastest_forced(const PlayedPoint& point, Time&& time_us) {
 }  // namespace
 
 double PlayedPoint::auto_over_best() const {
-  const OverlapRow* chosen = find("auto");
+  const OverlapResult* chosen = find("auto");
   if (chosen == nullptr) return 0;
   double best_us = 0;
   if (chosen->rounds_us.size() < 2) {
     best_us = best_forced()->runs.overlapped_us;
   } else {
     for (const size_t first : {0u, 1u}) {
-      const OverlapRow* best = fastest_forced(*this, [&](const OverlapRow& row) {
+      const OverlapResult* best = fastest_forced(*this, [&](const OverlapResult& row) {
         return median_of_every_second(row.rounds_us, first);
       });
       best_us += median_of_every_second(best->rounds_us, 1 - first) / 2;
@@ -159,32 +159,32 @@ double PlayedPoint::auto_over_best() const {
 }
 
 double PlayedPoint::auto_over_all() const {
-  const OverlapRow *chosen = find("auto"), *all = find(kBestOfAll);
+  const OverlapResult *chosen = find("auto"), *all = find(kBestOfAll);
   if (chosen == nullptr || all == nullptr) return 0;
   return ratio(all->runs.overlapped_us, chosen->runs.overlapped_us);
 }
 
-const OverlapRow* PlayedPoint::best_forced() const {
-  return fastest_forced(*this, [](const OverlapRow& row) { return row.runs.overlapped_us; });
+const OverlapResult* PlayedPoint::best_forced() const {
+  return fastest_forced(*this, [](const OverlapResult& row) { return row.runs.overlapped_us; });
 }
 
 double PlayedPoint::error_against(std::string_view order) const {
-  const OverlapRow* chosen = find("auto");
-  const OverlapRow* other = find(order);
+  const OverlapResult* chosen = find("auto");
+  const OverlapResult* other = find(order);
   if (chosen == nullptr || other == nullptr) return 0;
   return std::hypot(median_error(*chosen), median_error(*other));
 }
 
 double PlayedPoint::auto_over_serial() const {
-  const OverlapRow* chosen = find("auto");
-  const OverlapRow* serial = find("serial");
+  const OverlapResult* chosen = find("auto");
+  const OverlapResult* serial = find("serial");
   if (chosen == nullptr || serial == nullptr) return 0;
   return ratio(serial->runs.overlapped_us, chosen->runs.overlapped_us);
 }
 
 std::vector<OverlapVerdict> verdicts_of(const PlayedPoint& point) {
   std::vector<OverlapVerdict> all;
-  const OverlapRow* chosen = point.find("auto");
+  const OverlapResult* chosen = point.find("auto");
   if (chosen == nullptr) return all;
   const auto at_least = [&](std::string goal, double value, double bound) {
     all.push_back({std::move(goal), value, value >= bound});
@@ -216,8 +216,8 @@ std::vector<OrderVerdict> order_verdicts_of(std::span<const PlayedPoint> points)
     OrderVerdict verdict{.order = std::string(name)};
     bool was_played = false;
     for (const PlayedPoint& point : points) {
-      const OverlapRow* fixed = point.find(name);
-      const OverlapRow* chosen = point.find("auto");
+      const OverlapResult* fixed = point.find(name);
+      const OverlapResult* chosen = point.find("auto");
       if (fixed == nullptr || chosen == nullptr) continue;
       was_played = true;
       const double gain = ratio(fixed->runs.overlapped_us, chosen->runs.overlapped_us) - 1;

@@ -44,7 +44,7 @@ double coverage_of(std::span<const LedgerSpan> spans);
 inline constexpr std::string_view kBestOfAll = "best of all orders";
 
 // A point is a phase, a number of rows and a link; each order played there is a row.
-struct OverlapRow {
+struct OverlapResult {
   std::string order;  // its name; "auto", "best", "best single-batch" are answers of a search
   std::string plan;   // the plan in words
   StepTimings runs;
@@ -67,9 +67,9 @@ struct PlayedPoint {
   std::string why;                             // the search's reason for its choice
   std::string found_order;                     // YAML of kBestOfAll, if that order has no name
   std::map<std::string, int> played_by_auto;   // real: number of rounds by the plan of auto
-  std::vector<OverlapRow> rows_of_orders;      // with "serial", and with "auto" if it was played
+  std::vector<OverlapResult> rows_of_orders;   // with "serial", and with "auto" if it was played
 
-  const OverlapRow* find(std::string_view order) const;
+  const OverlapResult* find(std::string_view order) const;
   // Both return another row's time over that of auto: 1.1 means that auto is 10 % faster.
   // auto_over_best() compares with the fastest other row. With rounds, the winner of even rounds is
   // timed on odd ones and vice versa (cross-validation), because the minimum of noisy medians is
@@ -81,7 +81,7 @@ struct PlayedPoint {
   // rounds; 0 in virtual time.
   double error_against(std::string_view order) const;
   // Returns the fastest row other than auto by the medians of all rounds; null without rows.
-  const OverlapRow* best_forced() const;
+  const OverlapResult* best_forced() const;
 };
 
 // One goal and the value that a point reached. verdicts_of() leaves out goals that do not apply.

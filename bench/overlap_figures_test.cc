@@ -56,7 +56,7 @@ TEST(OverlapFigures, ARatioErrsAsTheRoundsOfBothDo) {
   PlayedPoint p = point("real", 100, 150, 120);
   EXPECT_EQ(p.error_against("serial"), 0);  // without rounds the error is unknown
   EXPECT_EQ(p.best_forced()->order, "four-phase");
-  for (OverlapRow& row : p.rows_of_orders) {
+  for (OverlapResult& row : p.rows_of_orders) {
     row.rounds_us.assign(16, row.runs.overlapped_us);
     row.spread_us = 1.349 * 0.04 * row.runs.overlapped_us;  // a deviation of 4 %
   }

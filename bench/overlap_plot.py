@@ -44,7 +44,7 @@ def read(paths):
     return figures
 
 
-class Panel:
+class PlotArea:
     """A plot in the picture: x logarithmic, y logarithmic or not."""
 
     def __init__(self, left, top, x_range, y_range, log_y):
@@ -107,8 +107,8 @@ def draw(key, links):
     names = [name for name in COLORS if any(name in orders for orders in links.values())]
     for column, (gbit, orders) in enumerate(sorted(links.items())):
         left = LEFT + column * (WIDTH + GAP_X)
-        above = Panel(left, TOP, x_range, ms_range, True)
-        below = Panel(left, TOP + HEIGHT + GAP_Y, x_range, speed_range, False)
+        above = PlotArea(left, TOP, x_range, ms_range, True)
+        below = PlotArea(left, TOP + HEIGHT + GAP_Y, x_range, speed_range, False)
         above.text(left + WIDTH / 2, TOP - 8, f"{gbit:g} Gbit/s", size=12)
         for panel in above, below:
             panel.ticks(rows)

@@ -13,7 +13,7 @@ std::string_view phase_name(Phase phase) {
   return phase == Phase::decode ? "decode" : "prefill";
 }
 
-double step_of(const OverlapRow& row) {
+double step_of(const OverlapResult& row) {
   return row.runs.overlapped_us;
 }
 
@@ -29,7 +29,7 @@ void OverlapReport::add(PlayedPoint point) {
 }
 
 void OverlapReport::print(const PlayedPoint& p) const {
-  const OverlapRow* serial = p.find("serial");
+  const OverlapResult* serial = p.find("serial");
   const StepTimings runs = serial != nullptr ? serial->runs : StepTimings{};
   fmt::print(
       "\n{} {} {:g} Gbit/s, {} {} rows, {} ranks | compute {:.0f} us, exchange {:.0f} us ({:.2f})",
@@ -44,7 +44,7 @@ void OverlapReport::print(const PlayedPoint& p) const {
   fmt::print("\n  {:<28} {:>10} {:>7} {:>6} {:>6} {:>7} | {:>8} {:>8} {:>8} {:>8}\n", "order",
              "step us", "serial/", "eta", "kappa", "/bound", "split", "interf", "exposed",
              "waiting");
-  for (const OverlapRow& row : p.rows_of_orders) {
+  for (const OverlapResult& row : p.rows_of_orders) {
     const OverlapFigures f = figures_of(row.runs);
     fmt::print(
         "  {:<28} {:>10.1f} {:>7.3f} {:>6.2f} {:>6.2f} {:>7.3f} | {:>8.0f} {:>8.0f} {:>8.0f} "
@@ -66,7 +66,7 @@ void OverlapReport::print(const PlayedPoint& p) const {
 }
 
 void OverlapReport::print_json(const PlayedPoint& p) const {
-  for (const OverlapRow& row : p.rows_of_orders) {
+  for (const OverlapResult& row : p.rows_of_orders) {
     const OverlapFigures f = figures_of(row.runs);
     nlohmann::ordered_json line = {
         {"clock", p.clock},

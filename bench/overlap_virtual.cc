@@ -154,9 +154,9 @@ Result<PlayedStep> VirtualBench::play(const Plan& plan) const {
 
 Result<void> VirtualBench::add(std::string name, const Plan& plan, PlayedPoint& to) const {
   // A plan that was played already is not played again: virtual time would give the same.
-  for (const OverlapRow& row : to.rows_of_orders) {
+  for (const OverlapResult& row : to.rows_of_orders) {
     if (row.plan != describe(plan, orders_)) continue;
-    OverlapRow again = row;
+    OverlapResult again = row;
     again.order = std::move(name);
     to.rows_of_orders.push_back(std::move(again));
     return {};

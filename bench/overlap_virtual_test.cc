@@ -20,9 +20,9 @@ PlayedPoint play(const VirtualPoint& point) {
 TEST(OverlapVirtual, NoOrderBeatsTheBestNorTheBound) {
   for (const int ranks : {2, 3}) {
     const PlayedPoint p = play({shape("shared-16b"), Phase::decode, 24, 1, ranks});
-    const OverlapRow* best = p.find("best");
+    const OverlapResult* best = p.find("best");
     ASSERT_NE(best, nullptr);
-    for (const OverlapRow& row : p.rows_of_orders) {
+    for (const OverlapResult& row : p.rows_of_orders) {
       EXPECT_GE(row.runs.overlapped_us, best->runs.overlapped_us) << row.order;
       EXPECT_GE(row.runs.overlapped_us, 0.9999 * p.lower_bound_us) << row.order;
       EXPECT_GE(row.runs.split_us, row.runs.compute_us) << row.order;
@@ -35,7 +35,7 @@ TEST(OverlapVirtual, NoOrderBeatsTheBestNorTheBound) {
 
 TEST(OverlapVirtual, SerialTakesComputeAndExchangeAndHidesNothing) {
   const PlayedPoint p = play({shape("qwen3-30b"), Phase::prefill, 512, 2.5, 2});
-  const OverlapRow* serial = p.find("serial");
+  const OverlapResult* serial = p.find("serial");
   ASSERT_NE(serial, nullptr);
   EXPECT_NEAR(serial->runs.overlapped_us, serial->runs.compute_us + serial->runs.exchange_us,
               1e-4 * serial->runs.overlapped_us);
@@ -44,7 +44,7 @@ TEST(OverlapVirtual, SerialTakesComputeAndExchangeAndHidesNothing) {
 
 TEST(OverlapVirtual, WhereSplittingIsFreeTheExchangeIsHidden) {
   const PlayedPoint p = play({shape("free"), Phase::decode, 8, 2.5, 2});
-  const OverlapRow* chosen = p.find("auto");
+  const OverlapResult* chosen = p.find("auto");
   ASSERT_NE(chosen, nullptr);
   EXPECT_LT(chosen->runs.exchange_us, 0.8 * chosen->runs.compute_us);
   EXPECT_NEAR(chosen->runs.split_us, chosen->runs.compute_us, 1e-6 * chosen->runs.compute_us);

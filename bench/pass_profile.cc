@@ -7,16 +7,16 @@
 namespace hocket {
 namespace {
 
-void add(PassProfile::Stage& to, const PassProfile::Stage& from) {
+void add(PassProfile::OpWork& to, const PassProfile::OpWork& from) {
   to.seconds += from.seconds;
   to.bytes += from.bytes;
   to.operations += from.operations;
 }
 
-double read_share(const PassProfile::Stage& stage, const MachineSpeed& speed) {
+double read_share(const PassProfile::OpWork& stage, const MachineSpeed& speed) {
   return stage.bytes / stage.seconds / speed.read_bytes_per_s;
 }
-double peak_share(const PassProfile::Stage& stage, const MachineSpeed& speed) {
+double peak_share(const PassProfile::OpWork& stage, const MachineSpeed& speed) {
   const auto& [floats, fp8, integers, probabilities] = stage.operations;
   return ((floats + fp8) / speed.operations_per_s + integers / speed.integer_operations_per_s) /
          stage.seconds;
@@ -42,7 +42,7 @@ void PassProfile::add(const PassProfile& other) {
 }
 
 void PassProfile::add_work(const PassShape& pass, const ModelCost& cost, int experts_all) {
-  const auto add_weights = [&](Stage& stage, const StageSize& size, double share) {
+  const auto add_weights = [&](OpWork& stage, const StageSize& size, double share) {
     hocket::add(stage, {.bytes = share * size.bytes,
                         .operations = {.floats = pass.rows * size.of_row.floats,
                                        .fp8 = pass.rows * size.of_row.fp8,
@@ -70,7 +70,7 @@ void PassProfile::add_work(const PassShape& pass, const ModelCost& cost, int exp
               {.bytes = static_cast<double>(head_bytes), .operations = cost.head_operations(pass)});
 }
 
-void PassProbe::book(PassProfile::Stage& stage) {
+void PassProbe::book(PassProfile::OpWork& stage) {
   const TimePoint now = RealClock().now();
   stage.seconds += to_seconds(now - std::exchange(at_, now));
 }
@@ -93,7 +93,7 @@ std::string by_operation(const PassProfile& profile, int passes, const MachineSp
   double all = 0;
   for_each_stage(profile, [&](std::string_view, const auto& stage) { all += stage.seconds; });
   std::string lines;
-  for_each_stage(profile, [&](std::string_view name, const PassProfile::Stage& stage) {
+  for_each_stage(profile, [&](std::string_view name, const PassProfile::OpWork& stage) {
     if (stage.seconds < 0.01 * all) return;
     lines += fmt::format("    {:<14} {:>9.0f} us {:>5.1f} %  [{:.2f} read, {:.2f} peak]\n", name,
                          stage.seconds / passes * 1e6, 100 * stage.seconds / all,
@@ -105,7 +105,7 @@ std::string by_operation(const PassProfile& profile, int passes, const MachineSp
 nlohmann::ordered_json by_operation_json(const PassProfile& profile, int passes,
                                          const MachineSpeed& speed) {
   nlohmann::ordered_json all = nlohmann::ordered_json::object();
-  for_each_stage(profile, [&](std::string_view name, const PassProfile::Stage& stage) {
+  for_each_stage(profile, [&](std::string_view name, const PassProfile::OpWork& stage) {
     if (stage.seconds > 0)
       all[std::string(name)] = {{"us_per_step", stage.seconds / passes * 1e6},
                                 {"read_fraction", read_share(stage, speed)},

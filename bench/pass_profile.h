@@ -14,14 +14,14 @@ namespace hocket {
 // Time and work of each operation of the layers, and of `head`: final norm and output head. In
 // layers with delta nets attn_core has two entries of its own: the net, and its output projection.
 struct PassProfile {
-  struct Stage {
+  struct OpWork {
     double seconds = 0, bytes = 0;  // bytes are those of weights and keys that had to be read
     Operations operations;
   };
-  std::array<Stage, kNumOps> stages{};
-  Stage delta_net, delta_out, head;
+  std::array<OpWork, kNumOps> stages{};
+  OpWork delta_net, delta_out, head;
 
-  Stage& of(Op op) { return stages[static_cast<size_t>(op)]; }
+  OpWork& of(Op op) { return stages[static_cast<size_t>(op)]; }
   void add(const PassProfile& other);
   // Adds the bytes and operations of a pass of this shape. experts_all is the number of experts in
   // all layers together.
@@ -43,7 +43,7 @@ class PassProbe final : public ForwardProbe {
   PassRecord end();
 
  private:
-  void book(PassProfile::Stage& stage);
+  void book(PassProfile::OpWork& stage);
 
   const ModelConfig& model_;
   TimePoint at_{};

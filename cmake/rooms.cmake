@@ -1,5 +1,6 @@
-# hocket_room(NAME DIR dir [LINK libs...] [PRIVATE libs...])
+# hocket_room(NAME DIR dir [COLD] [LINK libs...] [PRIVATE libs...])
 # One library hocket_NAME from src/dir/**.cc and, where *_test.cc exist, one program NAME_test.
+# COLD: it runs at the start, once a request or less often, so in Release it is compiled fast (-O1) instead of for speed.
 # A folder inside it that is a room of its own stays out; such a room comes first, as it is below.
 enable_testing()
 # What is tested is compiled for speed; the tests themselves are compiled fast.
@@ -11,7 +12,7 @@ target_include_directories(hocket_source_dir PUBLIC ${CMAKE_SOURCE_DIR}/src)
 target_compile_definitions(hocket_source_dir PRIVATE HOCKET_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
 
 function(hocket_room name)
-  cmake_parse_arguments(ARG "" "DIR" "LINK;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "COLD" "DIR" "LINK;PRIVATE" ${ARGN})
   file(GLOB_RECURSE all CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${ARG_DIR}/*.cc)
   list(FILTER all EXCLUDE REGEX "_testing\\.cc$")
   get_property(rooms GLOBAL PROPERTY HOCKET_ROOM_FOLDERS)
@@ -30,6 +31,10 @@ function(hocket_room name)
     set_target_properties(hocket_${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 18)
     set(scope PUBLIC)
     target_link_libraries(hocket_${name} PRIVATE ${ARG_PRIVATE})
+    hocket_use_headers(hocket_${name} hocket_headers)
+    if(ARG_COLD)
+      target_compile_options(hocket_${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+    endif()
   else()
     add_library(hocket_${name} INTERFACE)
     set(scope INTERFACE)
@@ -43,10 +48,10 @@ function(hocket_room name)
   foreach(file ${all})
     if(file MATCHES "/kernels/cpu/avx512((_(vnni|vbmi|bf16))*)[^/]*\\.cc$")
       string(REPLACE "_" ";-mavx512" more "${CMAKE_MATCH_1}")
-      set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS
+      set_source_files_properties(${file} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS
         "${avx512}${more}")
     elseif(file MATCHES "/kernels/cpu/amx[^/]*\\.cc$")
-      set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS
+      set_source_files_properties(${file} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS
         "${avx512};-mamx-tile;-mamx-bf16;-mamx-int8")
     endif()
   endforeach()
@@ -55,6 +60,7 @@ function(hocket_room name)
     target_link_libraries(${name}_test PRIVATE hocket_${name} hocket_source_dir
       GTest::gtest_main GTest::gmock)
     target_compile_options(${name}_test PRIVATE ${HOCKET_TEST_OPTIONS})
+    hocket_use_headers(${name}_test hocket_test_headers)
     add_test(NAME ${name} COMMAND ${name}_test)
   endif()
 endfunction()

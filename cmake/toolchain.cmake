@@ -23,7 +23,7 @@ if(HOCKET_WERROR)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # False positives of g++ 12 in optimised library code.
-  add_compile_options(-Wno-restrict -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-array-bounds)
+  add_compile_options(-Wno-restrict -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds)
 else()
   # libstdc++ 12 uses what it deprecates, and clang does not count templates of it as system code.
   add_compile_options(-Wno-deprecated-declarations)

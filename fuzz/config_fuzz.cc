@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <iterator>
 #include <string_view>
 
 #include "base/check.h"
@@ -39,6 +40,34 @@ void check_generation(std::string_view json) {
   HOCKET_CHECK((!defaults.top_k || *defaults.top_k >= -1));
 }
 
+// Checks the layers that see near keys only, which have heads of their own. A module for
+// multi-token prediction may be such a layer where no other is.
+void check_windows(const hocket::ModelConfig& model) {
+  const hocket::AttentionConfig& local = model.local;
+  const hocket::VisibleKeys& visible = local.visible;
+  HOCKET_CHECK((visible.window >= 0 && visible.chunk >= 0));
+  HOCKET_CHECK((visible.window == 0 || visible.chunk == 0));
+  const int last = model.max_position_embeddings - 1;
+  const int first = visible.first_key(last);
+  HOCKET_CHECK((first >= 0 && first <= last));
+  HOCKET_CHECK((!visible.bounded() || last - first < visible.max_keys()));
+  if (std::ranges::count(model.layer_is_local, true) == 0 && !model.local_mtp) return;
+  HOCKET_CHECK(local.num_kv_heads > 0);
+  HOCKET_CHECK(local.num_heads % local.num_kv_heads == 0);
+  HOCKET_CHECK((local.key_dim > 0 && local.value_dim > 0));
+}
+
+// Checks the limits of activations: none, or one for each layer.
+void check_limits(const hocket::ModelConfig& model) {
+  using Kind = hocket::Activation::Kind;
+  for (const auto* limits : {&model.moe.limits, &model.moe.shared_limits}) {
+    HOCKET_CHECK((limits->empty() || std::ssize(*limits) >= model.num_layers));
+    for (const float limit : *limits) HOCKET_CHECK((std::isfinite(limit) && limit >= 0));
+  }
+  for (const hocket::Activation& of : {model.moe.activation, model.moe.shared_activation})
+    if (of.kind == Kind::limited_silu || of.kind == Kind::limited_gate) HOCKET_CHECK(of.limit > 0);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -68,6 +97,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     HOCKET_CHECK(moe.top_k > 0);
     HOCKET_CHECK(moe.intermediate_size > 0);
   }
+  check_windows(*model);
+  check_limits(*model);
   const hocket::MlaConfig& mla = model->mla;
   if (mla.kv_rank > 0) {
     HOCKET_CHECK(mla.nope_dim + mla.rope_dim == model->head_dim);
@@ -85,7 +116,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   HOCKET_CHECK(model->softmax_scale > 0);
   HOCKET_CHECK(std::isfinite(model->softmax_scale));
   hocket::is_quantized(model->quant, "model.layers.1.mlp.experts.7.gate_proj");
-  for (const hocket::TokenId id : model->eos_ids) HOCKET_CHECK(value(id) < model->vocab_size);
+  for (const auto& ids : {model->eos_ids, model->placeholder_ids})
+    for (const hocket::TokenId id : ids)
+      HOCKET_CHECK((value(id) >= 0 && value(id) < model->vocab_size));
   const auto check_product = [](std::initializer_list<int64_t> factors) {
     int64_t bytes = 4;
     for (const int64_t factor : factors)

@@ -3,9 +3,10 @@
 
     tools/check_words.py    prints the faults; exit 1 if there are any. tools/lint.py runs it too
 
-The second table of docs/words.md names the folders of `src` in which types, files and functions may have a word in their names; in
-another folder a name with that word would give it a second meaning. Each term of the first table is in the second one, or in the list
-of words that are not checked. RIDDLES are words that say nothing about what a type or a file does.
+The second table of docs/words.md names the folders, of `src` or beside it, in which types, files and functions may have a word in their
+names; in another folder a name with that word would give it a second meaning. Tests obey too, those in Python by their classes and files.
+Each term of the first table is in the second one, or in the list of words that are not checked. RIDDLES are words that say nothing about
+what a type or a file does.
 Limits, preconditions and the flags that errors name are spelled in one way each. Two files that the product links may not define a type of one name in one
 namespace: the linker would keep the functions of only one of them.
 """
@@ -24,6 +25,7 @@ UNCHECKED = re.compile(r"^Not checked,.*?:\s+(.*?)\.\s*\Z", re.MULTILINE | re.DO
 FUNCTION = re.compile(r"^ *(?:(?:static|virtual|inline|constexpr|friend) )*(?!return\b|throw\b|else\b|new\b|delete\b|co_)"
                       r"[A-Za-z_][\w:<>,*& ]*[ &*>](\w+)\(", re.MULTILINE)
 TYPE = re.compile(r"^[ \t]*(?:template <.*> *)?(?:pub )?(?:class|struct|union|enum(?: class)?) (?:alignas\(.*\) )?(\w+)(?! *;)\b", re.MULTILINE)
+CLASS = re.compile(r"^class (\w+)", re.MULTILINE)  # a class in Python
 COMMENT = re.compile(r"//.*")
 PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 LIMIT = re.compile(r"\b(?:k(?:Most|Least|Longest|Shortest|Fewest|Slowest)[A-Z]?\w*|k[A-Z]\w*(?:Max|Min|Least|Most))\b")
@@ -91,10 +93,11 @@ def check(files, root=ROOT):
     flags = set(re.findall(r"^\| `--([\w-]+)`", (root / FLAGS).read_text(encoding="utf-8"), re.MULTILINE)) if (root / FLAGS).is_file() else set()
     faults = check_terms(text, terms)
     for name in files:
-        if not name.endswith((".h", ".cc", ".rs")) or name.split("/")[0] not in ("src", "apps", "bench", "fuzz", "rust"):
+        is_python = name.endswith(".py")
+        if not name.endswith((".h", ".cc", ".rs", ".py")) or name.split("/")[0] not in ("src", "apps", "bench", "fuzz", "rust", "tests"):
             continue
         text = (root / name).read_text(encoding="utf-8", errors="replace")
-        names = [Path(name).stem] + [found[1] for found in TYPE.finditer(text)]
+        names = [Path(name).stem] + [found[1] for found in (CLASS if is_python else TYPE).finditer(text)]
         faults += [f"{name}: {limit} is a limit, which begins with kMax or kMin" for limit in sorted(set(LIMIT.findall(text)))]
         faults += [f"{name}: '{word}:' is written 'Precondition:'" for word in PRECONDITION.findall(text)]
         faults += [f"{name}: an error names '{flag}', which is no flag of {FLAGS}; it has no dashes" for flag in FLAG.findall(text) if flag not in flags and not name.startswith("src/capi/")]
@@ -104,7 +107,7 @@ def check(files, root=ROOT):
             faults += [f"{name}: '{word}' in the name {one} does not say what it is" for word in sorted(riddles)]
         is_test = name.endswith(("_test.cc", "_testing.h")) or "/tests/" in name
         functions = sorted(set(FUNCTION.findall(COMMENT.sub("", text)))) if name.endswith(".h") and not is_test else []
-        for term, (folders, more) in terms.items() if name.startswith("src/") and not name.endswith("_test.cc") else ():
+        for term, (folders, more) in terms.items() if not name.startswith("rust/") else ():
             if not any(folder.startswith(f"{room}/") for room in folders):
                 may_call = any(folder.startswith(f"{room}/") for room in more)
                 faults += [f"{name}: {one} gives '{term}' another meaning than {WORDS}" for one in names + (functions if not may_call else []) if has_term(one, term)]

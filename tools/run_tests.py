@@ -2,6 +2,10 @@
 """Runs the tests, prints the name of each, and ends with `N passed, N failed`; exit 1 if one failed.
 
     tools/run_tests.py --build BUILD [PART...] [--seeds N] [--first-seed F]      without a part: all except clients
+    tools/run_tests.py --build BUILD --jobs N --install     the same, while all programs of BUILD are made, and what tests need is installed
+
+Tests that compute have all cores; beside them run tests of servers, which mostly wait. Hostile clients, whose cases have short limits
+of time, come last and alone.
 
 Parts: unit (the rooms' *_test programs except kernels, and the tests of Rust and of the tools), kernels, scenarios and simulation
 (only those test suites; --seeds is the number of random stories, --first-seed the first of them),
@@ -32,6 +36,9 @@ PARTS = ("unit", "kernels", "scenarios", "simulation", "golden", "api", "clients
 SUITES = {"scenarios": "*Scenario*", "simulation": "*Simulation*", "golden": "*Golden*"}  # inside the rooms' programs
 SILENCE_S = 600  # a program that prints nothing for so long hangs, which is a failure
 SHARDS = {"engine_test": 4, "server_test": 2}  # these run for minutes: pieces of them keep all cores busy to the end
+# Scripts of tests/hosts, the long ones first, and in how many pieces each runs.
+HOSTS = {"tolerates": 3, "faults": 3, "equality": 2, "random_faults": 1, "comes_back": 1, "apart": 1, "etcd": 1, "strangers": 1}
+API_PIECES = 2
 FORCED_ISAS = ("ref", "avx2", "avx512", "avx512_bf16", "amx", "amx_emulated")
 USAGE_STATUS = 2  # exit status of `hocket` for an instruction set that this machine lacks
 
@@ -179,14 +186,14 @@ def read_pytest(lines, tally):
     return rest
 
 
-def run_pytest(build, tally, part):
-    folder = ROOT / "tests" / part
-    if not list(folder.glob("test_*.py")):
+def run_pytest(build, tally, part, piece=0, pieces=1):
+    files = sorted((ROOT / "tests" / part).glob("test_*.py"))[piece::pieces]
+    if not files:
         return
     venv = ROOT / ("build/venv-clients/bin/python" if part == "clients" else "build/venv/bin/python")
     python = venv if venv.is_file() else sys.executable
     environment = dict(os.environ, HOCKET_BIN=str(build / "hocket"))
-    running = Program([python, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--tb=short", folder], environment)
+    running = Program([python, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--tb=short", *files], environment)
     failed_before = len(tally.failed)
     rest = read_pytest(running.lines(), tally)
     status = running.end()
@@ -218,10 +225,10 @@ def read_hosts(lines, tally, part="hosts"):
     return output
 
 
-def run_hosts(build, tally):
+def run_hosts(build, tally, script, piece=0, pieces=1):
     environment = dict(os.environ, HOCKET_BIN=str(build / "hocket"))
-    for script in ("equality", "faults", "etcd", "comes_back", "tolerates", "random_faults", "apart", "strangers"):
-        run_script("hosts", [ROOT / f"tests/hosts/{script}.py"], environment, tally)
+    words = ["--piece", f"{piece}/{pieces}"] if pieces > 1 else []
+    run_script("hosts", [ROOT / f"tests/hosts/{script}.py", *words], environment, tally)
 
 
 def run_hostile(build, tally):
@@ -392,35 +399,125 @@ def run_page(build, tally):
     return None
 
 
-def jobs_of(build, wanted):
-    """Returns the jobs that run side by side, the long ones first and many short ones last, and the jobs that start servers and run alone."""
-    beside = []
+def computing_jobs(build, wanted):
+    """Returns the jobs that compute, the long ones first and many short ones last."""
+    jobs = []
     programs = [p for p in build.glob("*_test") if os.access(p, os.X_OK)]
     suites = ":".join(SUITES[part] for part in wanted if part in SUITES)
     for program in sorted(programs, key=lambda p: -p.stat().st_size):
         kernels = program.name == "kernels_test"
         only = "*" if ("kernels" if kernels else "unit") in wanted else "" if kernels else suites
         if only:
-            beside += [partial(run_gtest, program, only=only, shard=i) for i in range(SHARDS.get(program.name, 1))]
+            jobs += [partial(run_gtest, program, only=only, shard=i) for i in range(SHARDS.get(program.name, 1))]
     if "kernels" in wanted:
-        beside.append(partial(run_units, build))
+        jobs.append(partial(run_units, build))
     if "unit" in wanted:
-        beside += [run_tools, partial(run_rust, build)]
-    beside += [partial(run_pytest, build, part=part) for part in ("manifests", "packages") if part in wanted]
+        jobs += [run_tools, partial(run_rust, build)]
     if "golden" in wanted:
         golden = ROOT / "tests/golden"
-        beside.append(partial(run_other_checks, build, golden=golden))
-        beside += [partial(run_model_checks, build, model=model) for model in reference_models(golden)]
-    alone = [partial(run_pytest, build, part=part) for part in ("api", "clients") if part in wanted]
-    alone += [partial(run_hosts, build)] if "hosts" in wanted else []
-    alone += [partial(run_hostile, build)] if "hostile" in wanted else []
-    alone += [partial(run_page, build)] if "page" in wanted else []
-    return beside, alone
+        jobs.append(partial(run_other_checks, build, golden=golden))
+        jobs += [partial(run_model_checks, build, model=model) for model in reference_models(golden)]
+    return jobs
+
+
+def installed_jobs(build, wanted):
+    """Returns the jobs that compute, and need what is installed for the tests."""
+    return [partial(run_pytest, build, part=part) for part in ("packages", "manifests") if part in wanted]
+
+
+def serving_jobs(build, wanted):
+    """Returns the jobs that start servers and wait for them, and need nothing but those and Python, the long ones first."""
+    if "hosts" not in wanted:
+        return []
+    return [partial(run_hosts, build, script=script, piece=i, pieces=pieces) for script, pieces in HOSTS.items() for i in range(pieces)]
+
+
+def installed_serving_jobs(build, wanted):
+    """Returns the jobs that start servers, and need what is installed for the tests."""
+    jobs = [partial(run_pytest, build, part="api", piece=i, pieces=API_PIECES) for i in range(API_PIECES) if "api" in wanted]
+    jobs += [partial(run_pytest, build, part="clients")] if "clients" in wanted else []
+    return jobs + ([partial(run_page, build)] if "page" in wanted else [])
+
+
+def alone_jobs(build, wanted):
+    """Returns the jobs beside which nothing may run, since their limits of time are short."""
+    return [partial(run_hostile, build)] if "hostile" in wanted else []
+
+
+def run_command(tally, name, words):
+    """Runs a command that the tests need; only its failure is a result. Returns True if it succeeded."""
+    running = Program(words)
+    output = [line for line in running.lines() if not line.startswith("[")]  # without ninja's own lines
+    if status := running.end():
+        tally.fail(name, "\n".join(output[-200:]), status)
+    return not status
+
+
+class Runs:
+    """All jobs of one call: those that compute on all cores, and beside them those that start servers. Sums up their results."""
+
+    def __init__(self, build, wanted):
+        self._build, self._wanted = build, wanted
+        cores = len(os.sched_getaffinity(0))
+        self._computing = ThreadPoolExecutor(cores)
+        self._serving = ThreadPoolExecutor(serving_at_once(cores))
+        self._begun, self._lock = [], threading.Lock()
+        self._prepared = Tally()
+
+    def run(self, make=None, install=None):
+        """Runs all jobs, after the commands that they need, and returns their results.
+
+        While `make` and `install` run, tests do that need neither. After a failed one nothing begins any more.
+        """
+        self._begin(self._serving, serving_jobs)
+        with ThreadPoolExecutor(2) as preparing:
+            made = preparing.submit(self._prepare, "build", make, self._computing, computing_jobs)
+            installed = preparing.submit(self._prepare, "packages of the tests", install, self._serving, installed_serving_jobs)
+            if made.result() and installed.result():
+                self._begin(self._computing, installed_jobs)
+        self._computing.shutdown()
+        self._serving.shutdown()
+        total = Tally()
+        total.add(self._prepared)
+        for job in self._begun:
+            if not job.cancelled():
+                total.add(job.result())
+        if not self._prepared.failed:
+            for job in alone_jobs(self._build, self._wanted):
+                total.add(run_job(job))
+        return total
+
+    def _prepare(self, name, words, pool, jobs):
+        if words and not run_command(self._prepared, name, words):
+            with self._lock:
+                for job in self._begun:
+                    job.cancel()
+            return False
+        self._begin(pool, jobs)
+        return True
+
+    def _begin(self, pool, jobs):
+        with self._lock:
+            if not self._prepared.failed:
+                self._begun += [pool.submit(run_job, job) for job in jobs(self._build, self._wanted)]
+
+
+def run_job(job):
+    tally = Tally()
+    job(tally)
+    return tally
+
+
+def serving_at_once(cores):
+    """Returns how many tests of servers run beside those that compute."""
+    return cores // 2 + 1
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=lambda folder: Path(folder).resolve(), required=True)
+    parser.add_argument("--jobs", type=int, metavar="N", help="first make all programs of BUILD, with N compilers at a time")
+    parser.add_argument("--install", action="store_true", help="first install all that the tests need (./hocket test-tools)")
     parser.add_argument("parts", nargs="*", metavar="PART")
     parser.add_argument("--seeds", type=int, metavar="N", help="of the simulation; 1500 where it is not given")
     parser.add_argument("--first-seed", type=int, metavar="F", help="of the simulation; 0 where it is not given")
@@ -438,21 +535,10 @@ def main():
             parser.error(f"there is no part {part}; parts: {' '.join(PARTS)}")
     # These parts hold every test once, except third-party clients: their packages take longer to install than all tests to run.
     every = ("unit", "kernels", "golden", "api", "manifests", "packages", "page", "hosts", "hostile")
-    wanted = arguments.parts or every
-    beside, alone = jobs_of(arguments.build, wanted)
-    total = Tally()
-
-    def run(job):
-        tally = Tally()
-        job(tally)
-        return tally
-
-    with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
-        for tally in pool.map(run, beside):
-            total.add(tally)
-    for job in alone:
-        total.add(run(job))
-    return total.close()
+    # Servers of tests that run meanwhile come first, so that their limits of time hold beside the compiler.
+    make = ["nice", "-n", "19", "ninja", "-C", arguments.build, "-j", arguments.jobs] if arguments.jobs else None
+    install = [ROOT / "hocket", "-y", "test-tools", *arguments.parts] if arguments.install else None
+    return Runs(arguments.build, arguments.parts or every).run(make, install).close()
 
 
 if __name__ == "__main__":

@@ -1,12 +1,20 @@
-"""Tests the counts of the test runner on outputs in the form of each tool."""
+"""Tests the counts of the test runner on outputs in the form of each tool, and in which order it runs what."""
 
+import argparse
 import io
+import sys
 import tempfile
+import threading
 import unittest
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
 import run_tests
+
+sys.path.insert(0, str(run_tests.ROOT / "tests/hosts"))
+
+import harness  # noqa: E402
 
 GTEST = """\
 Running main() from gtest_main.cc
@@ -158,10 +166,81 @@ class RunTestsTest(unittest.TestCase):
                 encoding="utf-8",
             )
             program.chmod(0o755)
-            for job in run_tests.jobs_of(Path(folder), ("unit",))[0][: run_tests.SHARDS["engine_test"]]:
+            for job in run_tests.computing_jobs(Path(folder), ("unit",))[: run_tests.SHARDS["engine_test"]]:
                 job(self.tally)
         names = sorted(line.split()[2] for line in self.out.getvalue().splitlines())
         self.assertEqual(names, [f"A.{i}" for i in range(9)])
+
+    def test_the_pieces_of_a_script_hold_each_case_once(self):
+        told, cases = [], [(f"case {i}", partial(str, i)) for i in range(7)] + [("another", str)]
+        with mock.patch.object(harness, "need_ucx"), mock.patch("builtins.print", lambda line, **_: told.append(line)):
+            for piece in range(3):
+                self.assertTrue(harness.run(cases, argparse.Namespace(only="case", piece=f"{piece}/3")))
+        self.assertEqual(sorted(run_tests.HOSTS_LINE.match(line).group(2) for line in told), [f"case {i}" for i in range(7)])
+
+    def test_each_file_of_a_part_and_each_script_of_hosts_runs(self):
+        began = []
+
+        class Recorded:
+            def __init__(self, words, _):
+                began.append([str(word) for word in words])
+
+            def lines(self):
+                return []
+
+            def end(self):
+                return ""
+
+        with mock.patch.object(run_tests, "Program", Recorded):
+            for job in [*run_tests.serving_jobs(Path("build"), ("hosts",)), *run_tests.installed_serving_jobs(Path("build"), ("api",))]:
+                job(self.tally)
+        tests = run_tests.ROOT / "tests"
+        files = [word for words in began for word in words if Path(word).name.startswith("test_")]
+        self.assertEqual(sorted(files), sorted(map(str, (tests / "api").glob("test_*.py"))))
+        scripts = {Path(words[1]).stem for words in began if words[1] != "-m"}
+        self.assertEqual(scripts, {path.stem for path in (tests / "hosts").glob("*.py") if "harness.run(" in path.read_text(encoding="utf-8")})
+        pieces = [words[-1] for words in began if words[1].endswith("tolerates.py")]
+        self.assertEqual(pieces, [f"{i}/{run_tests.HOSTS['tolerates']}" for i in range(run_tests.HOSTS["tolerates"])])
+
+
+class RunsTest(unittest.TestCase):
+    """Jobs that only note that they ran. Those of servers wait for `gate`."""
+
+    def setUp(self):
+        self.ran, self.gate, self.folder = [], threading.Event(), tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def jobs(self, name, waits=False):
+        def job(tally):
+            self.assertTrue(self.gate.wait(20) or not waits)
+            self.ran.append(name)
+            tally.ok(name)
+
+        return mock.patch.object(run_tests, f"{name}_jobs", lambda _build, _wanted: [job])
+
+    def run_with(self, make=None, install=None):
+        with mock.patch("sys.stdout", io.StringIO()), self.jobs("computing"), self.jobs("installed"), self.jobs("serving", True):
+            with self.jobs("installed_serving"), self.jobs("alone"):
+                return run_tests.Runs(Path("build"), ("unit",)).run(make, install)
+
+    def test_servers_are_tested_while_programs_are_made_and_the_last_run_alone(self):
+        mark = Path(self.folder.name) / "made"
+        threading.Thread(target=lambda: (self.wait_for(mark), self.gate.set())).start()
+        total = self.run_with(["sh", "-c", f"touch {mark}"], ["true"])
+        self.assertEqual((total.passed, total.failed), (5, []))
+        self.assertEqual(self.ran[-1], "alone")
+        self.assertLess(self.ran.index("computing"), self.ran.index("installed"))
+
+    def wait_for(self, path):
+        while not path.exists():
+            threading.Event().wait(0.01)
+
+    def test_after_a_failed_build_no_other_test_begins(self):
+        self.gate.set()
+        total = self.run_with(["sh", "-c", "echo '[1/2] one'; echo 'a.cc:1: error'; exit 3"])
+        self.assertEqual(total.failed, ["build"])
+        self.assertNotIn("computing", self.ran)
+        self.assertNotIn("alone", self.ran)
 
 
 if __name__ == "__main__":

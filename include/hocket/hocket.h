@@ -35,12 +35,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HOCKET_API_VERSION 3
+#define HOCKET_API_VERSION 4
 
 #if defined(__GNUC__)
 #define HOCKET_API __attribute__((visibility("default")))
+#define HOCKET_EXTENSION __extension__ /* unions without a name in C99 */
 #else
 #define HOCKET_API
+#define HOCKET_EXTENSION
 #endif
 
 #ifdef __cplusplus
@@ -61,12 +63,16 @@ enum {
   HOCKET_ERROR_INTERNAL = 199
 };
 
-/* Thoughts before an answer of a form: free text up to the mark that ends them. The text of the
+/* Reasoning before an answer of a form: free text up to the mark that ends it. The text of the
  * answer has both, with the marks. */
 enum {
-  HOCKET_NO_THOUGHTS = 0,       /* the form begins at once */
-  HOCKET_THOUGHTS_POSSIBLE = 1, /* they come if the model writes their opening mark */
-  HOCKET_THOUGHTS_OPEN = 2      /* the prompt has begun them */
+  HOCKET_NO_REASONING = 0,       /* the form begins at once */
+  HOCKET_REASONING_POSSIBLE = 1, /* it comes if the model writes its opening mark */
+  HOCKET_REASONING_OPEN = 2,     /* the prompt has begun it */
+  /* Deprecated: the names before version 4. */
+  HOCKET_NO_THOUGHTS = HOCKET_NO_REASONING,
+  HOCKET_THOUGHTS_POSSIBLE = HOCKET_REASONING_POSSIBLE,
+  HOCKET_THOUGHTS_OPEN = HOCKET_REASONING_OPEN
 };
 
 /* The end of a request; HOCKET_GOES_ON until its last event. */
@@ -146,7 +152,10 @@ typedef struct hocket_request {
   int32_t grammar_kind; /* the request waits while its grammar is compiled */
   int32_t priority;     /* larger goes first, with the option enable-priority-scheduling */
   /* Since version 3. */
-  int32_t thoughts; /* before the form; hocket_chat_prompt gives the value for a prompt */
+  HOCKET_EXTENSION union {
+    int32_t reasoning; /* before the form; hocket_chat_prompt gives the value for a prompt */
+    int32_t thoughts;  /* deprecated: its name before version 4 */
+  };
   int32_t reserved; /* 0 */
 } hocket_request;
 
@@ -226,11 +235,12 @@ HOCKET_API int hocket_tokenize(const hocket_engine* engine, const char* text, si
  * HOCKET_ERROR_CONTEXT_LENGTH if the chat is far longer than the context. */
 HOCKET_API int hocket_chat_tokens(const hocket_engine* engine, const char* messages_json,
                                   const char* extra_json, hocket_tokens* tokens);
-/* Does the same and sets `thoughts` (may be NULL) for hocket_request.thoughts: an answer of a form
- * begins with thoughts if the prompt leaves them open, or if the model opens them itself and the
+/* Does the same and sets `reasoning` (may be NULL) for hocket_request.reasoning: an answer of a
+ * form begins with reasoning if the prompt leaves it open, or if the model opens it itself and the
  * chat asks it to think or its template always does. Since version 3. */
 HOCKET_API int hocket_chat_prompt(const hocket_engine* engine, const char* messages_json,
-                                  const char* extra_json, hocket_tokens* tokens, int32_t* thoughts);
+                                  const char* extra_json, hocket_tokens* tokens,
+                                  int32_t* reasoning);
 /* Converts tokens to text, without control tokens. */
 HOCKET_API int hocket_detokenize(const hocket_engine* engine, const int32_t* tokens, size_t count,
                                  hocket_text* text);

@@ -24,7 +24,7 @@ Prompt = Union[str, Sequence[int], Sequence[Message]]  # text as it stands, toke
 class ChatTokens(list[int]):
     """A chat as the model reads it. It remembers whether an answer that has a form begins with reasoning."""
 
-    thoughts: int = 0  # as the library counts; what is cut from the list or joined to it is a plain list
+    reasoning: int = 0  # a value of hocket_request.reasoning; what is cut from the list or joined to it is a plain list
 
 
 @dataclass(frozen=True)
@@ -301,9 +301,9 @@ class Engine:
         """`extra`: tools, chat_template_kwargs, add_generation_prompt, continue_final_message."""
         words = json.dumps(list(messages)).encode()
         more = json.dumps(extra).encode() if extra else None
-        thoughts = ctypes.c_int32()
-        chat = ChatTokens(self._taken(lambda out: library.hocket_chat_prompt(self._open_handle(), words, more, out, ctypes.byref(thoughts))))
-        chat.thoughts = thoughts.value
+        reasoning = ctypes.c_int32()
+        chat = ChatTokens(self._taken(lambda out: library.hocket_chat_prompt(self._open_handle(), words, more, out, ctypes.byref(reasoning))))
+        chat.reasoning = reasoning.value
         return chat
 
     def detokenize(self, tokens: Sequence[int]) -> str:
@@ -398,7 +398,7 @@ class Engine:
         check(library.hocket_request_init(self._open_handle(), ctypes.byref(request)))
         tokens = self._tokens(prompt)
         request.prompt, request.prompt_count = _ints(tokens), len(tokens)
-        request.thoughts = tokens.thoughts if isinstance(tokens, ChatTokens) else 0
+        request.reasoning = tokens.reasoning if isinstance(tokens, ChatTokens) else 0
         given = {
             "max_new_tokens": wanted.max_tokens,
             "min_new_tokens": wanted.min_tokens,

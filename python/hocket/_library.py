@@ -75,7 +75,7 @@ class Request(ctypes.Structure):
         ("grammar", c_char_p),
         ("grammar_kind", c_int32),
         ("priority", c_int32),
-        ("thoughts", c_int32),
+        ("reasoning", c_int32),
         ("reserved", c_int32),
     ]
 

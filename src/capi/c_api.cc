@@ -214,14 +214,14 @@ int hocket_tokenize(const hocket_engine* engine, const char* text, size_t length
 }
 
 int hocket_chat_prompt(const hocket_engine* engine, const char* messages_json,
-                       const char* extra_json, hocket_tokens* tokens, int32_t* thoughts) {
+                       const char* extra_json, hocket_tokens* tokens, int32_t* reasoning) {
   return guarded([&]() -> Result<void> {
     HOCKET_TRY_VOID(need(engine, "engine"));
     HOCKET_TRY_VOID(need(messages_json, "messages_json"));
     HOCKET_TRY_VOID(need(tokens, "tokens"));
     HOCKET_TRY(const ChatTokens chat, engine->offline->chat_tokens(
                                           messages_json, extra_json == nullptr ? "" : extra_json));
-    if (thoughts != nullptr) *thoughts = static_cast<int32_t>(chat.reasoning_start);
+    if (reasoning != nullptr) *reasoning = static_cast<int32_t>(chat.reasoning_start);
     return hand_out(chat.ids, tokens);
   });
 }

@@ -97,7 +97,7 @@ Result<TextRequest> read_request(const OfflineEngine& engine, const hocket_reque
   s.seed = r.seed;
   s.num_top_logprobs = r.logprobs;
   if (r.priority != HOCKET_NO_PRIORITY) out.priority = r.priority;
-  HOCKET_TRY(out.reasoning_start, read_reasoning_start(r.thoughts));
+  HOCKET_TRY(out.reasoning_start, read_reasoning_start(r.reasoning));
   HOCKET_TRY_VOID(read_lists(r, out));
   if (r.grammar_kind == HOCKET_FREE_TEXT && r.grammar == nullptr) return out;
   HOCKET_TRY_VOID(need(r.grammar, "grammar"));

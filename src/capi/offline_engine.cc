@@ -262,8 +262,8 @@ Result<void> OfflineEngine::settle_reasoning(TextRequest& request) const {
   if (!tokenizer_ || !reasoning_)
     return fail(error(ErrorCode::invalid_request,
                       "reasoning is to come first, but nothing says how this model marks it")
-                    .with_fix("HOCKET_NO_THOUGHTS, or what hocket_chat_prompt says")
-                    .with_param("thoughts"));
+                    .with_fix("HOCKET_NO_REASONING, or what hocket_chat_prompt says")
+                    .with_param("reasoning"));
   if (request.sampling.grammar == nullptr) return {};
   const AnswerSpec spec{.choice = {},
                         .text = request.sampling.grammar,

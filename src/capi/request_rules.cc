@@ -156,12 +156,12 @@ Result<void> check_sampling(const SamplingParams& s, int vocab_size) {
 }
 
 Result<ReasoningStart> read_reasoning_start(int reasoning) {
-  static_assert(HOCKET_NO_THOUGHTS == static_cast<int>(ReasoningStart::none));
-  static_assert(HOCKET_THOUGHTS_POSSIBLE == static_cast<int>(ReasoningStart::possible));
-  static_assert(HOCKET_THOUGHTS_OPEN == static_cast<int>(ReasoningStart::open));
-  if (reasoning < HOCKET_NO_THOUGHTS || reasoning > HOCKET_THOUGHTS_OPEN)
-    return refuse("thoughts",
-                  fmt::format("is {}, which is no HOCKET_NO_THOUGHTS or the like", reasoning));
+  static_assert(HOCKET_NO_REASONING == static_cast<int>(ReasoningStart::none));
+  static_assert(HOCKET_REASONING_POSSIBLE == static_cast<int>(ReasoningStart::possible));
+  static_assert(HOCKET_REASONING_OPEN == static_cast<int>(ReasoningStart::open));
+  if (reasoning < HOCKET_NO_REASONING || reasoning > HOCKET_REASONING_OPEN)
+    return refuse("reasoning",
+                  fmt::format("is {}, which is no HOCKET_NO_REASONING or the like", reasoning));
   return static_cast<ReasoningStart>(reasoning);
 }
 

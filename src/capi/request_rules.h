@@ -15,8 +15,7 @@ Result<void> check_sampling(const SamplingParams& sampling, int vocab_size);
 // `kind`: HOCKET_JSON_SCHEMA and so on; `text` in that form. Errors: invalid_request. A mistake
 // that only the grammar compiler finds ends the request later, with the same code.
 Result<std::shared_ptr<const GrammarSpec>> read_grammar(int kind, std::string_view text);
-// `reasoning`: the field `thoughts` of a request, HOCKET_NO_THOUGHTS and so on; only the C
-// interface calls reasoning so. Errors: invalid_request.
+// `reasoning`: that field of a request, HOCKET_NO_REASONING and so on. Errors: invalid_request.
 Result<ReasoningStart> read_reasoning_start(int reasoning);
 // `messages_json`: an array of objects. `extra_json`: empty, or an object with any of tools,
 // chat_template_kwargs, add_generation_prompt, continue_final_message; other keys are refused.

@@ -80,7 +80,7 @@ class Connection {
   size_t read_ = 0, sent_ = 0;  // bytes of in_ that next() took; bytes of out_ that the kernel took
   size_t received_bytes_ = 0;
   bool waits_to_write_ = false;
-  std::unique_ptr<TlsStream> tls_;  // null: the bytes are in the clear
+  std::unique_ptr<TlsStream> tls_;  // null: without TLS
   std::optional<Error> ended_;
 };
 

@@ -90,7 +90,7 @@ class ControlPlane {
   // Returns a key that only ranks with this cluster's token know; `use` names its one use. Without
   // a token it is no secret. Thread: any.
   Proof key_for(std::string_view use) const;
-  // Returns what connections between ranks are encrypted with; null: they are in the clear.
+  // Returns what connections between ranks are encrypted with; null: without TLS.
   // Thread: any.
   const std::shared_ptr<const TlsContext>& tls() const;
   // True if the others pause while this rank is away, because none of them can coordinate: this is

@@ -25,12 +25,12 @@ struct ClusterOptions {
   HostPort init_addr;  // address of rank 0; port 0 takes any free port. Without a store only
   // The store in which ranks find each other and the coordinator; nullopt: rank 0 is it.
   std::optional<EtcdAddress> store;
-  std::shared_ptr<const TlsContext> store_tls;  // null: the store is spoken to in the clear
+  std::shared_ptr<const TlsContext> store_tls;  // null: without TLS
   // The address where this rank listens while it coordinates; without a host the one by which it
   // reaches the store. With a store only.
   HostPort listen;
   std::string token;                      // empty if there is none
-  std::shared_ptr<const TlsContext> tls;  // null: connections are in the clear
+  std::shared_ptr<const TlsContext> tls;  // null: without TLS
   bool insecure = false;                  // allows ranks across hosts without a token
   int tolerate_ranks = 0;  // number of ranks that may be missing while the others serve
   LivenessLimits limits;

@@ -37,7 +37,7 @@ class EtcdClient final : public Etcd {
  public:
   struct Options {
     std::vector<HostPort> servers;
-    std::shared_ptr<const TlsContext> tls = nullptr;  // null: in the clear
+    std::shared_ptr<const TlsContext> tls = nullptr;  // null: without TLS
     Duration attempt_limit = std::chrono::seconds(1);
     Duration call_limit = std::chrono::seconds(3);  // for a call with all its attempts
     // Finds addresses of names; owns all that it uses. It may block.

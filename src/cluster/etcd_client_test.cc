@@ -46,11 +46,12 @@ TEST(EtcdAddress, RefusesWhatIsNotThere) {
   EXPECT_THAT(told(many), HasSubstr("17 servers"));
 }
 
-// A server that sends what it is given to whoever connects, and keeps the connection.
-class CheckedExchange {
+// A server that sends its text to each client and keeps the connection open.
+class FixedAnswerServer {
  public:
-  explicit CheckedExchange(std::string text) : text_(std::move(text)), thread_([this] { run(); }) {}
-  ~CheckedExchange() {
+  explicit FixedAnswerServer(std::string text)
+      : text_(std::move(text)), thread_([this] { run(); }) {}
+  ~FixedAnswerServer() {
     stopping_ = true;
     thread_.join();
   }
@@ -75,7 +76,7 @@ class CheckedExchange {
 };
 
 std::string told_by(const std::string& text) {
-  const CheckedExchange talker(text);
+  const FixedAnswerServer talker(text);
   EtcdClient client({.servers = {talker.address()}, .attempt_limit = milliseconds(300)});
   const TimePoint began = RealClock().now();
   const auto range = client.range("/a", 1);
@@ -97,8 +98,8 @@ TEST(EtcdClient, StrangersAreBoundedInTimeAndBytes) {
 }
 
 TEST(EtcdClient, AWatchOfAnEndlessLineEnds) {
-  const CheckedExchange talker("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n180000\r\n" +
-                               std::string(0x180000, 'x'));
+  const FixedAnswerServer talker("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n180000\r\n" +
+                                 std::string(0x180000, 'x'));
   EtcdClient client({.servers = {talker.address()}});
   ASSERT_TRUE(client.watch("/a", 1));
   for (int i = 0; i < 1000; ++i) {

@@ -17,7 +17,7 @@ inline constexpr size_t kMaxEtcdAnswerBytes = size_t{1} << 20;
 
 class EtcdConnection {
  public:
-  // Connects to the first of `addresses` that takes a connection; tls: null: in the clear.
+  // Connects to the first of `addresses` that takes a connection; tls: null: without TLS.
   // Errors: io.
   static Result<EtcdConnection> dial(const HostPort& server,
                                      const std::vector<SocketAddress>& addresses,

@@ -9,7 +9,8 @@
 //
 // A rank is lost if its open step has exceeded the expected time and then makes no progress for as
 // long as a silent rank would be given. So a hung compute thread is noticed although its process is
-// alive. Waits do not count, because every rank that waits for a hung one makes no progress either.
+// alive. membership.h judges this, and the silence of a rank whose heartbeats stop. Waits do not
+// count, because every rank that waits for a hung one makes no progress either.
 // Threads: the engine's writes, or where steps overlap the forward thread in a pass; any reads.
 #pragma once
 

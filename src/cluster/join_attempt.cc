@@ -86,7 +86,7 @@ JoinAttempt::Handled JoinAttempt::read() {
 }
 
 JoinAttempt::Handled JoinAttempt::handle(const Message& message) {
-  // With TLS the hello alone is in the clear, so a refusal in its place may be anybody's.
+  // With TLS only the hello is not encrypted, so a refusal in its place may be forged.
   const bool may_be_refused = !options_.cluster.tls || phase_ != Phase::hello;
   const auto* refused = std::get_if<RefusedMessage>(&message);
   if (refused != nullptr && may_be_refused) return refuse(*refused);

@@ -1,6 +1,6 @@
-// The bytes of a connection to a server that is no rank (etcd, Redis), in the clear or inside TLS.
-// No call waits: one that can do nothing at present says so, and its caller polls the socket within
-// limits of its own. SIGPIPE is never raised. Thread: one at a time.
+// The bytes of a connection to a server that is no rank (etcd, Redis), with or without TLS. No call
+// blocks: if the socket takes or has no bytes, the call returns 0 or false, and the caller polls
+// the socket with a time limit of its own. SIGPIPE is never raised. Thread: one at a time.
 //
 //   begin() until it is true -> send(), flush(), receive() ..
 //
@@ -24,11 +24,11 @@ class ServerStream {
  public:
   static constexpr size_t kMaxRead = size_t{256} << 10;  // bytes of one receive()
 
-  // tls: null: in the clear. host: the name that the server's certificate must have.
+  // tls: null: without TLS. host: the name that the server's certificate must have.
   ServerStream(Fd socket, std::shared_ptr<const TlsContext> tls, const std::string& host);
   explicit ServerStream(Fd socket) : ServerStream(std::move(socket), nullptr, {}) {}
 
-  // Goes on with TLS's handshake. Returns true when it has ended; if false, poll for wanted().
+  // Continues the TLS handshake. Returns true when it is complete; if false, poll for wanted().
   Result<bool> begin();
   // Takes some of the bytes, which flush() sends to the end. Returns how many; 0: poll for POLLOUT.
   Result<size_t> send(std::string_view bytes);
@@ -60,7 +60,7 @@ class ServerStream {
   Result<void> take_records();
 
   Fd socket_;
-  std::unique_ptr<TlsStream> tls_;  // null: in the clear
+  std::unique_ptr<TlsStream> tls_;  // null: without TLS
   std::string raw_;                 // memory for records that come
   std::string early_;               // bytes that came with the end of the handshake
   std::string out_;                 // records to send

@@ -256,10 +256,11 @@ TEST_F(StrangersTest, AHostCannotForgeALineOfTheLog) {
 TEST_F(StrangersTest, AnotherVersionIsNamedByTheRank) {
   std::string bytes;
   append_frame(bytes, HelloMessage{true, {}});
-  bytes[4] = 9;
+  constexpr int kOther = kClusterProtocol + 1;
+  bytes[4] = static_cast<char>(kOther);
   const FalseJoin join = join_false_rank_0(bytes);
   EXPECT_EQ(join.refusal.code, ErrorCode::lost_rank);
-  EXPECT_THAT(join.refusal.message, HasSubstr("version 9"));
+  EXPECT_THAT(join.refusal.message, HasSubstr(fmt::format("version {}", kOther)));
   // The rank also tells the other side, in its own version.
   ASSERT_GT(join.received.size(), 6u);
   EXPECT_EQ(join.received[4], static_cast<char>(kClusterProtocol));

@@ -42,8 +42,15 @@ class TestProxy {
   static SocketAddress loopback(uint16_t port) {
     return resolve({.host = "127.0.0.1", .port = port})->front();
   }
-  // Returns a port that was free a moment ago.
-  static uint16_t free_port() { return local_address(*listen_on(loopback(0))).port(); }
+  // Returns a port that was free a moment ago. It lies below those that the kernel gives to clients,
+  // and each program begins elsewhere, so nobody takes it while a rank or a server is down.
+  static uint16_t free_port() {
+    static std::atomic<uint32_t> next = 1009 * static_cast<uint32_t>(::getpid());
+    uint16_t port = 0;
+    do port = static_cast<uint16_t>(10000 + next++ % 6000);
+    while (!listen_on(loopback(port)));
+    return port;
+  }
 
  private:
   struct Pair {

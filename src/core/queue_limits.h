@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "core/retry_after.h"
 
 namespace hocket {
 
@@ -48,18 +49,16 @@ using Plain = QueueLimit<>;
 using WithNumber = QueueLimit<int64_t>;
 using WithNumbers = QueueLimit<int64_t, int64_t>;
 
-inline constexpr std::string_view kRetryAfter = "try again after the time in Retry-After";
-
 // server/http
 inline constexpr WithNumber kConnections{"all {} connections are in use", ""};
 // server/generation/task_pool.h
 inline constexpr WithNumber kUnreadOfClient{"{} requests of this client wait to be read",
-                                            kRetryAfter};
-inline constexpr WithNumber kUnread{"{} requests wait to be read", kRetryAfter};
+                                            kRetryAfterFix};
+inline constexpr WithNumber kUnread{"{} requests wait to be read", kRetryAfterFix};
 // server/ranks
-inline constexpr WithNumber kForwarded{"{} requests are with other ranks", kRetryAfter};
+inline constexpr WithNumber kForwarded{"{} requests are with other ranks", kRetryAfterFix};
 // server/reply
-inline constexpr WithNumber kLiveTexts{"{} texts are under way", kRetryAfter};
+inline constexpr WithNumber kLiveTexts{"{} texts are under way", kRetryAfterFix};
 // engine: half of --max-queued-requests
 inline constexpr WithNumbers kLaterTexts{
     "{} texts wait already; the second and later texts of a request may wait only below {}, half "

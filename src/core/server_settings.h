@@ -123,7 +123,7 @@ struct HttpSettings {
 
 // Settings for reading calls and reasoning in answers (docs/api.md "Tools", "Reasoning").
 struct AnswerSettings {
-  std::string tool_call_parser = "auto";  // auto, or a name of text/answers/answer_format.h
+  std::string tool_call_parser = "auto";  // auto, or a name of text/answers/tool_format.h
   std::string reasoning_parser = "auto";
   std::string reasoning_field = "reasoning_content";  // reasoning_content, reasoning, both
 };

@@ -87,17 +87,10 @@ CacheTierStats CacheTier::stats() const {
     tier.away = source->is_away();
   }
   if (options_.peers) {
-    const PeerCounts& peers = options_.peers->counts();
-    stats.tiers[static_cast<size_t>(PageTier::peer)].failures_total = peers.failures;
-    stats.peer_pages_total = peers.pages;
-    stats.peer_prefills_total = peers.prefills;
-    stats.peer_failures_total = peers.failures;
+    static_cast<PeerCounters&>(stats) = options_.peers->counts();
+    stats.tiers[static_cast<size_t>(PageTier::peer)].failures_total = stats.peer_failures_total;
   }
-  if (options_.served) {
-    stats.served_pages_total = options_.served->pages;
-    stats.served_prefills_total = options_.served->prefills;
-    stats.served_refused_total = options_.served->refused;
-  }
+  if (options_.served) static_cast<ServedCounters&>(stats) = options_.served->read(kServedCounters);
   return stats;
 }
 

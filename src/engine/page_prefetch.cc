@@ -259,10 +259,11 @@ void PagePrefetch::restore_pages(Scheduler& scheduler, std::vector<ReadPage>& ru
                         });
   if (!restored) task.given_up = true;
   const size_t num_tokens = num_new * page_tokens_;
-  const auto tier = static_cast<size_t>(run.front().tier);
-  figures_.num_tokens[tier] += num_tokens;
+  AtomicCounts<PageTierCounters>& counts = figures_.tiers[static_cast<size_t>(run.front().tier)];
+  counts.add(&PageTierCounters::tokens_total, num_tokens);
   if (speed_.is_known())
-    figures_.saved_ns[tier] += speed_.time_of(static_cast<int>(num_tokens)).count();
+    counts.add(&PageTierCounters::saved_seconds_total,
+               to_seconds(speed_.time_of(static_cast<int>(num_tokens))));
   if (num_new > 0)
     note_fetched(task.request, run.front().tier, static_cast<int>(end - num_tokens),
                  static_cast<int>(end));

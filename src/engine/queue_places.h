@@ -4,10 +4,11 @@
 //   it is a later text of its request, and half of the places are taken;
 //   its client has kPerFreePlace times as many waiting texts as places are free.
 //
-// So the more a client has, the more room it must leave: alone it gets 7/8 of the places, n clients
-// that flood the queue together leave one in 7n + 1 to others. A client is its proven half
-// (core/client_name.h), because it may claim many names; 0 stands for nobody in particular, as in a
-// program that embeds the engine. With priorities the scheduler decides which text makes room.
+// So the more texts a client has in the queue, the more places must be free for its next one: one
+// client gets 7/8 of the places, and n clients that fill the queue together leave one place in
+// 7n + 1 to others. A client is identified by the proven half of its name (core/client_name.h),
+// because it may claim many names; 0 is for texts without a client, as in a program that embeds the
+// engine. With priorities the scheduler decides which text makes room.
 // Thread: any.
 #pragma once
 

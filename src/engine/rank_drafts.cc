@@ -22,7 +22,8 @@ std::unique_ptr<Speculation> make_speculation(const RankParts& parts, int rank, 
   if (parts.drafter) {
     drafter = parts.drafter(rank, num_seats);
   } else if (choice.by_module) {
-    // A module that joins rows of the model only has none of its own to continue from.
+    // A local module reads rows of the model before its final norm. It returns no such rows itself,
+    // so each loaded module makes one draft.
     const ModelConfig& model = runner.info().model;
     const int most = model.local_mtp ? model.num_mtp_loaded : choice.max_drafts;
     auto own = std::make_unique<ModuleDrafter>(runner, num_seats, most);

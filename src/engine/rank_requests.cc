@@ -187,7 +187,7 @@ void RankRequests::send_finished() {
 // The steps under way are undone: their rows are computed again when the ranks are connected again,
 // with the same bits. Pages in the cache are those of steps that this rank has computed to the end,
 // so they stay.
-void RankRequests::lose_ranks(std::span<const Batch* const> uncommitted) {
+void RankRequests::handle_lost_ranks(std::span<const Batch* const> uncommitted) {
   drafts_.take_back_failed();
   if (epochs_.network()->can_rejoin() && loss_wait_.limit() > Duration{}) {
     loss_wait_.begin(clock_.now());

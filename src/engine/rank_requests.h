@@ -3,7 +3,7 @@
 // wait for lost ranks.
 //
 //   handle()   schedule: note_begun()   commit()   reply()   .. note_idle()
-//   lose_ranks() if ranks were lost, then handle() .. wait_for_ranks() until they are back
+//   handle_lost_ranks() if ranks were lost, then handle() .. wait_for_ranks() until they are back
 //
 // Owner: RankStep. Thread: engine; other threads may use what Speculation, KvEventChannel and
 // CacheTier allow them.
@@ -95,7 +95,7 @@ class RankRequests {
 
   // Call it when ranks were lost in the steps under way. Requests wait for the ranks or end;
   // `uncommitted` are the steps that were scheduled and not committed.
-  void lose_ranks(std::span<const Batch* const> uncommitted);
+  void handle_lost_ranks(std::span<const Batch* const> uncommitted);
   // Ends the wait for lost ranks if none has a request.
   void end_idle_wait();
   // Ends the requests that have waited for lost ranks too long, and takes in pages meanwhile.

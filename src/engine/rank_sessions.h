@@ -21,7 +21,7 @@ struct SessionCommand {
   SessionAction action = SessionAction::save;
   SessionKey session;
   SessionTokens tokens;  // restore: those to read back
-  TimePoint deadline{};  // when whoever asked stops to wait
+  TimePoint deadline{};  // the caller waits for the answer until then
   // nullopt: the session is not known here (save, end, find), or too much is read already
   // (restore).
   std::promise<std::optional<RankSession>> answer;

@@ -21,8 +21,9 @@ class SessionCalls {
  public:
   struct Options {
     std::shared_ptr<FileStore> files;  // null: there is no folder
-    // Those of the lists of tokens; null if there is no folder. They are not the store's: an owner
-    // with many sessions on a slow disk may wait too long, and pages continue.
+    // Reads and writes lists of tokens, each within a time limit; null if there is no folder. It is
+    // apart from that of the store, so that a client with many sessions on a slow disk runs into
+    // its own limit and delays no pages.
     std::shared_ptr<TimedCalls> calls;
     PageKey form{};  // that of the pages (CacheTier::Options)
     // Returns the rank to which a session is restored.

@@ -261,7 +261,7 @@ bool RankStep::follow_choice() {
 // Ranks were lost, so the steps under way are given up.
 void RankStep::abort_step(std::span<const Batch* const> uncommitted) {
   epochs_.report_loss();
-  requests_.lose_ranks(uncommitted);
+  requests_.handle_lost_ranks(uncommitted);
   report_.set_busy(false);
   publish_idle();
   epochs_.leave();

@@ -64,7 +64,7 @@ void RequestStarter::begin(const Api& api, const HttpRequest& request, const Exc
   // If ranks run in other processes, this check finds a lost rank before any work and any call.
   const bool serves = options_.rank_router == nullptr || options_.rank_router->serves();
   auto ready = serves ? options_.health->ready() : options_.health->ready(options_.engine->stats());
-  const auto recorder = options_.observer->begin(request, arrived);
+  const auto recorder = options_.observer->begin(request, &api, arrived);
   const auto refuse = [&](const Error& why) {
     if (recorder) recorder->failed(why);
     respond_error(*exchange, why);
@@ -90,12 +90,13 @@ void RequestStarter::begin(const Api& api, const HttpRequest& request, const Exc
 void RequestStarter::resume(const HttpRequest& asked, const Exchange& exchange,
                             RecordedRequest recorded, StreamPosition position,
                             TimePoint arrived) const {
-  const auto recorder = options_.observer->begin(asked, arrived);
+  const auto api = std::ranges::find(all_apis(), recorded.path, &Api::path);
+  const auto recorder =
+      options_.observer->begin(asked, api == all_apis().end() ? nullptr : *api, arrived);
   const auto refuse = [&](const Error& why) {
     if (recorder) recorder->failed(why);
     respond_error(*exchange, why);
   };
-  const auto api = std::ranges::find(all_apis(), recorded.path, &Api::path);
   HttpRequest first = asked;
   first.method = "POST";
   first.path = recorded.path;

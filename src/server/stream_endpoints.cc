@@ -4,6 +4,7 @@
 #include <charconv>
 #include <utility>
 
+#include "core/retry_after.h"
 #include "server/access/client_key.h"
 #include "server/access/request_sender.h"
 #include "server/apis/apis.h"
@@ -32,7 +33,7 @@ Error not_a_position(std::string_view what) {
 Error not_asked(std::string_view id, const PeerAnswer& peer) {
   return error(ErrorCode::lost_rank, "whether there is a stream '{}' is not known: {}",
                id.substr(0, 128), error_text(peer))
-      .with_fix("ask again after the time in Retry-After, or ask another rank");
+      .with_fix(fmt::format("{}, or ask another rank", kRetryAfterFix));
 }
 
 // Returns nullopt for a text that is no number, or too large a one.

@@ -6,8 +6,8 @@ import os
 import pathlib
 import re
 import signal
-import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -16,6 +16,10 @@ import openai
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/hosts"))
+
+from ports import free_port  # noqa: E402
+
 BINARY = os.environ.get("HOCKET_BIN", str(ROOT / "build" / "release" / "hocket"))
 MODEL = ROOT / "models" / "hocket-tiny-qwen3-moe"
 
@@ -26,12 +30,6 @@ def until(what, patience_s=20):
         assert time.monotonic() < deadline, "it took too long"
         time.sleep(0.05)
     return found
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Server:

@@ -17,7 +17,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 import conftest
 from conftest import BINARY, ROOT, until
-from test_processes import port_pair
 
 CHAT = {"messages": [{"role": "user", "content": "What is 17 + 25?"}], "temperature": 0, "max_tokens": 16}
 
@@ -117,7 +116,7 @@ def test_spans_of_several_processes_are_one_trace(start, collector, monkeypatch)
     findings = map(json.loads, hocket("doctor", "--json").stdout.splitlines())
     if (ucx := next(f for f in findings if f["name"] == "UCX"))["remedy"]:
         pytest.skip(ucx["value"])
-    port = port_pair()
+    port = conftest.free_port(2)
     monkeypatch.setattr(conftest, "free_port", lambda: port)
     service = start("--ranks-per-node", "2", "--dp-routing", "round-robin", "--max-total-tokens", "32768", "--enable-trace",
                     "--otlp-traces-endpoint", collector.url)

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -15,21 +14,10 @@ import urllib.request
 import conftest
 import jsonschema
 import pytest
-from conftest import BINARY, MODEL
+from conftest import BINARY, MODEL, free_port
 
 
 LONG = 4000  # tokens; an answer takes seconds, long enough for the events of a test
-
-
-def port_pair():
-    while True:
-        port = conftest.free_port()
-        with socket.socket() as next_one:
-            try:
-                next_one.bind(("127.0.0.1", port + 1))
-                return port
-            except OSError:
-                pass
 
 
 @pytest.fixture
@@ -38,7 +26,7 @@ def two(start, monkeypatch):
     ucx = next(finding for finding in map(json.loads, findings.splitlines()) if finding["name"] == "UCX")
     if ucx["remedy"]:
         pytest.skip(ucx["value"])
-    other = port_pair()
+    other = free_port(2)
     monkeypatch.setattr(conftest, "free_port", lambda: other)
     flags = ("--dp-routing", "round-robin", "--max-total-tokens", "32768", "--shutdown-timeout", "100")
     server = start("--ranks-per-node", "2", *flags)

@@ -35,7 +35,7 @@ def check_sums(trace):
     assert steps(trace)
     for event in steps(trace):
         args = event["args"]
-        parts = sum(args[name] for name in ("compute_us", "beside_us", "exposed_us", "waiting_us", "idle_us"))
+        parts = sum(args[name] for name in ("compute_us", "other_us", "exposed_us", "waiting_us", "idle_us"))
         assert abs(parts - args["took_us"]) < 0.01
 
 

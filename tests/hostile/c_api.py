@@ -23,7 +23,7 @@ from hocket._library import Handler, Request, Text, Tokens, library  # noqa: E40
 
 JSON_SCHEMA, REGEX, EBNF, LARK, CHOICE, STRUCTURAL_TAG = range(1, 7)
 REALS = ("temperature", "top_p", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty")
-INTEGERS = ("max_new_tokens", "min_new_tokens", "top_k", "logprobs", "thoughts", "grammar_kind", "priority", "reserved")
+INTEGERS = ("max_new_tokens", "min_new_tokens", "top_k", "logprobs", "reasoning", "grammar_kind", "priority", "reserved")
 EXTREMES = (0, -1, 1, 1e308, -1e308, 1e-45, 5e-324, float("nan"), float("inf"), -float("inf"), 2.5, 0.5)
 WHOLE = (0, -1, 1, 2**31 - 1, -(2**31), 64, 65, 1025, 100_000)
 NAMED = (

@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/hosts"))
 
 import client  # noqa: E402
-from cluster import BINARY, MODEL, free_port  # noqa: E402
+from cluster import BINARY, MODEL  # noqa: E402
+from ports import free_port  # noqa: E402
 
 READY_S = 60
 SHUTDOWN_S = 2  # --shutdown-timeout

@@ -13,9 +13,10 @@ import time
 from pathlib import Path
 
 import harness
-from cluster import COMMON, Cluster, OneRank, free_port
+from cluster import COMMON, Cluster, OneRank
 from comes_back import END_S, EventStream, check_equal, come_back
 from page_proxy import PageProxy
+from ports import free_port
 
 STATE_S = 20  # until a request is in the state that is asked for
 HEARTBEATS_S = 2  # at least one of each rank
@@ -61,7 +62,7 @@ class Apart:
         self.decode = Cluster(2, flags=decode, start=False)
         self.prefill = OneRank()
         self.prefill.processes[0].flags = COMMON | {
-            "--port": self.prefill.http_ports()[0], "--cluster-token-file": self.decode.token_file, "--chunked-prefill-size": 32,
+            "--port": self.prefill.http_ports()[0], "--cluster-token-file": self.decode.token_file, "--chunked-prefill-size": max(32, there),
             "--disaggregation-mode": "prefill", "--kv-cache-listen": address, "--kv-cache-dir": self.folder, "--page-size": there,
         }  # fmt: skip
 

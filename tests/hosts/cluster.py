@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import client
+from ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = Path(os.environ.get("HOCKET_BIN", ROOT / "build/release/hocket"))
@@ -36,21 +37,6 @@ COMMON = {"--model-path": MODEL, "--max-total-tokens": 32768, "--max-running-req
 COMMON |= {"--cpu-bind": "none", "--dp-routing": "round-robin"}
 ANIMALS = ("cat", "dragon", "small bear", "bird", "fox", "dog", "old owl", "mouse")
 QUESTIONS = [f"{'Once upon a time, ' * (i % 3)}there was a {animal} who" for i, animal in enumerate(ANIMALS)]
-
-
-def free_port(count=1):
-    """Returns the first of `count` neighbouring ports that are free."""
-    while True:
-        with socket.socket() as first:
-            first.bind(("127.0.0.1", 0))
-            port = first.getsockname()[1]
-        try:
-            with contextlib.ExitStack() as others:
-                for i in range(count):
-                    others.enter_context(socket.create_server(("127.0.0.1", port + i)))
-            return port
-        except (OSError, OverflowError):
-            pass
 
 
 class Process:
@@ -253,14 +239,14 @@ class Cluster:
         return sum(map(float, values))
 
     def check_pages(self, rank, limit_s=5):
-        """Waits until no request runs or waits at the rank, and every page is free or cached."""
+        """Waits until no request runs or waits at the rank, and everything in its pools is free or cached: pages, and those of window layers and states where the model has them."""
         deadline = time.monotonic() + limit_s
         while True:
             running, waiting = (self.metric(rank, f"num_{kind}_reqs") for kind in ("running", "queue"))
-            total, free, cached = (self.metric(rank, f"num_{kind}pages") for kind in ("", "free_", "cached_"))
-            if running + waiting == 0 and total == free + cached:
+            pools = {pool: [self.metric(rank, f"num_{kind}{pool}") for kind in ("", "free_", "cached_")] for pool in ("pages", "window_pages", "states")}
+            if running + waiting == 0 and all(total == free + cached for total, free, cached in pools.values()):
                 return
-            told = f"{running} running, {waiting} waiting; of {total} pages {free} free, {cached} cached"
+            told = f"{running} running, {waiting} waiting; all, free and cached: {pools}"
             assert time.monotonic() < deadline, f"rank {rank} after {limit_s} s: {told}"
             time.sleep(0.1)
 

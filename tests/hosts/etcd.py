@@ -22,8 +22,9 @@ from pathlib import Path
 import client
 import faults
 import harness
-from cluster import Cluster, answers_of_one_rank, free_port
-from faults import Fault, Row, kill, start
+from cluster import Cluster, answers_of_one_rank
+from faults import Fault, FaultResult, kill, start
+from ports import free_port
 
 TAKEN_OVER_S = 7  # from the end of the coordinator to the next one; the tests' machine is shared
 AT_ONCE_S = 2.5  # the same if a process ends: less than what is left of its lease
@@ -136,7 +137,7 @@ def every_rank_in_turn():
             start(gone)(ranks)
             ranks.wait_ready(faults.BACK_S)
             assert etcd.epoch() > epoch and etcd.coordinator() in others
-            row = Row("in turn", "one machine")
+            row = FaultResult("in turn", "one machine")
             faults.see_whole(streams, [i for i in range(len(streams)) if i % 3 != gone], faults.GREEDY, row)
             for stream in streams:
                 stream.finish(faults.CUT_S)
@@ -157,7 +158,7 @@ def etcd_is_away():
             for rank in range(2):
                 assert ranks.readiness(rank)[0] == 200, ranks.readiness(rank)
             time.sleep(0.1)
-        faults.see_whole(streams, list(range(len(streams))), faults.GREEDY, Row("away", "one machine"))
+        faults.see_whole(streams, list(range(len(streams))), faults.GREEDY, FaultResult("away", "one machine"))
         for rank in range(2):
             assert ranks.answers(rank) == answers_of_one_rank(), f"rank {rank} answers otherwise"
             said = re.findall(r"cluster: etcd: .*the ranks continue as they are", ranks.processes[rank].log())

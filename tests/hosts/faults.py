@@ -136,7 +136,7 @@ FAULTS = (
 
 
 @dataclass
-class Row:
+class FaultResult:
     """The results of a fault, in words for the table."""
 
     fault: str
@@ -167,7 +167,7 @@ class Row:
 
 def try_fault(fault, ranks, network, lasts_s):
     """Begins the fault during traffic at every port, checks its effects, ends it, and checks that all works again."""
-    row = Row(fault.name, network)
+    row = FaultResult(fault.name, network)
     streams = start_streams(ranks, fault.fields()) if fault.traffic else []
     if fault.drafts:
         wait_drafts(ranks)
@@ -369,7 +369,7 @@ def main():
     rows = []
     passed = harness.run(all_cases(rows) if given.table else quick_cases(), given)
     if given.table:
-        print("\n| " + " | ".join(Row.HEAD) + " |\n|" + "---|" * len(Row.HEAD))
+        print("\n| " + " | ".join(FaultResult.HEAD) + " |\n|" + "---|" * len(FaultResult.HEAD))
         for row in rows:
             print("| " + " | ".join(row.cells()) + " |")
         late = [f"{row.fault}, {row.network}: {row.detected}" for row in rows if row.is_late]

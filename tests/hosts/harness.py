@@ -1,6 +1,7 @@
 """Runs cases, each a function, and prints a line for each in the form that tools/run_tests.py reads."""
 
 import argparse
+import itertools
 import subprocess
 import time
 import traceback
@@ -27,10 +28,8 @@ def need_ucx():
 
 def run(cases, given):
     """Runs cases (name, function). A case fails by any exception and may return a remark. Returns True if none failed."""
-    passed = True
-    for name, case in cases:
-        if given.only not in name:
-            continue
+    passed, (piece, pieces) = True, map(int, given.piece.split("/"))
+    for name, case in itertools.islice(((name, case) for name, case in cases if given.only in name), piece, None, pieces):
         began = time.monotonic()
         try:
             need_ucx()
@@ -47,9 +46,10 @@ def run(cases, given):
 
 
 def arguments(description, table=False):
-    """Parses --only WORD, and --table if the program has a table."""
+    """Parses --only WORD, --piece I/N, and --table if the program has a table."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", metavar="WORD", help="cases with this in their name")
+    parser.add_argument("--piece", default="0/1", metavar="I/N", help="cases I, I + N, I + 2 N, ... of these, from 0")
     if table:
         parser.add_argument("--table", action="store_true", help="every fault, at its full length, as a table")
     return parser.parse_args()

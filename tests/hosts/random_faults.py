@@ -22,7 +22,7 @@ import harness
 from cluster import Cluster, OneRank, answers_of_one_rank
 from comes_back import undisturbed
 from etcd import Etcd
-from fault_plan import KINDS, NUM_RANKS, RATE, Plan
+from fault_choice import KINDS, NUM_RANKS, RATE, FaultChoice
 from netns import Hosts
 from returning_clients import Clients
 
@@ -157,7 +157,7 @@ def service(given):
         store = stack.enter_context(Etcd(1, hosts[NUM_RANKS])) if given.store == "etcd" else None
         ranks = stack.enter_context(Cluster(NUM_RANKS, hosts, flags=flags, store=store.place() if store else ""))
         ranks.wait_doors()
-        yield Plan(ranks, hosts, store, random.Random(given.seed))
+        yield FaultChoice(ranks, hosts, store, random.Random(given.seed))
 
 
 def random_faults(given):
@@ -200,7 +200,7 @@ def arguments():
 def main():
     given = arguments()
     name = f"random faults of {NUM_RANKS} ranks, {given.store} store, at most {given.tolerate} missing"
-    every = argparse.Namespace(only="")
+    every = argparse.Namespace(only="", piece="0/1")
     return not harness.run([(name, lambda: random_faults(given))], every)
 
 

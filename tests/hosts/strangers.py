@@ -11,7 +11,8 @@ import sys
 import tempfile
 
 import harness
-from cluster import BINARY, MODEL, ROOT, Cluster, answers_of_one_rank, free_port
+from cluster import BINARY, MODEL, ROOT, Cluster, answers_of_one_rank
+from ports import free_port
 
 LOST_RANK_STATUS = 5
 WAIT_S = 3  # --rank-wait

@@ -11,10 +11,11 @@ import signal
 import time
 
 import harness
-from cluster import ROOT, Cluster, OneRank, answers_of_one_rank, free_port
+from cluster import ROOT, Cluster, OneRank, answers_of_one_rank
 from comes_back import APIS, begin, chat, check_equal, come_back, undisturbed
 from etcd import Etcd
 from netns import Hosts
+from ports import free_port
 
 WORDS = ("cat", "king", "ship", "owl")
 SERVES_S = 10  # from the loss until the ranks that are left serve

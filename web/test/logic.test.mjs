@@ -4,7 +4,7 @@ import { webcrypto } from "node:crypto";
 import { test } from "node:test";
 import { addBlock, emptyAnswer } from "../src/chat/blocks.js";
 import { addNode, asExport, asMarkdown, changeNode, messagesOf, newConversation, pathOf, readExport, removeNode, siblingsOf, switchTo } from "../src/chat/tree.js";
-import { lastLook, oneRankEach, ranksOf } from "../src/experts/places.js";
+import { lastCheck, oneRankEach, ranksOf } from "../src/experts/places.js";
 import { bytes, count, duration, percent, quantile } from "../src/lib/format.js";
 import { tiersOf } from "../src/live/tiers.js";
 import { hiddenShare, lanesOf, rangeOf, split } from "../src/timeline/steps.js";
@@ -98,7 +98,7 @@ test("a step's parts are all of its time, and its lanes all of its spans", () =>
   const columns = ["kind", "what", "half", "part", "layer", "from_us", "to_us", "bytes"];
   const spans = [
     ["op", "experts", 1, 0, 2, 5, 9, 0],
-    ["beside", "schedule", 0, 0, -1, 0, 20, 0],
+    ["other", "schedule", 0, 0, -1, 0, 20, 0],
     ["wire", "dispatch", 1, 0, 2, 3, 6, 512],
     ["exposed", "dispatch", 1, 0, 2, 4, 5, 0],
     ["push", "dispatch", 1, 0, 2, 2, 3, 512],
@@ -106,7 +106,7 @@ test("a step's parts are all of its time, and its lanes all of its spans", () =>
   const told = { columns, ranks: [{ dp_rank: 3, from_us: 0, took_us: 20, spans }] };
   const lanes = lanesOf(told);
   assert.deepEqual(lanes.map((lane) => [lane.rank, lane.name, lane.spans.length]), [[3, "compute", 2], [3, "waits", 1], [3, "wire b", 1]]);
-  assert.deepEqual(lanes[0].spans.map((span) => span.kind), ["beside", "op"]); // spans that hold others are drawn first
+  assert.deepEqual(lanes[0].spans.map((span) => span.kind), ["other", "op"]); // spans that hold others are drawn first
   assert.deepEqual(rangeOf(told), [0, 20]);
 });
 
@@ -125,13 +125,13 @@ test("ranks are drawn beside experts only where all layers have each on the same
   assert.equal(oneRankEach(record([[0, 1, 2, 0, 1, 3]], [0, 0, 0, 1, 1, 1]), [0]), null);
 });
 
-test("the last look says why experts move or stay", () => {
-  const moves = (gain, cost, more = {}) => ({ looks: 3, layers_left: 0, last_look: { balancedness_before: 0.6, balancedness_after: 0.9, gain_seconds: gain, cost_seconds: cost }, ...more });
-  assert.equal(lastLook(moves(9, 1, { looks: 0 })), null);
-  assert.deepEqual(lastLook(moves(9, 1)), { before: 0.6, after: 0.9, gain: 9, cost: 1, why: "Moving saves more than it costs." });
-  assert.match(lastLook(moves(9, 1, { layers_left: 2 })).why, /goes on now/);
-  assert.match(lastLook(moves(1, 9)).why, /would cost more than it saves/);
-  assert.match(lastLook(moves(0, 0)).why, /nothing to gain/);
+test("the last check says why experts move or stay", () => {
+  const moves = (gain, cost, more = {}) => ({ checks: 3, layers_left: 0, last_check: { balancedness_before: 0.6, balancedness_after: 0.9, gain_seconds: gain, cost_seconds: cost }, ...more });
+  assert.equal(lastCheck(moves(9, 1, { checks: 0 })), null);
+  assert.deepEqual(lastCheck(moves(9, 1)), { before: 0.6, after: 0.9, gain: 9, cost: 1, why: "Moving saves more than it costs." });
+  assert.match(lastCheck(moves(9, 1, { layers_left: 2 })).why, /goes on now/);
+  assert.match(lastCheck(moves(1, 9)).why, /would cost more than it saves/);
+  assert.match(lastCheck(moves(0, 0)).why, /nothing to gain/);
 });
 
 test("tiers of several ranks add up, by name", () => {

@@ -238,8 +238,8 @@ onPage("experts are recorded and drawn", "/#/experts", async (page) => {
 });
 
 const moves = (more) => ({
-  looks: 2, rebalances: 1, layers: 3, layers_left: 0, experts: 5, bytes: 2e6, load_seconds: 0.25, failures: 0, last_error: null,
-  last_look: { balancedness_before: 0.62, balancedness_after: 0.91, gain_seconds: 41.2, cost_seconds: 0.2 }, ...more,
+  checks: 2, rebalances: 1, layers: 3, layers_left: 0, experts: 5, bytes: 2e6, load_seconds: 0.25, failures: 0, last_error: null,
+  last_check: { balancedness_before: 0.62, balancedness_after: 0.91, gain_seconds: 41.2, cost_seconds: 0.2 }, ...more,
 });
 const card = (page) => page.locator("section[aria-label='Replicas and moves']");
 const showsMoves = (name, look, body) =>
@@ -254,12 +254,12 @@ showsMoves("where nothing moves and nothing is copied there is no card of it", {
 
 showsMoves("replicas that stay say how they would move", { replicas: 12, moves: null }, async (page) => assert.match(await card(page).innerText(), /Replicas: 12 in each layer\. .*--enable-eplb/));
 
-showsMoves("before the first look nothing is said of balance", { replicas: 12, moves: moves({ looks: 0, rebalances: 0, layers: 0, experts: 0 }) }, async (page) => {
+showsMoves("before the first check nothing is said of balance", { replicas: 12, moves: moves({ checks: 0, rebalances: 0, layers: 0, experts: 0 }) }, async (page) => {
   assert.match(await card(page).innerText(), /Replicas: 12 in each layer\. .*have not checked their load yet/);
   assert.doesNotMatch(await card(page).innerText(), / %/);
 });
 
-showsMoves("the last look, its reason and all moves are shown", { replicas: 12, moves: moves() }, async (page) => {
+showsMoves("the last check, its reason and all moves are shown", { replicas: 12, moves: moves() }, async (page) => {
   const text = await card(page).innerText();
   for (const fact of [/before\s+62 %/, /after\s+91 %/, /41\.2 s/, /200 ms/, /saves more than it costs/, /12 in each layer/, /2, after 1 of which/, /5, 2\.0 MB in 250 ms/]) assert.match(text, fact);
   assert.equal(await card(page).getByRole("status").count(), 0);
@@ -269,7 +269,7 @@ showsMoves("a rebalance that was given up says why", { replicas: 0, moves: moves
   assert.match(await card(page).getByRole("status").innerText(), /given up: 1 of 1\s+a\.safetensors is gone/);
 });
 
-test("experts that move while serving show their look and their ranks", { timeout }, async () => {
+test("experts that move while serving show their check and their ranks", { timeout }, async () => {
   const flags = ["--ep-size", "2", "--num-threads", "1", "--combine-groups", "0", "--ep-num-redundant-experts", "4"];
   const moving = await startServer([...flags, "--enable-eplb", "--eplb-rebalance-num-iterations", "4", "--expert-distribution-recorder-mode", "stat"], greedyModel());
   try {

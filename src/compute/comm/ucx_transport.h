@@ -62,7 +62,7 @@ class UcxTransport : public Transport {
   // receiver any message with the right tag, from whichever connection, so a proof at the start of
   // a connection would bind nothing behind it: each message has to carry one. Those without the
   // right secret are never received. A rank that has received a message from a peer knows that the
-  // peer had the secret. Bytes on the way are in the clear. To be called before connect().
+  // peer had the secret. Bytes on the way are not encrypted. To be called before connect().
   struct Secret {
     uint64_t in = 0, out = 0;  // the lower kSecretBits count
   };

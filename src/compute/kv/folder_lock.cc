@@ -76,11 +76,11 @@ void FolderLock::wait(const std::filesystem::path& folder, Duration max_wait) {
   }
 }
 
-bool FolderLock::try_again(bool tells) {
+bool FolderLock::try_again(bool asks_for_it) {
   if (fd_ < 0 || is_settled_) return true;
   const bool is_denied =
       flock(fd_, LOCK_SH | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR);
-  if (is_denied && tells) add_byte(fd_);
+  if (is_denied && asks_for_it) add_byte(fd_);
   is_settled_ = !is_denied;
   return !is_denied;
 }

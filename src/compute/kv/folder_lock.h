@@ -30,10 +30,10 @@ class FolderLock {
   // Returns nullopt if a process uses the folder, or if that cannot be known.
   static std::optional<FolderLock> alone(const std::filesystem::path& folder);
 
-  // Tries to hold the folder if begin() did not get it; tells: adds a byte to the file if that
-  // fails, so that the process which has it learns of this one. Returns false if another process
-  // has it alone.
-  bool try_again(bool tells = true);
+  // Tries to hold the folder if begin() did not get it. Returns false if another process has it
+  // alone. Then the file gets one more byte if asks_for_it is set, by which that process sees that
+  // this one waits.
+  bool try_again(bool asks_for_it = true);
 
   // Returns true once another process waits to use the folder that alone() took.
   bool is_wanted() const;

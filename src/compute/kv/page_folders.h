@@ -18,7 +18,7 @@ namespace hocket {
 // the speed of its prompts.
 inline constexpr const char* kSessionsFolder = "sessions";
 inline constexpr const char* kSpeedFile = "prompt-speed";
-// Says that another store may have the form's pages, too. A page that nobody reads leaves that
+// Says that another store may have the form's pages, too. A page that no process reads leaves that
 // store within kOtherStoreKeeps.
 inline constexpr const char* kOtherStoreFile = "other-store";
 inline constexpr std::chrono::hours kOtherStoreKeeps{30 * 24};

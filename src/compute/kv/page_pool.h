@@ -1,5 +1,7 @@
 // The memory of keys and values: one buffer for all layers, cut into pages as kernels/kv_layout.h
-// describes. policy/cache knows which tokens a page holds; here a page is only a number.
+// describes. policy/cache knows which tokens a page holds; here a page is only a number. The
+// kernels that write keys and values into pages also round them: kernels/store_kv.h,
+// store_latent_kv.h.
 //
 //   layer 0: page 0, page 1, ... | layer 1: page 0, page 1, ... | ...
 //

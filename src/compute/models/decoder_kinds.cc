@@ -1,5 +1,8 @@
 #include "compute/models/decoder_kinds.h"
 
+#include <array>
+#include <vector>
+
 #include "compute/moe/shared_experts.h"
 
 namespace hocket {
@@ -7,31 +10,6 @@ namespace {
 
 constexpr size_t at(Op op) {
   return static_cast<size_t>(op);
-}
-
-void set_mixer(Mixer mixer, LayerKind& kind) {
-  if (mixer == Mixer::delta_net) {
-    kind.run[at(Op::attn_in)] = [](const LayerCall& c) {
-      gated_delta_in(c.delta_context(), c.weights.delta, c.half);
-    };
-    kind.run[at(Op::attn_core)] = [](const LayerCall& c) {
-      gated_delta_core(c.delta_context(), c.weights.delta, c.half);
-    };
-  } else if (mixer == Mixer::gqa) {
-    kind.run[at(Op::attn_in)] = [](const LayerCall& c) {
-      gqa_in(c.attention_context(), c.weights.gqa, c.half);
-    };
-    kind.run[at(Op::attn_core)] = [](const LayerCall& c) {
-      gqa_core(c.attention_context(), c.weights.gqa, c.half);
-    };
-  } else {
-    kind.run[at(Op::attn_in)] = [](const LayerCall& c) {
-      mla_in(c.attention_context(), c.weights.mla, c.half);
-    };
-    kind.run[at(Op::attn_core)] = [](const LayerCall& c) {
-      mla_core(c.attention_context(), c.weights.mla, c.half);
-    };
-  }
 }
 
 void compute_arrived(const LayerCall& c) {
@@ -114,27 +92,30 @@ void set_feed_forward(FeedForward feed_forward, LayerKind& kind) {
   };
 }
 
-LayerKind make_kind(std::string_view name, Mixer mixer, FeedForward feed_forward) {
-  LayerKind kind{name, nullptr, {}};
-  set_mixer(mixer, kind);
+LayerKind make_kind(const Mixer& mixer, FeedForward feed_forward) {
+  LayerKind kind;
+  kind.run[at(Op::attn_in)] = mixer.in;
+  kind.run[at(Op::attn_core)] = mixer.core;
   set_feed_forward(feed_forward, kind);
   return kind;
 }
 
+// One kind for each mixer and each feed-forward part.
+std::vector<std::array<LayerKind, 3>> make_kinds() {
+  using enum FeedForward;
+  std::vector<std::array<LayerKind, 3>> kinds;
+  for (const Mixer& mixer : mixers())
+    kinds.push_back(
+        {make_kind(mixer, dense), make_kind(mixer, experts), make_kind(mixer, experts_and_shared)});
+  return kinds;
+}
+
 }  // namespace
 
-const LayerKind& decoder_kind(Mixer mixer, FeedForward feed_forward) {
-  using enum Mixer;
-  using enum FeedForward;
-  static const LayerKind kinds[3][3] = {
-      {make_kind("gqa, dense", gqa, dense), make_kind("gqa, experts", gqa, experts),
-       make_kind("gqa, shared", gqa, experts_and_shared)},
-      {make_kind("mla, dense", mla, dense), make_kind("mla, experts", mla, experts),
-       make_kind("mla, shared", mla, experts_and_shared)},
-      {make_kind("delta net, dense", delta_net, dense),
-       make_kind("delta net, experts", delta_net, experts),
-       make_kind("delta net, shared", delta_net, experts_and_shared)}};
-  return kinds[static_cast<size_t>(mixer)][static_cast<size_t>(feed_forward)];
+const LayerKind& decoder_kind(const Mixer& mixer, FeedForward feed_forward) {
+  static const std::vector<std::array<LayerKind, 3>> kinds = make_kinds();
+  const auto row = static_cast<size_t>(&mixer - mixers().data());
+  return kinds[row][static_cast<size_t>(feed_forward)];
 }
 
 }  // namespace hocket

@@ -3,12 +3,13 @@
 #pragma once
 
 #include "compute/models/layer.h"
+#include "compute/models/mixers.h"
 
 namespace hocket {
 
-enum class Mixer : uint8_t { gqa, mla, delta_net };
 enum class FeedForward : uint8_t { dense, experts, experts_and_shared };
 
-const LayerKind& decoder_kind(Mixer mixer, FeedForward feed_forward);
+// Returns the kind with a mixer of mixers(). It lives as long as the program.   Thread: any.
+const LayerKind& decoder_kind(const Mixer& mixer, FeedForward feed_forward);
 
 }  // namespace hocket

@@ -2,10 +2,9 @@
 
 #include <fmt/core.h>
 
-#include <array>
-#include <vector>
-
 #include "compute/models/decoder_kinds.h"
+#include "compute/models/layer_loading.h"
+#include "compute/models/mixers.h"
 
 namespace hocket {
 namespace {
@@ -16,124 +15,6 @@ struct Family {
   const TensorNames& names;
   WeightLoader& loader;
 };
-
-Bias bias_if(bool present) {
-  return present ? Bias::present : Bias::none;
-}
-
-// Loads a norm of the residual stream, or of heads.
-std::span<const float> load_norm(const ModelConfig& model, const std::string& name, int n,
-                                 WeightLoader& loader) {
-  return loader.vector(name, n, model.centred_norms ? 1.0f : 0.0f);
-}
-
-GqaWeights load_gqa(const Family& family, const AttentionConfig& heads, const std::string& prefix) {
-  const auto& [model, names, loader] = family;
-  const std::string self = prefix + "self_attn.";
-  const int q = heads.num_heads * heads.key_dim, k = heads.num_kv_heads * heads.key_dim;
-  const std::array<WeightLoader::Part, 3> qkv = {
-      {{self + "q_proj.weight", heads.num_heads * model.query_columns(heads.key_dim)},
-       {self + "k_proj.weight", k},
-       {self + (heads.values_are_keys ? "k_proj.weight" : "v_proj.weight"),
-        heads.num_kv_heads * heads.value_dim}}};
-  GqaWeights out;
-  out.input_norm = load_norm(model, prefix + "input_layernorm.weight", model.hidden_size, loader);
-  out.qkv = loader.stacked_by_format(qkv, model.hidden_size, bias_if(model.qkv_bias));
-  if (model.qk_norm) {
-    const bool over_heads = model.qk_norm_over_heads;
-    out.q_norm = load_norm(model, self + "q_norm.weight", over_heads ? q : heads.key_dim, loader);
-    out.k_norm = load_norm(model, self + "k_norm.weight", over_heads ? k : heads.key_dim, loader);
-  }
-  if (model.head_gates)
-    out.head_gates =
-        loader.plain_matrix(self + "g_proj.weight", heads.num_heads, model.hidden_size);
-  if (heads.sinks) out.sinks = loader.vector(self + std::string(names.sinks), heads.num_heads);
-  out.output = loader.matrix(self + "o_proj.weight", model.hidden_size,
-                             heads.num_heads * heads.value_dim, bias_if(model.output_bias));
-  if (model.result_norms)
-    out.result_norm =
-        load_norm(model, prefix + "post_attention_layernorm.weight", model.hidden_size, loader);
-  return out;
-}
-
-MlaWeights load_mla(const ModelConfig& model, const std::string& prefix, WeightLoader& loader) {
-  const std::string self = prefix + "self_attn.";
-  const MlaConfig& mla = model.mla;
-  const int heads = model.num_heads * model.head_dim;
-  const std::array<WeightLoader::Part, 2> down = {
-      {mla.q_rank > 0 ? WeightLoader::Part{self + "q_a_proj.weight", mla.q_rank}
-                      : WeightLoader::Part{self + "q_proj.weight", heads},
-       {self + "kv_a_proj_with_mqa.weight", mla.kv_rank + mla.rope_dim}}};
-  MlaWeights out;
-  out.input_norm = loader.vector(prefix + "input_layernorm.weight", model.hidden_size);
-  out.down = loader.stacked(down, model.hidden_size);
-  if (mla.q_rank > 0) {
-    out.q_norm = loader.vector(self + "q_a_layernorm.weight", mla.q_rank);
-    out.q_up = loader.matrix(self + "q_b_proj.weight", heads, mla.q_rank);
-  }
-  out.kv_norm = loader.vector(self + "kv_a_layernorm.weight", mla.kv_rank);
-  out.heads = loader.latent_heads(self + "kv_b_proj.weight", model.num_heads, mla.nope_dim,
-                                  mla.value_dim, mla.kv_rank);
-  out.output =
-      loader.matrix(self + "o_proj.weight", model.hidden_size, model.num_heads * mla.value_dim);
-  return out;
-}
-
-// Kimi's names for a delta net whose decays are those of channels.
-GatedDeltaWeights load_channel_delta(const ModelConfig& model, const std::string& prefix,
-                                     WeightLoader& loader) {
-  using Parts = std::vector<WeightLoader::Part>;
-  const std::string self = prefix + "self_attn.";
-  const DeltaNetConfig& net = model.delta_net;
-  const int keys = net.key_columns(), values = net.value_columns(), heads = net.num_value_heads;
-  GatedDeltaWeights out;
-  out.input_norm = load_norm(model, prefix + "input_layernorm.weight", model.hidden_size, loader);
-  out.in = loader.stacked(Parts{{self + "q_proj.weight", keys},
-                                {self + "k_proj.weight", keys},
-                                {self + "v_proj.weight", values}},
-                          model.hidden_size);
-  out.gates = loader.plain_stacked(Parts{{self + "b_proj.weight", heads},
-                                         {self + "f_a_proj.weight", net.key_dim},
-                                         {self + "g_a_proj.weight", net.key_dim}},
-                                   model.hidden_size);
-  out.decay_up = loader.plain_matrix(self + "f_b_proj.weight", keys, net.key_dim);
-  out.z_up = loader.plain_matrix(self + "g_b_proj.weight", values, net.key_dim);
-  out.taps = loader.taps(Parts{{self + "q_conv1d.weight", keys},
-                               {self + "k_conv1d.weight", keys},
-                               {self + "v_conv1d.weight", values}},
-                         kConvTaps);
-  out.a_log = loader.vector(self + "A_log", heads);
-  out.dt_bias = loader.vector(self + "dt_bias", keys);
-  out.norm = loader.vector(self + "o_norm.weight", net.value_dim);
-  out.output = loader.matrix(self + "o_proj.weight", model.hidden_size, values);
-  return out;
-}
-
-GatedDeltaWeights load_gated_delta(const ModelConfig& model, const std::string& prefix,
-                                   WeightLoader& loader) {
-  const std::string self = prefix + "linear_attn.";
-  const DeltaNetConfig& net = model.delta_net;
-  const int channels = net.channels(), values = net.value_columns(), heads = net.num_value_heads;
-  std::vector<WeightLoader::Part> in = {{self + "in_proj_qkv.weight", channels},
-                                        {self + "in_proj_z.weight", values}};
-  std::vector<WeightLoader::Part> gates = {{self + "in_proj_b.weight", heads},
-                                           {self + "in_proj_a.weight", heads}};
-  if (net.grouped) {
-    in = {{self + "in_proj_qkvz.weight", channels + values}};
-    gates = {{self + "in_proj_ba.weight", 2 * heads}};
-  }
-  GatedDeltaWeights out;
-  out.input_norm = load_norm(model, prefix + "input_layernorm.weight", model.hidden_size, loader);
-  out.in = loader.stacked(in, model.hidden_size);
-  out.gates = loader.plain_stacked(gates, model.hidden_size);
-  const WeightLoader::Part taps{self + "conv1d.weight", channels};
-  out.taps = loader.taps({&taps, 1}, kConvTaps);
-  out.a_log = loader.vector(self + "A_log", heads);
-  out.dt_bias = loader.vector(self + "dt_bias", heads);
-  out.norm = loader.vector(self + "norm.weight", net.value_dim);
-  out.output = loader.matrix(self + "out_proj.weight", model.hidden_size, values);
-  return out;
-}
 
 // `names` are those of the experts; a dense MLP and shared experts have the usual ones, {}.
 ExpertWeights load_swiglu(const ModelConfig& model, const TensorNames& names,
@@ -196,17 +77,8 @@ Layer load_decoder_layer(const ModelConfig& model, const TensorNames& names, int
                          std::span<const int> experts, WeightLoader& loader) {
   const std::string prefix = layer_prefix(names, index);
   Layer layer;
-  Mixer mixer = Mixer::gqa;
-  if (model.is_linear(index)) {
-    mixer = Mixer::delta_net;
-    layer.weights.delta = model.delta_net.channel_decay ? load_channel_delta(model, prefix, loader)
-                                                        : load_gated_delta(model, prefix, loader);
-  } else if (model.mla.kv_rank > 0) {
-    mixer = Mixer::mla;
-    layer.weights.mla = load_mla(model, prefix, loader);
-  } else {
-    layer.weights.gqa = load_gqa({model, names, loader}, model.attention(index), prefix);
-  }
+  const Mixer& mixer = mixer_of(model, index);
+  mixer.load({model, names, index, prefix, loader}, layer.weights);
 
   std::span<const float> post_norm;
   if (model.result_norms) {

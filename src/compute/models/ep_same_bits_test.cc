@@ -110,6 +110,11 @@ INSTANTIATE_TEST_SUITE_P(
         ModelCase{"glm4_moe_lite", "tests/golden/glm4_moe_lite", DType::bf16},
         ModelCase{"gpt_oss_mxfp4", "tests/golden/gpt_oss_mxfp4", DType::bf16},
         ModelCase{"qwen3_moe_nvfp4", "tests/golden/qwen3_moe_nvfp4", DType::bf16},
+        ModelCase{"qwen3_moe_mxfp4", "tests/golden/qwen3_moe_mxfp4", DType::bf16},
+        ModelCase{"qwen3_vl_moe", "tests/golden/qwen3_vl_moe", DType::bf16},
+        ModelCase{"kimi_k25", "tests/golden/kimi_k25", DType::bf16},
+        ModelCase{"ernie4_5_moe", "tests/golden/ernie4_5_moe", DType::bf16},
+        ModelCase{"mistral4", "tests/golden/mistral4", DType::bf16},
         ModelCase{"bundled", "models/hocket-tiny-qwen3-moe", DType::bf16},
         ModelCase{"qwen3_moe_int8", "tests/golden/qwen3_moe", DType::bf16, true},
         ModelCase{"deepseek_v3_fp32_int8", "tests/golden/deepseek_v3", DType::f32, true}),
@@ -132,8 +137,10 @@ TEST(ExpertParallelPlans, EveryOrderWithAnyTravelPartsAndWaves) {
 TEST(ExpertParallelRanks, AnyNumberOfThem) {
   constexpr ModelCase kWide = {"bundled", "models/hocket-tiny-qwen3-moe", DType::bf16};
   constexpr ModelCase kWide32 = {"bundled_fp32", kWide.folder, DType::f32};
+  constexpr ModelCase kWindows = {"gpt_oss_mxfp4", "tests/golden/gpt_oss_mxfp4", DType::bf16};
   const Order& order = OrderTable::builtin().at(1);
-  for (const ModelCase& model : {kQwen, kQwenInt8, kQwenInt8Sums, kDeepseek, kWide, kWide32})
+  for (const ModelCase& model :
+       {kQwen, kQwenInt8, kQwenInt8Sums, kDeepseek, kQwenNext, kWindows, kWide, kWide32})
     for (const int num_ranks : {3, 5, 8}) {
       SameBits same(model, num_ranks, LoopbackHub::Time::real, {});
       for (const int groups : {8, config_of(model).moe.num_experts})

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "compute/forward/half.h"
@@ -58,7 +57,6 @@ struct LayerCall {
 // A kind of layer: its graph, and one function per operation of that graph (null for the others).
 using OpFn = void (*)(const LayerCall&);
 struct LayerKind {
-  std::string_view name;
   const OpGraph* graph = nullptr;
   std::array<OpFn, kNumOps> run{};
 };

@@ -163,7 +163,7 @@ bool ExpertParallelDispatcher::keep(Result<void> result) {
   return !error_;
 }
 
-void ExpertParallelDispatcher::all_due(const Half& half, int num_messages) {
+void ExpertParallelDispatcher::await_messages(const Half& half, int num_messages) {
   HalfState& state = halves_[half.index];
   state.num_pending = num_messages;
   for (int i = 0; i < num_messages; ++i) state.pending[i] = lane_of(half.index, i);
@@ -219,7 +219,7 @@ void ExpertParallelDispatcher::dispatch_start(const ExchangeContext& context, Ha
   half.state.dispatched.set({});
   halves_[half.index].part = 0;
   halves_[half.index].wave = pass_.waves;
-  all_due(half, pass_.parts);
+  await_messages(half, pass_.parts);
   if (error_) return;
   for (int index = 0; index < pass_.parts; ++index) {
     const Part part = {context, half, index};
@@ -303,7 +303,7 @@ void ExpertParallelDispatcher::combine_wait(const ExchangeContext& context, Half
   std::array<int, kMaxParts> lanes{};  // their messages are still to be added up
   int num_lanes = 0;
   HalfState& state = halves_[half.index];
-  all_due(half, grain().num_waves());
+  await_messages(half, grain().num_waves());
   while (state.num_pending > 0) {
     const int lane = take_first(state, MessageKind::combine, context.layer);
     if (lane < 0) return;

@@ -93,7 +93,8 @@ class ExpertParallelDispatcher final : public Dispatcher {
     return {pass_.step, static_cast<uint16_t>(pass_.first_layer + layer)};
   }
   bool keep(Result<void> result);
-  void all_due(const Half& half, int num_messages);
+  // Lists the first messages of a half as pending: they are waited for.
+  void await_messages(const Half& half, int num_messages);
   Grain grain() const { return {pass_.parts, pass_.waves}; }
   int take_first(HalfState& state, MessageKind kind, int layer);
   void send(const Part& part, MessageKind kind, MessageTo message_to);

@@ -174,8 +174,8 @@ ExpertRows RowExchange::arrange(const Part& part, std::span<const ArrivedRows> a
   }
   if (!arrived.empty()) list_arrived(part, arrived, segments);
 
-  // Results of earlier parts are still being sent from x, so each part takes its own place. y is
-  // read before the next part arrives, so parts share it.
+  // Results of earlier parts are still being sent from x, so each part has its own region of it. y
+  // is read before the next part arrives, so parts share it.
   int64_t& taken = num_arrived_[half];
   const auto region = [&](MatrixView all, int64_t used) {
     const int64_t capacity = lists.shape.expert_rows();

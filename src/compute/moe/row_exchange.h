@@ -1,5 +1,5 @@
-// The exchange of rows in one mode: which rows are in which message, where arrived rows are placed,
-// and how results are summed. per_rank_exchange.h is for prefill, per_expert_exchange.h for decode;
+// The exchange of rows in one mode: which rows are in which message, where arrived rows lie, and
+// how results are summed. per_rank_exchange.h is for prefill, per_expert_exchange.h for decode;
 // each draws the way of one row. This base has what both share: the memory, the messages, and the
 // sorting by expert.
 //
@@ -73,8 +73,8 @@ class RowExchange {
   }
   // Called before the first part of a half arrives in a layer.
   virtual void begin_layer(const Half& half) { num_arrived_[half.index] = 0; }
-  // Returns the number, among the messages of a half, of that in which a wave is sent back: its
-  // lane.
+  // Returns the index of the message in which a wave is sent back, among the messages of its half.
+  // The message has the lane of this index.
   int back_message(const Part& part) const { return part.wave * grain_.parts + part.index; }
   // Returns the most rows that one rank may send in a pass to this number of experts.
   virtual int max_rows(int num_experts) const = 0;
@@ -127,7 +127,7 @@ class RowExchange {
   virtual Range experts_of(int rank, int part) const = 0;
   // Returns true if all waves of a part have its experts, and each some of its rows.
   virtual bool waves_have_rows() const = 0;
-  // Returns the place of a part's rows for a rank in the lists of leaving rows. The next rank's
+  // Returns the range of a part's rows for a rank in the lists of leaving rows. The next rank's
   // rows come first and this rank's own last, so that the rows that really leave are contiguous:
   //
   //   rank 1 of 4:   for rank 2 | for rank 3 | for rank 0 | own rows
@@ -147,7 +147,8 @@ class RowExchange {
   const Placement& placement_of(const Part& part) const {
     return config_.placements.at(first_layer_ + part.context.layer);
   }
-  // Chooses the place that computes each slot of some rows of a half, in ExchangeBuffers::places:
+  // Chooses the place that computes each slot of some rows of a half, and so the destination rank
+  // of each row, in ExchangeBuffers::places:
   // the only place of its expert, or the one of its replicas whose rank has least to compute of
   // these rows. So each rank spreads its own rows evenly, and no other rank has to know it.
   void choose_places(const Part& part, const Range& rows) const;
@@ -155,7 +156,8 @@ class RowExchange {
   int32_t* places_of(const Part& part, int64_t row) const {
     return part.context.work.exchange.places.row(part.half.rows.begin + row);
   }
-  // Returns the place of `rank` among those to which rows leave: the next rank is 0, this one last.
+  // Returns the position of `rank` among those to which rows leave: the next rank is 0, this one
+  // last.
   int leaving_order(int rank) const {
     const int order = rank - config_.rank - 1;
     return order < 0 ? order + config_.num_ranks : order;
@@ -170,15 +172,15 @@ class RowExchange {
     const auto at = [&](int64_t w) { return static_cast<int>(w * range.count / waves); };
     return {range.begin + at(wave), at(wave + 1) - at(wave)};
   }
-  // The place of a slot's result: a row of the received results[message]; row < 0: none.
+  // The location of a slot's result: a row of the received results[message]; row < 0: none.
   struct ResultLocation {
     int64_t message = 0, row = 0;
   };
-  // Sets the address of the result of every slot of these rows of the half: that of
-  // place_of(place of the expert, expert_position), or null.
-  template <class PlaceOf>
+  // Sets the address of the result of every slot of these rows of the half, or null.
+  // location_of(place of the expert, expert_position) returns its ResultLocation.
+  template <class LocationOf>
   void find_results(const Part& part, const Range& rows, const CombineInputs& in,
-                    PlaceOf place_of) const;
+                    LocationOf location_of) const;
   // Adds what find_results() found to the residual. weights: of all rows of the half, or no rows.
   void sum_located(const Part& part, const Range& rows, const CombineInputs& in,
                    View<const float> weights) const;
@@ -203,15 +205,15 @@ class RowExchange {
   std::array<Arranged, kMaxHalves> arranged_;
 };
 
-template <class PlaceOf>
+template <class LocationOf>
 void RowExchange::find_results(const Part& part, const Range& rows, const CombineInputs& in,
-                               PlaceOf place_of) const {
+                               LocationOf location_of) const {
   const WorkBuffers& work = part.context.work;
   const std::byte** to = work.exchange.results;
   for (int64_t t = rows.begin; t < rows.end(); ++t)
     for (int s = 0; s < config_.top_k; ++s) {
       const int32_t position = work.expert_position.row(part.half.rows.begin + t)[s];
-      const ResultLocation at = place_of(places_of(part, t)[s], position);
+      const ResultLocation at = location_of(places_of(part, t)[s], position);
       *to++ = at.row < 0 ? nullptr : in.results[at.message] + at.row * config_.result_row_bytes;
     }
 }

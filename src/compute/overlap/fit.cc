@@ -79,12 +79,12 @@ double FittedTimes::shape(const Values& prior, const Bucket& bucket, size_t quan
 //
 //   asked: 24 rows      cell of 16 rows        cell of 64 rows
 //   octaves away        0.58                   1.42
-//   weight              6.5                    0.24              1 / (blur + octaves^2)^2
+//   weight              6.5                    0.24              1 / (min_distance + octaves^2)^2
 FittedTimes::Values FittedTimes::values(const Bucket& bucket) const {
   Values values = prior_at(bucket), sums{}, weights{};
   for (const Cell& cell : cells_) {
     if (cell.last_used == 0 || cell.border.phase != bucket.phase) continue;
-    const double rows = kTuning.blur + apart(bucket.rows, cell.centre.rows);
+    const double rows = kTuning.min_distance + apart(bucket.rows, cell.centre.rows);
     const double keys = rows + apart(bucket.kv_tokens, cell.centre.kv_tokens);
     for (size_t i = 0; i < kNumFitted; ++i) {
       const int count = cell.medians[i].count();
@@ -137,8 +137,8 @@ void FittedTimes::judge_links(const StepReport& step, const Values& known, bool 
 // Removes the cost of the parts and waves beyond the first from `measured`. Where the times of rows
 // in one message are known (`expected`), the excess over them becomes the cost of a part and of a
 // wave, in the ratio in which they are expected.
-void FittedTimes::take_parts_out(Values& measured, const Values& expected, bool is_known,
-                                 const Grain& grain) {
+void FittedTimes::subtract_part_costs(Values& measured, const Values& expected, bool is_known,
+                                      const Grain& grain) {
   const double more_parts = grain.parts - 1, more_waves = grain.parts * (grain.waves - 1);
   double excess = 0;
   for (const Op op : kOpsOfParts) {
@@ -201,8 +201,8 @@ void FittedTimes::note(const StepReport& step, const Plan& plan, int num_halves)
     for (size_t k = 0; k < kNumFitted; ++k)
       if (num == 2 && mine[k] >= 0) mine[k] *= sum[k] > 0 ? expected[i][k] / sum[k] : rows_share;
     if (plan.grain().num_waves() > 1)
-      take_parts_out(mine, expected[i], knows(halves[i], static_cast<size_t>(Op::experts)),
-                     plan.grain());
+      subtract_part_costs(mine, expected[i], knows(halves[i], static_cast<size_t>(Op::experts)),
+                          plan.grain());
     learn(halves[i], mine);
   }
   // The time of other work belongs to the step as a whole.

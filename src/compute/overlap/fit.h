@@ -64,14 +64,14 @@ class FittedTimes final : public StageModel {
   Values values(const Bucket& bucket) const;
   Values measured_of(const StepReport& step) const;
   void judge_links(const StepReport& step, const Values& known, bool is_known, Values& measured);
-  static void take_parts_out(Values& measured, const Values& expected, bool is_known,
-                             const Grain& grain);
+  static void subtract_part_costs(Values& measured, const Values& expected, bool is_known,
+                                  const Grain& grain);
   void learn(const Bucket& bucket, const Values& measured);
 
   LayerCounts layers_;
   std::shared_ptr<const StageModel> prior_;
   std::array<bool, kNumFitted> goes_with_keys_{};  // these depend on the keys, too
-  std::vector<Cell> cells_;  // for both phases
+  std::vector<Cell> cells_;                        // for both phases
   Median latency_;
   std::array<ShiftDetector, 2> watches_;  // one for dispatch, one for combine
   uint32_t num_link_shifts_ = 0;

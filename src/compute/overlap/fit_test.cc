@@ -233,7 +233,7 @@ TEST_F(Fit, KnowsKindsOfLayersApart) {
     const double should = machine.at(bucket).of(stage.op, stage.kind);
     return std::abs(fit_.at(bucket).of(stage.op, stage.kind) / should - 1);
   };
-  const Bucket few = play_keys(500);
+  const Bucket few = play_keys(1000);
   for (size_t i = 0; i < hybrid_layers().kinds.num_stages(); ++i)
     EXPECT_LT(error_of(few, stage_at(i)), 1e-5) << op_name(stage_at(i).op);
   // The full layers read the keys, so that a delta net's time is the same with any number of them.

@@ -81,7 +81,7 @@ struct LedgerSpan {
   int16_t layer = -1;  // -1: it belongs to no layer
   TimePoint begin{}, end{};
   int64_t bytes = 0;            // only Kind::push and wire
-  const char* what = "beside";  // only Kind::other
+  const char* what = "other";  // only Kind::other
 };
 
 // Books one step after the other. It can be the watch of an exchange.
@@ -113,7 +113,7 @@ class Ledger final : public ExchangeListener {
   class OtherWork {
    public:
     // `what` is a word for timelines; it outlives the ledger.
-    explicit OtherWork(Ledger* ledger, const char* what = "beside");
+    explicit OtherWork(Ledger* ledger, const char* what = "other");
     ~OtherWork();
     OtherWork(const OtherWork&) = delete;
     OtherWork& operator=(const OtherWork&) = delete;

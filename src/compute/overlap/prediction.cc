@@ -188,7 +188,8 @@ Predictor::Core Predictor::play(const Order& order) const {
   HOCKET_CHECK(order.num_halves == num_halves_);
   const int num_layers = layers_.num_layers(), max_lag = order.max_lag();
   Core core, before;
-  int next = num_until_repeat_ > 0 ? layers_.num_dense + max_lag : num_layers;  // a period begins there
+  int next =
+      num_until_repeat_ > 0 ? layers_.num_dense + max_lag : num_layers;  // a period begins there
   bool is_first = true;
   for (int tick = 0; tick < num_layers + max_lag; ++tick) {
     if (tick == next && tick < num_layers) {

@@ -61,8 +61,8 @@ class Predictor {
   int num_halves_ = 0;
   Grain grain_;
   LayerCounts layers_;
-  int num_until_repeat_ = 0;  // the kinds of MoE layers repeat after so many; 0: not soon
-  Picoseconds compute_ = 0;  // compute time of a step, the same for every order
+  int num_until_repeat_ = 0;  // the layers after which kinds repeat; 0: no short sequence does
+  Picoseconds compute_ = 0;   // compute time of a step, the same for every order
 };
 
 }  // namespace hocket

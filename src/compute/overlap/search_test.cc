@@ -44,8 +44,9 @@ const Candidate& best_of(const SearchResult& answer, PlanKind kind) {
   return answer.best_of[static_cast<size_t>(kind)];
 }
 
-// The candidates are every named order, at every share that cuts otherwise, in every number of
-// parts and waves; each is predicted as alone, and the best of each kind is known.
+// The candidates are the named orders, each with all shares that give other halves and all numbers
+// of parts and waves. The search predicts for each what a prediction of it alone gives, and returns
+// the best of each kind.
 TEST(Search, PredictsEveryCandidateAndKnowsTheBest) {
   std::mt19937 random(11);
   const OrderTable& table = OrderTable::builtin();
@@ -156,9 +157,10 @@ TEST(Search, AHybridIsNotItsMeanLayer) {
     num_other += as_mean == best.plan ? 0 : 1;
     sum += loss, worst = std::max(worst, loss);
   }
-  fmt::print("the mean layer's plan: another at {} of {} points, {:.2f} % slower on average, "
-             "{:.2f} % at worst\n",
-             num_other, kRounds, 100 * sum / kRounds, 100 * worst);
+  fmt::print(
+      "the mean layer's plan: another at {} of {} points, {:.2f} % slower on average, "
+      "{:.2f} % at worst\n",
+      num_other, kRounds, 100 * sum / kRounds, 100 * worst);
   EXPECT_GT(num_other, kRounds / 10);
   EXPECT_GT(worst, 0.02);
 }

@@ -79,9 +79,10 @@ StepReport report_of(const SearchInput& step, const Plan& plan, const Noisy& noi
     for (size_t i = 0; i < layers.kinds.num_stages(); ++i) {
       const Stage stage = stage_at(i);
       const double count = layers.count(stage);
-      const double parts = stage.op == Op::experts ? times.part_us * (plan.parts - 1) +
-                                                   times.wave_us * plan.parts * (plan.waves - 1)
-                                             : 0;
+      const double parts =
+          stage.op == Op::experts
+              ? times.part_us * (plan.parts - 1) + times.wave_us * plan.parts * (plan.waves - 1)
+              : 0;
       add(report.compute_us[i], noisy(count * (times.compute[i] + parts)));
     }
     add(report.dispatch_busy_us, noisy(layers.num_moe * times.dispatch.busy_us));
@@ -100,9 +101,9 @@ class Server {
          uint32_t seed = 1)
       : machine_(machine), options_(options), noise_(noise), random_(seed), planner_(options) {}
 
-  // Plays a step of this size by the planner's plan and reports it. As with real ranks, the planner
-  // is asked for both phases before it is known which one is played, and it is told of a step only
-  // after it has chosen the next plan.
+  // Plays a step of this size by the planner's plan and reports it. As on real ranks, the planner
+  // chooses plans for both phases before the phase of the step is known, and it gets the report on
+  // a step after it has chosen the next plan.
   void step(const Bucket& bucket) {
     Bucket other = bucket;
     other.phase = bucket.phase == Phase::decode ? Phase::prefill : Phase::decode;

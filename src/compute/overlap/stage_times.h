@@ -59,9 +59,7 @@ class LayerKinds {
 
   // Returns how many kinds there are; they are numbered in the sequence of AttentionKind.
   constexpr int num() const { return num_kinds_; }
-  constexpr size_t num_stages() const {
-    return kNumOps + 2 * static_cast<size_t>(num_kinds_ - 1);
-  }
+  constexpr size_t num_stages() const { return kNumOps + 2 * static_cast<size_t>(num_kinds_ - 1); }
   constexpr AttentionKind kind(int number) const { return kinds_[static_cast<size_t>(number)]; }
   // Returns the number of a layer's kind.
   constexpr int of(int layer) const { return numbers_[static_cast<size_t>(layer) % kMaxStored]; }

@@ -24,7 +24,7 @@ struct StepReport {
   uint8_t zero = 0;
   std::array<float, kNumStages> compute_us{};  // by index_of(Stage), without waiting
   float other_us = 0;                          // embedding, head, sampling, engine
-  float exposed_us = 0, waiting_us = 0;     // waits for transfers; waits for slower ranks
+  float exposed_us = 0, waiting_us = 0;        // waits for transfers; waits for slower ranks
   float step_us = 0;
   // The link's work for all dispatches and all combines: how long it carried them, their bytes
   // (sent or received, whichever is more), and the least latency seen.

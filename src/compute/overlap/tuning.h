@@ -33,7 +33,8 @@ struct PlannerTuning {
 
   // Learning times.
   int few_keys = 1024;  // keys a row; steps with fewer share one bucket
-  double blur = 0.05;   // squared octaves that are added to the distance of two sizes
+  // Squared octaves that are added to the distance of two sizes, so that none is 0.
+  double min_distance = 0.05;
   // Cost of a part or wave until one was measured, of its operations' time.
   double part_share = 0.01;
   double seen_share = 0.5;       // a rank that waited for this share of a transfer saw it arrive

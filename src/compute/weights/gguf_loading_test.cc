@@ -262,25 +262,25 @@ TEST(GgufLoading, GatheredRowsAndColumnsKeepTheirFormatOrAreBytes) {
 // Each scale of float16 in a block is made an infinity.
 TEST(GgufLoading, BlockScalesThatAreNotFiniteAreRefused) {
   const TypeSource source;
-  struct Place {
+  struct ScaleOffset {
     const char* type;
     int64_t scale;  // its offset in the block
   };
-  for (const Place& place : {Place{"Q4_K", 0},
-                             {"Q4_K", 2},
-                             {"IQ4_XS", 0},
-                             {"TQ2_0", 64},
-                             {"Q5_K", 2},
-                             {"Q6_K", 208},
-                             {"Q3_K", 108}}) {
-    const GgufMatrix& matrix = source.matrix(place.type);
+  for (const ScaleOffset& at : {ScaleOffset{"Q4_K", 0},
+                                {"Q4_K", 2},
+                                {"IQ4_XS", 0},
+                                {"TQ2_0", 64},
+                                {"Q5_K", 2},
+                                {"Q6_K", 208},
+                                {"Q3_K", 108}}) {
+    const GgufMatrix& matrix = source.matrix(at.type);
     std::vector<std::byte> row(matrix.data, matrix.data + matrix.row_bytes());
     RowScratch scratch;
     const ScaledRows scaled = scratch.scaled(format_of_blocks(matrix.type->id), 1, matrix.k);
-    EXPECT_TRUE(read_scaled_blocks(*matrix.type, row.data(), scaled, 0)) << place.type;
+    EXPECT_TRUE(read_scaled_blocks(*matrix.type, row.data(), scaled, 0)) << at.type;
     constexpr uint16_t kInfinity = 0x7c00;
-    std::memcpy(row.data() + place.scale, &kInfinity, sizeof kInfinity);
-    EXPECT_FALSE(read_scaled_blocks(*matrix.type, row.data(), scaled, 0)) << place.type;
+    std::memcpy(row.data() + at.scale, &kInfinity, sizeof kInfinity);
+    EXPECT_FALSE(read_scaled_blocks(*matrix.type, row.data(), scaled, 0)) << at.type;
   }
 }
 

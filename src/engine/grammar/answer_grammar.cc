@@ -49,7 +49,7 @@ void AnswerGrammar::compute() {
     broken_ = !matcher_.mask(mask_);
   count_bytes();
   if (holds_too_much()) broken_ = true;
-  counts_->mask_ns += (RealClock().now() - begin).count();
+  counts_->add(&GrammarCounters::mask_seconds_total, to_seconds(RealClock().now() - begin));
   state_.store(State::ready, std::memory_order_release);
   state_.notify_all();
 }
@@ -62,13 +62,13 @@ void AnswerGrammar::allow_only(TokenId token) {
 
 void AnswerGrammar::precompute_mask() {
   if (!take()) return;
-  ++counts_->num_masks_ahead;
+  counts_->add(&GrammarCounters::num_masks_ahead);
   compute();
 }
 
 std::span<const uint32_t> AnswerGrammar::mask() {
   if (take()) {
-    ++counts_->num_masks_late;
+    counts_->add(&GrammarCounters::num_masks_late);
     compute();
   }
   while (state_.load(std::memory_order_acquire) != State::ready)

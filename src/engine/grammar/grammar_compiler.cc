@@ -137,7 +137,7 @@ void GrammarCompiler::make_vocabulary() {
   vocabulary_.emplace(
       GrammarVocabulary::create(options_.source, options_.num_logits, options_.end_ids));
   const Duration took = now() - begin;
-  counts_->vocabulary_ns = took.count();
+  counts_->vocabulary_seconds = to_seconds(took);
   if (*vocabulary_)
     log::info("grammars: a trie of {} tokens in {:.3f} s", options_.num_logits, to_seconds(took));
   else
@@ -159,7 +159,7 @@ std::shared_ptr<GrammarTicket> GrammarCompiler::next(Lane& lane) {
     if (turn->second.empty()) lane.waiting.erase(turn);
     --lane.num_waiting;
     if (ticket != nullptr) return ticket;
-    ++counts_->num_cancelled;
+    counts_->add(&GrammarCounters::num_cancelled);
   }
 }
 
@@ -175,7 +175,7 @@ void GrammarCompiler::serve(Lane& lane, const std::shared_ptr<GrammarTicket>& ti
   } else if (const auto made = find_or_compile(lane, *ticket->spec_)) {
     answer = *made ? begin(**made, ticket->client_) : fail(Error(made->error()));
   } else {
-    ++counts_->num_too_slow;
+    counts_->add(&GrammarCounters::num_too_slow);
     auto entered = enter(lanes_[1], ticket);
     if (entered) return;
     answer = fail(std::move(entered).error().with_param(ticket->spec_->field));
@@ -190,7 +190,7 @@ std::optional<MadeGrammar> GrammarCompiler::find_or_compile(Lane& lane, const Gr
   {
     const MutexLock lock(mutex_);
     if (const MadeGrammar* found = cache_.find(spec)) {
-      ++counts_->num_cache_hits;
+      counts_->add(&GrammarCounters::num_cache_hits);
       return *found;
     }
   }
@@ -209,8 +209,8 @@ std::optional<MadeGrammar> GrammarCompiler::find_or_compile(Lane& lane, const Gr
   MadeGrammar made = verdict == TrialVerdict::fits
                          ? (*vocabulary_)->compile(spec)
                          : MadeGrammar(refused(spec, verdict, lane.limits));
-  counts_->compile_ns += (now() - begin).count();
-  ++(made ? counts_->num_compiled : counts_->num_failed);
+  counts_->add(&GrammarCounters::compile_seconds_total, to_seconds(now() - begin));
+  counts_->add(made ? &GrammarCounters::num_compiled : &GrammarCounters::num_failed);
   const MutexLock lock(mutex_);
   cache_.keep(spec, made);
   counts_->num_cached = cache_.num_entries();

@@ -87,7 +87,7 @@ class GrammarCompiler {
   std::shared_ptr<GrammarTicket> enqueue(std::shared_ptr<const GrammarSpec> spec,
                                          std::function<void()> done, uint64_t client = 0,
                                          Admission admission = Admission::limited);
-  GrammarStats stats() const { return counts_->read(); }
+  GrammarStats stats() const { return counts_->stats(); }
 
  private:
   // A thread, and the tickets that wait for it.

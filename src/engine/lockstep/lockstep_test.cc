@@ -382,8 +382,9 @@ TEST(Lockstep, AWordOfAnotherLengthIsRefused) {
       return;
     }
     EXPECT_FALSE(v.lockstep.finish_agreement(kDecode));
-    EXPECT_EQ(v.lockstep.lost()->message,
-              "rank 1 sent 8 bytes as its agreement on step 1, not 256");
+    EXPECT_EQ(
+        v.lockstep.lost()->message,
+        fmt::format("rank 1 sent 8 bytes as its agreement on step 1, not {}", kAgreementBytes));
     EXPECT_EQ(v.lockstep.lost_peer(), 1);
   });
 }

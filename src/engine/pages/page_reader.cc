@@ -95,12 +95,12 @@ bool PageReader::TaskProgress::read_one(ReadPage next, const PageKey& key) {
   }
   const Duration took = reader_.clock_->now() - begin;
   next.tier = source_->tier();
-  const auto tier = static_cast<size_t>(next.tier);
-  reader_.figures_.num_pages[tier] += next.kind == PageKind::page ? 1 : 0;
-  reader_.figures_.num_bytes[tier] += bytes.size();
+  AtomicCounts<PageTierCounters>& counts = reader_.figures_.tiers[static_cast<size_t>(next.tier)];
+  if (next.kind == PageKind::page) counts.add(&PageTierCounters::pages_read_total);
+  counts.add(&PageTierCounters::read_bytes_total, bytes.size());
   // The time of a page that is computed meanwhile says nothing of the speed of reading.
   if (!is_computed_by(*source_)) {
-    reader_.figures_.read_ns[tier] += took.count();
+    counts.add(&PageTierCounters::read_seconds_total, to_seconds(took));
     source_->note_read(std::ssize(bytes), took);
   }
   source_->note_success();

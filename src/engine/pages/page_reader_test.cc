@@ -72,9 +72,10 @@ TEST(PageReader, TheTimeOfComputingIsNotThatOfReading) {
     reader.stop();
     EXPECT_EQ(num_pages, 3);
     const auto tier = static_cast<size_t>(PageTier::peer);
-    EXPECT_EQ(figures.num_pages[tier], 3u);
-    EXPECT_EQ(figures.num_bytes[tier], 3u * kBytes);
-    EXPECT_EQ(figures.read_ns[tier] > 0, !is_sent);
+    const PageTierCounters counts = figures.tiers[tier].read(kPageTierCounters);
+    EXPECT_EQ(counts.pages_read_total, 3u);
+    EXPECT_EQ(counts.read_bytes_total, 3u * kBytes);
+    EXPECT_EQ(counts.read_seconds_total > 0, !is_sent);
     EXPECT_EQ(peer.time_to_read(kBytes) > Duration::zero(), !is_sent);
   }
 }

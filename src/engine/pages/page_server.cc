@@ -91,7 +91,7 @@ class PageConnection {
     if (!page_tokens) return link_.send(PageFrame::no, "its pages are of another model or form");
     client_tokens_ = *page_tokens;
     if (!admit()) {
-      ++options_.counts->refused;
+      options_.counts->add(&ServedCounters::served_refused_total);
       return link_.send(PageFrame::busy, {});
     }
     const auto size = static_cast<uint32_t>(options_.forms->page_tokens());
@@ -181,11 +181,11 @@ class PageConnection {
                                .tokens = std::move(tokens),
                                .page_tokens = client_tokens_});
     if (!id) {
-      ++options_.counts->refused;
+      options_.counts->add(&ServedCounters::served_refused_total);
       return link_.send(PageFrame::no, id.error().message.substr(0, kRefusalBytes));
     }
     prefill_ = *id;
-    ++options_.counts->prefills;
+    options_.counts->add(&ServedCounters::served_prefills_total);
     return link_.send(PageFrame::ok, {});
   }
 
@@ -199,7 +199,7 @@ class PageConnection {
     for (const PageKey& key : keys) {
       HOCKET_TRY(const BufferLoan loan, find(key, static_cast<size_t>(size)));
       if (!loan) return link_.send(PageFrame::absent, {});
-      ++options_.counts->pages;
+      options_.counts->add(&ServedCounters::served_pages_total);
       const std::string_view name(reinterpret_cast<const char*>(key.data()), key.size());
       HOCKET_TRY_VOID(link_.send(PageFrame::page, name, loan->first(static_cast<size_t>(size))));
     }
@@ -324,7 +324,7 @@ void PageServer::start_client(Fd socket) {
         });
     clients_.splice(clients_.end(), started);
   } catch (const std::exception&) {
-    ++options_.counts->refused;
+    options_.counts->add(&ServedCounters::served_refused_total);
     std::this_thread::sleep_for(kAcceptPause);
   }
 }
@@ -339,7 +339,7 @@ void PageServer::drop_oldest_stranger() {
   if (oldest == clients_.end()) return;
   auto state = PageClientState::stranger;
   if (!oldest->state.compare_exchange_strong(state, PageClientState::dropped)) return;
-  ++options_.counts->refused;
+  options_.counts->add(&ServedCounters::served_refused_total);
   const MutexLock lock(oldest->mutex);
   if (oldest->socket >= 0) shutdown(oldest->socket, SHUT_RDWR);  // its wait ends at once
 }
@@ -350,12 +350,12 @@ void PageServer::answer(PageClient& client, Fd socket) {
     // Every talk ends so; the client says why, if it is a fault.
     const auto end = talk.run();
     if (end || end.error().code != ErrorCode::unauthorized) return;
-    ++options_.counts->refused;
+    options_.counts->add(&ServedCounters::served_refused_total);
     if (const auto num_more = warnings_.admit(RealClock().now()))
       log::warning("pages: {} ({} more since the last such line). To mend it: {}",
                    end.error().message, *num_more, end.error().fix);
   } catch (const std::exception&) {  // such as no memory for what the client sent
-    ++options_.counts->refused;
+    options_.counts->add(&ServedCounters::served_refused_total);
   }
 }
 

@@ -32,6 +32,7 @@
 #include "engine/pages/page_link.h"
 #include "engine/pages/page_source.h"
 #include "engine/pages/prefill_role.h"
+#include "engine/stats/cache_tier_stats.h"
 #include "policy/scheduler/request.h"
 
 namespace hocket {
@@ -82,9 +83,7 @@ class PageServer {
   // Limit of the time between two pages of a prompt that is computed.
   static constexpr Duration kMaxWait = std::chrono::seconds(300);
 
-  struct Counts {
-    std::atomic<uint64_t> pages{0}, prefills{0}, refused{0};
-  };
+  using Counts = AtomicCounts<ServedCounters>;
   struct Options {
     SocketAddress address;
     std::string token;  // the cluster's; empty: none

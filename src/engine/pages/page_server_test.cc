@@ -132,6 +132,8 @@ class PageServerTest : public testing::FolderTest {
     return holds();
   }
 
+  uint64_t num_refused() const { return counts_->get(&ServedCounters::served_refused_total); }
+
   static constexpr const char* kToken = "a token of sixteen";
   static constexpr PageKey kKey = {1};
   const std::shared_ptr<const PageForms> forms_ = std::make_shared<const PageForms>(
@@ -173,8 +175,8 @@ TEST_F(PageServerTest, AClientBeyondTheConnectionsIsToldAndComesAgain) {
       peer->open({.prompt = prompt, .computes = true, .is_over = [] { return false; }});
   ASSERT_TRUE(refused.has_value()) << "that is no fault";
   EXPECT_EQ(*refused, nullptr);
-  EXPECT_EQ(peer->counts().failures, 0u);
-  EXPECT_EQ(peer->counts().refusals, 1u);
+  EXPECT_EQ(peer->counts().peer_failures_total, 0u);
+  EXPECT_EQ(peer->counts().peer_refusals_total, 1u);
   all.pop_front();
   EXPECT_TRUE(comes_true([&] { return opens(*peer, 10); }));
 }
@@ -196,13 +198,13 @@ TEST_F(PageServerTest, AFloodOfSilentStrangersKeepsNoClientOut) {
   std::deque<Fd> strangers;
   for (int i = 0; i < PageServer::kMaxStrangers; ++i) strangers.push_back(connect());
   introduce(PageFrame::ok);
-  EXPECT_TRUE(comes_true([&] { return counts_->refused == 1; })) << "the oldest has given way";
+  EXPECT_TRUE(comes_true([&] { return num_refused() == 1; })) << "the oldest has given way";
   constexpr int kMore = 2 * PageServer::kMaxClients;
   for (int i = 1; i <= kMore; ++i) {
     strangers.push_back(connect());
     if (i % PageServer::kMaxStrangers != 0 && i != kMore) continue;
     // The listener's queue is short.
-    ASSERT_TRUE(comes_true([&] { return counts_->refused == static_cast<uint64_t>(i); }));
+    ASSERT_TRUE(comes_true([&] { return num_refused() == static_cast<uint64_t>(i); }));
   }
   introduce(PageFrame::ok);
 }
@@ -214,7 +216,7 @@ TEST_F(PageServerTest, AStrangerThatTricklesGivesWay) {
   const Fd slow = connect();
   std::deque<Fd> strangers;
   for (int i = 0; i < PageServer::kMaxStrangers; ++i) strangers.push_back(connect());
-  ASSERT_TRUE(comes_true([&] { return counts_->refused == 1; }));
+  ASSERT_TRUE(comes_true([&] { return num_refused() == 1; }));
   const uint32_t length = kMaxStrangerFrameBytes;
   std::string frame(reinterpret_cast<const char*>(&length), sizeof length);
   frame.resize(sizeof length + length);
@@ -241,7 +243,7 @@ TEST_F(PageServerTest, StrangersWithAnotherTokenDoNotFillTheLog) {
     PageLink link(connect(), "the server", [] { return false; });
     EXPECT_FALSE(link.introduce("another token, as long"));
   }
-  EXPECT_TRUE(comes_true([&] { return counts_->refused == kStrangers; }));
+  EXPECT_TRUE(comes_true([&] { return num_refused() == kStrangers; }));
   const std::string lines = ::testing::internal::GetCapturedStderr();
   EXPECT_TRUE(lines.contains("token")) << lines;
   EXPECT_LE(std::ranges::count(lines, '\n'), 2) << lines;
@@ -260,7 +262,7 @@ TEST_F(PageServerTest, WithoutThreadsTheServiceLivesAndAnswersLater) {
     {
       const NoMoreThreads no_more;
       const Fd socket = connect();
-      is_refused = comes_true([&] { return counts_->refused == 1; });
+      is_refused = comes_true([&] { return num_refused() == 1; });
     }
     const bool answers = is_refused && introduce(PageFrame::ok) != nullptr;
     _exit(answers && !HasFailure() ? 0 : 1);
@@ -277,7 +279,7 @@ TEST_F(PageServerTest, APromptThatIsTooLongForAQuestionLeavesThePeerInUse) {
   ASSERT_NE(server_, nullptr);
   const auto peer = this->peer();
   EXPECT_FALSE(opens(*peer, PageLink::kMaxAskedBytes / sizeof(TokenId)));
-  EXPECT_EQ(peer->counts().failures, 0u);
+  EXPECT_EQ(peer->counts().peer_failures_total, 0u);
   EXPECT_TRUE(opens(*peer, 10));
 }
 

@@ -1,14 +1,14 @@
-// A store of pages that is written to, too: a folder of files (file_store.h), or a Redis
+// A store of pages, for reading and writing: a folder of files (file_store.h), or a Redis
 // (redis_store.h). The tier (engine/cache_tier.h) works through this interface alone:
 //
 //   has(key)                            is it known to be there? asks no server
 //   exist(keys), put(pages)             in batches
 //   open() -> expect(keys), get(key)..  reading, in the order of one prompt (page_source.h)
 //
-// Each wait has a limit. A store that hangs or cannot be reached is away for a while: nothing is
-// read or written there, and no thread waits for it. One that only refuses what is written (full,
-// read-only) takes no writes for a while. All that is read there is checked: bytes that are
-// damaged, cut or of another key read as absent.   Thread: any.
+// Each wait has a limit. A store that hangs or cannot be reached counts as away for a while: no
+// thread reads, writes or waits there. A store that refuses writes (full, read-only) gets none for
+// a while, and is still read. Each page that is read is checked: if it is damaged, cut off or
+// another key's, get() returns that it is absent.   Thread: any.
 #pragma once
 
 #include <vector>

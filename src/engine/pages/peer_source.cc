@@ -53,7 +53,7 @@ class PeerPromptPages final : public PromptPages {
     HOCKET_TRY_VOID(link_.send(PageFrame::prefill, text, std::as_bytes(wanted.prompt)));
     is_asked_ = true;
     HOCKET_TRY_VOID(take_consent());
-    ++source_.counts_.prefills;
+    source_.counts_.add(&PeerCounters::peer_prefills_total);
     return {};
   }
 
@@ -107,7 +107,7 @@ class PeerPromptPages final : public PromptPages {
         return stray();
       std::memcpy(page.data(), answer.payload.data() + key.size(), page.size());
       ++num_got_;
-      ++source_.counts_.pages;
+      source_.counts_.add(&PeerCounters::peer_pages_total);
       return true;
     }
     return too_slow();
@@ -215,14 +215,14 @@ Result<Fd> PeerSource::connect_to_peer(const HostPort& peer, const std::function
 }
 
 void PeerSource::avoid(size_t peer) {
-  ++counts_.failures;
+  counts_.add(&PeerCounters::peer_failures_total);
   const MutexLock lock(mutex_);
   avoid_until_[peer] = RealClock().now() + kLeftAlone;
 }
 
 // Peers refuse under ordinary load, too, so that is no fault.
 void PeerSource::note_refusal(const Error& why) {
-  ++counts_.refusals;
+  counts_.add(&PeerCounters::peer_refusals_total);
   if (const auto num_more = refusals_.admit(RealClock().now()))
     log::info(
         "stored prefixes: {}, so the next peer is asked, or the prompt is computed here ({} more "

@@ -24,15 +24,11 @@
 #include "engine/pages/page_forms.h"
 #include "engine/pages/page_link.h"
 #include "engine/pages/page_source.h"
+#include "engine/stats/cache_tier_stats.h"
 
 namespace hocket {
 
 enum class PeerUse : uint8_t { cache, prefill };
-
-struct PeerCounts {
-  std::atomic<uint64_t> pages{0}, prefills{0}, failures{0};
-  std::atomic<uint64_t> refusals{0};  // no connection was free, or the prompt was not taken
-};
 
 class PeerSource final : public PageSource {
  public:
@@ -59,7 +55,7 @@ class PeerSource final : public PageSource {
   bool computes() const override { return options_.use == PeerUse::prefill; }
   int num_tries() const override { return static_cast<int>(options_.peers.size()); }
   Result<std::unique_ptr<PromptPages>> open(const PagesWanted& wanted) override;
-  const PeerCounts& counts() const { return counts_; }
+  PeerCounters counts() const { return counts_.read(kPeerCounters); }
 
  private:
   friend class PeerPromptPages;
@@ -73,7 +69,7 @@ class PeerSource final : public PageSource {
   void note_refusal(const Error& why);
 
   const Options options_;
-  PeerCounts counts_;
+  AtomicCounts<PeerCounters> counts_;
   std::atomic<size_t> next_{0};
   // By peer: tokens of prompts that it computes for this service now.
   std::array<std::atomic<int64_t>, kMaxPeers> num_sent_{};

@@ -38,12 +38,8 @@ void ReadFigures::add_to(CacheTierStats& stats) const {
   for (size_t i = 0; i < stats.not_read_total.size(); ++i)
     stats.not_read_total[i] = num_not_read[i];
   for (size_t i = 0; i < stats.tiers.size(); ++i) {
-    PageTierStats& tier = stats.tiers[i];
-    tier.pages_read_total = num_pages[i];
-    tier.tokens_total = num_tokens[i];
-    tier.read_bytes_total = num_bytes[i];
-    tier.read_seconds_total = 1e-9 * static_cast<double>(read_ns[i]);
-    tier.saved_seconds_total = 1e-9 * static_cast<double>(saved_ns[i]);
+    PageTierCounters& tier = stats.tiers[i];
+    tier = tiers[i].read(kPageTierCounters);
     stats.pages_read_total += tier.pages_read_total;
     stats.read_seconds_total += tier.read_seconds_total;
   }

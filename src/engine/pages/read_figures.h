@@ -11,8 +11,7 @@
 namespace hocket {
 
 struct ReadFigures {
-  PerTier<std::atomic<uint64_t>> num_pages{}, num_tokens{}, num_bytes{};
-  PerTier<std::atomic<int64_t>> read_ns{}, saved_ns{};
+  PerTier<AtomicCounts<PageTierCounters>> tiers;
   std::atomic<uint64_t> num_given_up{0};  // requests that continued before all was read
   ByUnreadReason<std::atomic<uint64_t>> num_not_read{};
   std::atomic<bool> held_too_long{false};  // a prompt was

@@ -35,7 +35,7 @@ class RedisStore final : public PageStore {
     RedisAddress address;
     PageKey form{};      // hash of all that the pages depend on, beside their tokens
     std::string secret;  // empty: none
-    std::shared_ptr<const TlsContext> tls = nullptr;  // null: in the clear
+    std::shared_ptr<const TlsContext> tls = nullptr;  // null: without TLS
     Duration retry_interval = kRetryInterval;
   };
   explicit RedisStore(Options options);

@@ -165,7 +165,7 @@ constexpr Sizes kSizes[] = {{32, 64}, {64, 32}, {32, 128}, {128, 32}, {1, 32},
 
 TEST(RegroupedPages, PagesOfOneSizeBecomeThoseOfAnother) {
   const std::vector<TokenId> prompt = prompt_of(kLen);
-  for (const auto [there, here] : kSizes) {
+  for (const auto& [there, here] : kSizes) {
     SCOPED_TRACE(::testing::Message() << there << " to " << here);
     const PageForms forms(parts_of(here));
     PeerMemory memory;
@@ -185,7 +185,7 @@ TEST(RegroupedPages, PagesOfOneSizeBecomeThoseOfAnother) {
 // The prompt ends inside a page of the peer's, or the peer has lost a page.
 TEST(RegroupedPages, PagesComeAsFarAsThePeerHasAllOfTheirTokens) {
   const std::vector<TokenId> prompt = prompt_of(kLen - 20);
-  for (const auto [there, here] : kSizes) {
+  for (const auto& [there, here] : kSizes) {
     SCOPED_TRACE(::testing::Message() << there << " to " << here);
     const PageForms forms(parts_of(here));
     PeerMemory memory;
@@ -202,7 +202,7 @@ TEST(RegroupedPages, PagesComeAsFarAsThePeerHasAllOfTheirTokens) {
 TEST(RegroupedPages, APromptWithOtherTokensFindsWhatIsEqualBeforeThem) {
   std::vector<TokenId> other = prompt_of(kLen);
   other[200] = TokenId{1000};
-  for (const auto [there, here] : kSizes) {
+  for (const auto& [there, here] : kSizes) {
     SCOPED_TRACE(::testing::Message() << there << " to " << here);
     const PageForms forms(parts_of(here));
     PeerMemory memory;
@@ -242,7 +242,7 @@ TEST(RegroupedPages, AStateComesFromABorderOfBothSizes) {
 TEST(RegroupedPages, WindowsOfOneSizeBecomeThoseOfAnother) {
   const std::vector<TokenId> prompt = prompt_of(kLen);
   for (const int window : {2, 8, 100, 128, 300}) {
-    for (const auto [there, here] : kSizes) {
+    for (const auto& [there, here] : kSizes) {
       for (const int border : {128, 384}) {
         SCOPED_TRACE(::testing::Message()
                      << there << " to " << here << ", " << window << " before " << border);
@@ -283,7 +283,7 @@ TEST(PageForms, FormsOfAllSizesDifferAndAreKnown) {
 
 TEST(PageForms, RecordsTogetherHaveEveryTokenOfALargerOne) {
   for (int window = 2; window < 300; window = window * 3 / 2 + 1)
-    for (const auto [there, here] : kSizes)
+    for (const auto& [there, here] : kSizes)
       for (int border = 128; border <= 1024; border += 128) {
         int begin = border;  // tokens from here on are in a record
         for (const int one : record_borders(border, window, there, here)) {

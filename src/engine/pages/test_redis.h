@@ -33,7 +33,7 @@ class TestRedis {
   }
 
   // `more` are options of its own, such as "--maxmemory", "1mb". tls: how the test's own commands
-  // reach a server inside TLS, whose files are among these options; null: it is in the clear.
+  // reach a server inside TLS, whose files are among these options; null: it is without TLS.
   explicit TestRedis(std::vector<std::string> more = {},
                      std::shared_ptr<const TlsContext> tls = nullptr)
       : options_(std::move(more)), tls_(std::move(tls)) {

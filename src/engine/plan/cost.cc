@@ -288,9 +288,9 @@ Operations ModelCost::attention_operations(const PassShape& pass, AttentionKind 
                                        : 2.0 * mla.kv_rank + mla.rope_dim);
       const double latent_rows =
           expanded ? std::max(pass.kv_tokens, pass.pairs / kRowsOfAnExpansion) : pass.rows;
-      return {.floats = 2 * (latent_rows * static_cast<double>(latent_parameters_) +
-                             score * far_pairs),
-              .probabilities = far.num_heads * far_pairs};
+      return {
+          .floats = 2 * (latent_rows * static_cast<double>(latent_parameters_) + score * far_pairs),
+          .probabilities = far.num_heads * far_pairs};
     }
     case AttentionKind::linear:
       break;

@@ -139,6 +139,12 @@ TEST(Cost, ParametersAreThoseThatPublishersCount) {
   const ModelCost qwen = published("qwen3_235b_a22b");
   EXPECT_NEAR(static_cast<double>(qwen.parameters()), 235.09e9, 0.05e9);
   EXPECT_NEAR(static_cast<double>(qwen.active_parameters()), 22e9, 0.5e9);
+  const ModelCost hybrid = published("qwen3_5_397b_a17b");
+  EXPECT_NEAR(static_cast<double>(hybrid.parameters()), 397e9, 1e9);
+  EXPECT_NEAR(static_cast<double>(hybrid.active_parameters()), 17e9, 1e9);
+  const ModelCost windowed = published("mimo_v2_flash");
+  EXPECT_NEAR(static_cast<double>(windowed.parameters()), 309e9, 1e9);
+  EXPECT_NEAR(static_cast<double>(windowed.active_parameters()), 15e9, 0.5e9);
 }
 
 TEST(Cost, PartsByHand) {
@@ -218,9 +224,8 @@ TEST(Cost, DeltaNetsAreAPartOfAttnCore) {
   const auto nets = [](const ModelCost& cost) -> const StageSize& {
     return cost.attention(Op::attn_core, AttentionKind::linear);
   };
-  EXPECT_DOUBLE_EQ(
-      nets(hybrid).of_row.floats,
-      2.0 * choice.model.num_linear_layers() * net.value_columns() * choice.model.hidden_size);
+  EXPECT_DOUBLE_EQ(nets(hybrid).of_row.floats, 2.0 * choice.model.num_linear_layers() *
+                                                   net.value_columns() * choice.model.hidden_size);
   EXPECT_GT(nets(hybrid).bytes, 0);
   EXPECT_LT(nets(hybrid).bytes, hybrid.stage(Op::attn_core).bytes);
   const PassShape pass = hybrid.prefill(100, 50);

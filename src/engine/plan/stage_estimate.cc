@@ -51,10 +51,7 @@ double mean_sums(const Placement& placement, int num_groups, int top_k) {
 
 StageEstimate::StageEstimate(const ModelChoice& choice, const ModelCost& cost,
                              const StageEstimateInput& input)
-    : cost_(cost),
-      model_(choice.model),
-      input_(input),
-      prompt_form_(choice.prompt_form) {
+    : cost_(cost), model_(choice.model), input_(input), prompt_form_(choice.prompt_form) {
   layers_.num_moe = static_cast<int>(std::ranges::count(model_.layer_is_moe, true));
   layers_.num_dense = model_.num_layers - layers_.num_moe;
   layers_.has_shared = model_.moe.shared_intermediate_size > 0;

@@ -18,6 +18,9 @@ using testing::cost_of;
 constexpr MachineSpeed kSpeed = {100e9, 2e12, 4e12};
 constexpr Op kMoving[] = {Op::dispatch_start, Op::dispatch_wait, Op::combine_start,
                           Op::combine_wait};
+// Delta nets, and windows of 128 keys, beside full attention.
+constexpr const char* kHybrid = "configs/qwen3_5_397b_a17b";
+constexpr const char* kWindowed = "configs/mimo_v2_flash";
 
 // Returns the time of all layers on one rank, without the copies of its starts and waits.
 double computed_us(const StageEstimate& estimate, const Bucket& bucket) {
@@ -31,9 +34,8 @@ double computed_us(const StageEstimate& estimate, const Bucket& bucket) {
 }
 
 TEST(StageEstimate, OperationsAddUpToThePass) {
-  for (const char* folder :
-       {"configs/deepseek_v3", "configs/qwen3_235b_a22b", "configs/deepseek_v2_lite",
-        "configs/qwen3_5_397b_a17b"})
+  for (const char* folder : {"configs/deepseek_v3", "configs/qwen3_235b_a22b",
+                             "configs/deepseek_v2_lite", kHybrid, kWindowed})
     for (const char* kv : {"auto", "int8"}) {
       const ModelChoice choice = choice_of(folder, {.memory = {.kv_cache_dtype = kv}});
       const ModelCost cost = cost_of(choice);
@@ -70,6 +72,27 @@ TEST(StageEstimate, KindsOfLayersHaveTimesOfTheirOwn) {
   EXPECT_GT(far.of(Op::attn_core, 0), 5 * near.of(Op::attn_core, 0));
   EXPECT_EQ(far.of(Op::attn_core, 1), near.of(Op::attn_core, 1));
   EXPECT_NE(near.of(Op::attn_in, 0), near.of(Op::attn_in, 1));
+}
+
+// A longer context costs the layers that see all keys alone: 15 of 60, and 9 of 48. Keys of a head
+// have 256 numbers and as many values there, and 192 and 128 here.
+TEST(StageEstimate, ContextCostsTheLayersThatSeeIt) {
+  const struct {
+    const char* folder;
+    double layers, bytes_a_key;
+  } cases[] = {{kHybrid, 15, 2.0 * 2 * (256 + 256)}, {kWindowed, 9, 2.0 * 4 * (192 + 128)}};
+  for (const auto& one : cases) {
+    const ModelChoice choice = choice_of(one.folder);
+    const ModelCost cost = cost_of(choice);
+    const PassShape near = cost.decode(8, 4000), far = cost.decode(8, 8000);
+    EXPECT_NEAR(cost.bytes(far) - cost.bytes(near), 8 * 4000 * one.layers * one.bytes_a_key, 1)
+        << one.folder;
+    const StageEstimate estimate(choice, cost, {.speed = kSpeed});
+    const Bucket less{Phase::decode, 8, 8 * 4000}, more{Phase::decode, 8, 8 * 8000};
+    for (const Op op : {Op::attn_in, Op::gate, Op::shared, Op::experts})
+      EXPECT_EQ(estimate.at(less).of(op), estimate.at(more).of(op)) << op_name(op);
+    EXPECT_GT(estimate.at(more).of(Op::attn_core), estimate.at(less).of(Op::attn_core));
+  }
 }
 
 // Ranks share the experts, which get the rows of all; they do not share attention.
@@ -182,9 +205,9 @@ TEST(StageEstimate, ARowIsWorthSoManyKeys) {
   // Three layers of four read no keys, so a row is worth four times as many.
   const std::array kinds = {AttentionKind::full, AttentionKind::linear, AttentionKind::linear,
                             AttentionKind::linear};
-  EXPECT_NEAR(keys_per_row(Line(), {Phase::decode, 64, 64'000},
-                           {.num_moe = 8, .kinds = LayerKinds(kinds)}),
-              1000, 1e-6);
+  EXPECT_NEAR(
+      keys_per_row(Line(), {Phase::decode, 64, 64'000}, {.num_moe = 8, .kinds = LayerKinds(kinds)}),
+      1000, 1e-6);
   const ModelChoice choice = choice_of("configs/qwen3_235b_a22b");
   const double keys = keys_per_row(
       StageEstimate(choice, cost_of(choice), {.speed = kSpeed, .num_ranks = 2, .link = {1, 20, 0}}),

@@ -37,71 +37,48 @@ void add(const StepCounts& s, StepCounts& sum) {
   sum.num_retracted_lately += s.num_retracted_lately;
 }
 
+template <class Numbers>
+void add_each(const Numbers& more, Numbers& sum) {
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += more[i];
+}
+
 void add(const PageTierStats& s, PageTierStats& sum) {
+  add_counters<PageTierCounters>(kPageTierCounters, s, sum);
   sum.exists |= s.exists;
   sum.away |= s.away;
-  sum.pages_written_total += s.pages_written_total;
-  sum.pages_read_total += s.pages_read_total;
-  sum.tokens_total += s.tokens_total;
-  sum.read_bytes_total += s.read_bytes_total;
-  sum.read_seconds_total += s.read_seconds_total;
-  sum.saved_seconds_total += s.saved_seconds_total;
-  sum.damaged_total = s.damaged_total;
-  sum.failures_total = s.failures_total;
 }
 
-// Stores and peers are the same for all ranks of a process.
+// The folder is the same for all ranks of a process.
 void add(const CacheTierStats& s, std::optional<CacheTierStats>& sum) {
   if (!sum) sum.emplace();
+  add_counters<CacheTierCounters>(kCacheTierCounters, s, *sum);
+  add_counters<PeerCounters>(kPeerCounters, s, *sum);
+  add_counters<ServedCounters>(kServedCounters, s, *sum);
   for (size_t i = 0; i < s.tiers.size(); ++i) add(s.tiers[i], sum->tiers[i]);
-  sum->pages_written_total += s.pages_written_total;
-  for (size_t i = 0; i < s.left_out_total.size(); ++i)
-    sum->left_out_total[i] += s.left_out_total[i];
-  sum->pages_read_total += s.pages_read_total;
-  for (size_t i = 0; i < s.not_read_total.size(); ++i)
-    sum->not_read_total[i] += s.not_read_total[i];
-  sum->reads_given_up_total += s.reads_given_up_total;
-  for (size_t i = 0; i < s.num_waiting.size(); ++i) sum->num_waiting[i] += s.num_waiting[i];
-  sum->read_seconds_total += s.read_seconds_total;
-  sum->peer_pages_total = s.peer_pages_total;
-  sum->peer_prefills_total = s.peer_prefills_total;
-  sum->peer_failures_total = s.peer_failures_total;
-  sum->served_pages_total = s.served_pages_total;
-  sum->served_prefills_total = s.served_prefills_total;
-  sum->served_refused_total = s.served_refused_total;
+  add_each(s.left_out_total, sum->left_out_total);
+  add_each(s.not_read_total, sum->not_read_total);
+  add_each(s.num_waiting, sum->num_waiting);
   sum->files = s.files;
   sum->bytes = s.bytes;
-  sum->evicted_total = s.evicted_total;
-  sum->damaged_total = s.damaged_total;
 }
 
-// Checks and layers are the same for all ranks.
+// The figures of the last check are the same for all ranks.
 void add(const ExpertMoveStats& s, std::optional<ExpertMoveStats>& sum) {
   if (!sum) {
     sum = s;
     return;
   }
-  sum->moves_total += s.moves_total;
-  sum->bytes_total += s.bytes_total;
-  sum->load_seconds_total += s.load_seconds_total;
-  sum->failures_total += s.failures_total;
+  add_counters<ExpertMoveCounters>(kExpertMoveCounters, s, *sum);
   if (sum->last_error.empty()) sum->last_error = s.last_error;
 }
 
 void add(const OverlapStats& s, OverlapStats& sum) {
   const auto steps_of = [](const OverlapStats& o) { return o.steps[0] + o.steps[1] + o.steps[2]; };
   if (steps_of(s) > 0) sum.exact_arrival = s.exact_arrival && (sum.exact_arrival || !steps_of(sum));
-  sum.step_seconds += s.step_seconds;
-  for (size_t op = 0; op < s.compute_seconds.size(); ++op)
-    sum.compute_seconds[op] += s.compute_seconds[op];
-  sum.other_seconds += s.other_seconds;
-  sum.exposed_seconds += s.exposed_seconds;
-  sum.waiting_seconds += s.waiting_seconds;
-  sum.idle_seconds += s.idle_seconds;
-  sum.hidden_seconds += s.hidden_seconds;
-  for (size_t kind = 0; kind < s.steps.size(); ++kind) sum.steps[kind] += s.steps[kind];
-  sum.trial_steps += s.trial_steps;
-  sum.unknown_plans += s.unknown_plans;
+  add_counters<OverlapTimes>(kOverlapTimes, s, sum);
+  add_counters<OverlapCounters>(kOverlapCounters, s, sum);
+  add_each(s.compute_seconds, sum.compute_seconds);
+  add_each(s.steps, sum.steps);
   sum.half_imbalance = std::max(sum.half_imbalance, s.half_imbalance);
   for (size_t phase = 0; phase < s.plan.size(); ++phase)
     if (sum.plan[phase].empty()) sum.plan[phase] = s.plan[phase];
@@ -114,17 +91,12 @@ EngineStats add_up(std::vector<RankStats> ranks) {
   for (const RankStats& s : ranks) {
     add(s.scheduler, sum.scheduler);
     add(s.steps, sum.steps);
-    for (size_t i = 0; i < s.fetched_tokens_total.size(); ++i)
-      sum.fetched_tokens_total[i] += s.fetched_tokens_total[i];
-    sum.num_requests_finished += s.num_requests_finished;
-    sum.num_requests_aborted += s.num_requests_aborted;
-    sum.num_requests_failed += s.num_requests_failed;
+    add_counters<EndCounters>(kEndCounters, s, sum);
+    add_counters<StepTimeCounters>(kStepTimeCounters, s, sum);
+    add_each(s.fetched_tokens_total, sum.fetched_tokens_total);
     sum.gen_throughput += s.gen_throughput;
     sum.input_throughput += s.input_throughput;
     sum.last_step_seconds = std::max(sum.last_step_seconds, s.last_step_seconds);
-    sum.step_seconds_total += s.step_seconds_total;
-    sum.exchange_wait_seconds_total += s.exchange_wait_seconds_total;
-    sum.agreement_wait_seconds_total += s.agreement_wait_seconds_total;
     if (s.seconds_since_last_step > sum.seconds_since_last_step) sum.position = s.position;
     sum.seconds_since_last_step = std::max(sum.seconds_since_last_step, s.seconds_since_last_step);
     sum.busy |= s.busy;

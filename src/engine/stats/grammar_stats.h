@@ -1,45 +1,63 @@
-// Counts what the grammars of answers cost. Any thread counts; readers get a copy.
+// Counts what the grammars of answers cost. Any thread counts; readers get a copy. A new counter is
+// a member and its row, and the code that counts it.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
+
+#include "core/named_counter.h"
 
 namespace hocket {
 
 // Counts since the start, of all ranks of this process.
-struct GrammarStats {
+struct GrammarCounters {
   uint64_t num_compiled = 0, num_failed = 0, num_cancelled = 0, num_cache_hits = 0;
   uint64_t num_too_slow = 0;  // grammars that were moved from the first lane to the second
-  int num_cached = 0;
-  int64_t answer_bytes = 0;       // held by the matchers of answers
-  double vocabulary_seconds = 0;  // time to make the trie of tokens; 0: not done yet
   double compile_seconds_total = 0;
   // Computed by `masks`; computed by the sampling.
   uint64_t num_masks_ahead = 0, num_masks_late = 0;
   double mask_seconds_total = 0;
 };
 
-struct GrammarCounts {
-  std::atomic<uint64_t> num_compiled{0}, num_failed{0}, num_cancelled{0}, num_cache_hits{0};
-  std::atomic<uint64_t> num_too_slow{0};
+inline constexpr auto kGrammarCounters = std::to_array<NamedCounter<GrammarCounters>>(
+    {{&GrammarCounters::num_compiled, "num_grammars_compiled_total", "Grammars compiled"},
+     {&GrammarCounters::num_failed, "num_grammars_failed_total",
+      "Grammars of which nothing could be made"},
+     {&GrammarCounters::num_cancelled, "num_grammars_cancelled_total",
+      "Requests that left before their grammar was looked at"},
+     {&GrammarCounters::num_too_slow, "num_grammars_slow_total",
+      "Grammars that went to the second thread, for large ones"},
+     {&GrammarCounters::num_cache_hits, "grammar_cache_hits_total",
+      "Requests whose grammar was compiled before"},
+     {&GrammarCounters::compile_seconds_total, "grammar_compile_seconds_total",
+      "Time in compiling grammars"},
+     {&GrammarCounters::num_masks_ahead, "grammar_masks_ahead_total",
+      "Masks computed beside a step"},
+     {&GrammarCounters::num_masks_late, "grammar_masks_late_total",
+      "Masks computed when a token was to be drawn"},
+     {&GrammarCounters::mask_seconds_total, "grammar_mask_seconds_total",
+      "Time in computing masks"}});
+static_assert(names_each_member(kGrammarCounters));
+
+struct GrammarStats : GrammarCounters {
+  int num_cached = 0;
+  int64_t answer_bytes = 0;       // held by the matchers of answers
+  double vocabulary_seconds = 0;  // time to make the trie of tokens; 0: not done yet
+};
+
+struct GrammarCounts : AtomicCounts<GrammarCounters> {
   std::atomic<int> num_cached{0};
   std::atomic<int64_t> answer_bytes{0};
-  std::atomic<int64_t> vocabulary_ns{0}, compile_ns{0}, mask_ns{0};
-  std::atomic<uint64_t> num_masks_ahead{0}, num_masks_late{0};
+  std::atomic<double> vocabulary_seconds{0};
 
-  GrammarStats read() const {
-    return {.num_compiled = num_compiled,
-            .num_failed = num_failed,
-            .num_cancelled = num_cancelled,
-            .num_cache_hits = num_cache_hits,
-            .num_too_slow = num_too_slow,
-            .num_cached = num_cached,
-            .answer_bytes = answer_bytes,
-            .vocabulary_seconds = 1e-9 * static_cast<double>(vocabulary_ns),
-            .compile_seconds_total = 1e-9 * static_cast<double>(compile_ns),
-            .num_masks_ahead = num_masks_ahead,
-            .num_masks_late = num_masks_late,
-            .mask_seconds_total = 1e-9 * static_cast<double>(mask_ns)};
+  GrammarStats stats() const {
+    GrammarStats copy;
+    static_cast<GrammarCounters&>(copy) = read(kGrammarCounters);
+    copy.num_cached = num_cached;
+    copy.answer_bytes = answer_bytes;
+    copy.vocabulary_seconds = vocabulary_seconds;
+    return copy;
   }
 };
 

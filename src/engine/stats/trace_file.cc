@@ -167,14 +167,16 @@ void Writer::write_step(int rank, const StepAccount& a) {
                                ? describe(a.plan, *info_.orders)
                                : fmt::format("plan {}", static_cast<uint32_t>(id_of(a.plan)));
   const char* phase = a.bucket.phase == Phase::prefill ? "prefill" : "decode";
+  // `shadow` and `beside_us` are the old names of `is_trial` and `other_us`.
   event(fmt::format(
       R"({{"ph":"X","pid":{},"tid":{},"ts":{},"dur":{},"cat":"step","name":"step {}","args":{{)"
-      R"("step":{},"phase":"{}","rows":{},"kv_tokens":{},"plan":{},"shadow":{},"took_us":{},)"
-      R"("compute_us":{},"beside_us":{},"exposed_us":{},"waiting_us":{},"idle_us":{},)"
-      R"("hidden_us":{},"hidden_share":{:.4f}}}}})",
+      R"("step":{},"phase":"{}","rows":{},"kv_tokens":{},"plan":{},"is_trial":{},"took_us":{},)"
+      R"("compute_us":{},"other_us":{},"exposed_us":{},"waiting_us":{},"idle_us":{},)"
+      R"("hidden_us":{},"hidden_share":{:.4f},"shadow":{},"beside_us":{}}}}})",
       rank, kCompute, us(a.begin), us(a.took), a.step, a.step, phase, a.bucket.rows,
       a.bucket.kv_tokens, json_string(plan), a.is_trial, us(a.took), us(a.computed()), us(a.other),
-      us(a.exposed), us(a.waiting), us(a.idle), us(a.hidden), a.hidden_share()));
+      us(a.exposed), us(a.waiting), us(a.idle), us(a.hidden), a.hidden_share(), a.is_trial,
+      us(a.other)));
 }
 
 void Writer::write_span(int rank, uint64_t step, const LedgerSpan& span) {
@@ -189,7 +191,7 @@ void Writer::write_span(int rank, uint64_t step, const LedgerSpan& span) {
     case SpanKind::op:
       return slice(kCompute, "compute", op_name(span.op));
     case SpanKind::other:
-      return slice(kCompute, "beside", span.what);
+      return slice(kCompute, "other,beside", span.what);
     case SpanKind::exposed:
       return slice(kWaiting, "exposed", message_words(span));
     case SpanKind::waiting:

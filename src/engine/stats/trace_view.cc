@@ -33,7 +33,7 @@ Duration ns_of(const json& args, const char* name) {
 
 std::optional<SliceKind> kind_named(std::string_view name) {
   if (name == "compute") return SliceKind::compute;
-  if (name == "beside") return SliceKind::other;
+  if (name == "other,beside" || name == "beside") return SliceKind::other;  // new and old files
   if (name == "exposed") return SliceKind::exposed;
   if (name == "waiting") return SliceKind::waiting;
   if (name == "wire") return SliceKind::wire;
@@ -50,7 +50,7 @@ TracedStep step_of(const json& event) {
           .begin = ns_of(event.at("ts").get<double>()),
           .took = ns_of(event.at("dur").get<double>()),
           .compute = ns_of(args, "compute_us"),
-          .other = ns_of(args, "beside_us"),
+          .other = ns_of(args, args.contains("other_us") ? "other_us" : "beside_us"),
           .exposed = ns_of(args, "exposed_us"),
           .waiting = ns_of(args, "waiting_us"),
           .idle = ns_of(args, "idle_us"),
@@ -330,7 +330,7 @@ std::string draw_totals(const StepTrace& trace) {
   }
   std::string text =
       fmt::format("{:<6}{:>7}{:>12}{:>12}{:>12}{:>12}{:>12}{:>10}{:>12}{:>9}\n", "rank", "steps",
-                  "step ms", "compute", "beside", "exposed", "waiting", "idle", "hidden", "hidden");
+                  "step ms", "compute", "other", "exposed", "waiting", "idle", "hidden", "hidden");
   for (const auto& [rank, sum] : sums) {
     const Duration moved = sum.hidden + sum.exposed;
     const double share = moved.count() > 0 ? to_seconds(sum.hidden) / to_seconds(moved) : 0;

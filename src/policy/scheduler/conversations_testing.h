@@ -5,78 +5,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
-#include <random>
 #include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "policy/scheduler/fake_engine_testing.h"
+#include "policy/scheduler/mixed_conversations_testing.h"
 
 namespace hocket {
-
-inline constexpr TokenId kAssistant{1};  // begins the message that the model is to write
-inline constexpr TokenId kEnd{2};        // ends a message
-// Behind kAssistant in prompts alone, if the template opens thoughts.
-inline constexpr int kThinkTokens = 6;
-
-// The text of one conversation as its client keeps it, and the prompts made of it.
-class Conversation {
- public:
-  using Tokens = std::vector<TokenId>;
-
-  explicit Conversation(int seed) : random_(static_cast<uint32_t>(seed)) {
-    history_ = words(100 + 40 * (seed % 5));  // system prompt and tools
-    append({kEnd});
-  }
-
-  Tokens words(int count) {
-    Tokens made;
-    for (int i = 0; i < count; ++i)
-      made.push_back(TokenId{10 + static_cast<int>(random_() % 5000)});
-    return made;
-  }
-  int pick(int low, int high) {
-    return low + static_cast<int>(random_() % static_cast<uint32_t>(high - low + 1));
-  }
-
-  void change_topic() { random_.seed(77); }
-
-  // The next prompt, once a message stands at its end.
-  void say(Tokens message) {
-    message_at_ = static_cast<int>(history_.size());
-    append(message);
-    append({kEnd});
-  }
-  int message_len() const { return static_cast<int>(history_.size()) - message_at_; }
-  // Replaces the end of the last message, of which some first tokens stay.
-  void edit_last_message(int num_stay) {
-    history_.resize(static_cast<size_t>(message_at_ + num_stay));
-    append(words(30));
-    append({kEnd});
-  }
-  void append(const Tokens& more) { history_.insert(history_.end(), more.begin(), more.end()); }
-  void open_thoughts_in_prompts() { opens_thoughts_ = true; }
-  Tokens prompt() const {
-    Tokens tokens = history_;
-    tokens.push_back(kAssistant);
-    for (int i = 0; opens_thoughts_ && i < kThinkTokens; ++i) tokens.push_back(TokenId{3 + i});
-    return tokens;
-  }
-  // Puts an answer into the history, without its first `num_reasoning` tokens.
-  void answer(const Tokens& tokens, int num_reasoning) {
-    history_.push_back(kAssistant);
-    history_.insert(history_.end(), tokens.begin() + num_reasoning, tokens.end());
-    append({kEnd});
-  }
-
- private:
-  std::mt19937 random_;
-  Tokens history_;
-  int message_at_ = 0;
-  bool opens_thoughts_ = false;
-};
 
 struct ChatSettings {
   int page_tokens = 32;
@@ -122,6 +61,8 @@ class Chat {
     const auto added = engine_.scheduler().add(std::move(input));
     EXPECT_TRUE(added.has_value());
     asked_[RequestId{num_asked_}] = &conversation;
+    marks_[RequestId{num_asked_}] = {static_cast<size_t>(conversation.middle_of_message()),
+                                     conversation.prompt().size()};
     waiting_.insert(RequestId{num_asked_});
   }
 
@@ -143,8 +84,7 @@ class Chat {
         count(*request);
         answers[asked_.at(request->id)].assign(tokens.begin() + request->prompt_len, tokens.end());
         seen_.emplace_back(tokens.begin(), tokens.end());
-        left_[asked_.at(request->id)] = {seen_.back(),
-                                         engine_.scheduler().cached_len({}, seen_.back())};
+        left_[asked_.at(request->id)] = ended(seen_.back(), marks_.at(request->id));
       }
     }
     EXPECT_EQ(engine_.problem(), "");
@@ -212,21 +152,48 @@ class Chat {
       if (waiting_.erase(id) == 0) continue;
       const auto left = left_.find(asked_.at(id));
       if (left == left_.end()) continue;
-      const auto& [tokens, cached] = left->second;
-      if (engine_.scheduler().cached_len({}, tokens) >= cached) whole_.insert(id);
+      const auto prompt =
+          std::span(slice.request->tokens).first(static_cast<size_t>(slice.request->prompt_len));
+      if (is_whole(left->second, prompt)) whole_.insert(id);
     }
   }
 
-  // A conversation's last sequence, and how much of it the cache had when it ended.
+  // A conversation's last sequence, and how much of its beginnings the cache had when it ended: up
+  // to the middle of its last message, to the end of its prompt, and all of it. An edit, a turn
+  // whose template drops the answer's thoughts, and any other turn go on from there.
   struct EndedSequence {
     Tokens tokens;
-    int cached = 0;
+    std::array<size_t, 3> ends{};
+    std::array<int, 3> cached{};
   };
+  EndedSequence ended(const Tokens& tokens, const std::array<size_t, 2>& marks) {
+    EndedSequence sequence = {tokens, {marks[0], marks[1], tokens.size()}, {}};
+    for (size_t i = 0; i < sequence.ends.size(); ++i) sequence.cached[i] = cached(sequence, i);
+    return sequence;
+  }
+  int cached(const EndedSequence& sequence, size_t end) {
+    return engine_.scheduler().cached_len({}, std::span(sequence.tokens).first(sequence.ends[end]));
+  }
+  // Returns true if the cache still has what the sequence left where the prompt goes on. Before its
+  // end, that may have been evicted while the sequence was running. False if the prompt goes on
+  // from an earlier message, as behind several calls of tools with thoughts.
+  bool is_whole(const EndedSequence& sequence, std::span<const TokenId> prompt) {
+    const auto known =
+        static_cast<size_t>(std::ranges::mismatch(prompt, sequence.tokens).in1 - prompt.begin());
+    const size_t last = sequence.ends.size() - 1;
+    size_t from = last;
+    while (from > 0 && sequence.ends[from] > known + 1) --from;
+    if (sequence.ends[from] > known + 1 || cached(sequence, from) < sequence.cached[from])
+      return false;
+    return from == last ||
+           sequence.cached[from] + min_promised() >= static_cast<int>(sequence.ends[from]);
+  }
 
   int page_tokens_;
   FakeEngine engine_;
   uint64_t num_asked_ = 0;
   std::map<RequestId, Conversation*> asked_;
+  std::map<RequestId, std::array<size_t, 2>> marks_;
   std::map<Conversation*, EndedSequence> left_;
   std::set<RequestId> waiting_, whole_;
   std::vector<Tokens> seen_;

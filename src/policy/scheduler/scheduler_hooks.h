@@ -27,10 +27,9 @@ struct AnswerDrafts {
 
 // The step that drafts are for.
 struct DraftedStep {
-  int max_rows = 0;  // rows of all drafts together
-  // Rows of prompts are computed beside the answers, of this rank or another.
-  bool has_prompts = false;
-  // Those of other ranks, whose step lasts as long, and the drafts that they had in the last step.
+  int max_rows = 0;          // rows of all drafts together
+  bool has_prompts = false;  // this rank or another computes rows of prompts in the same step
+  // Answers in the same step of the other ranks, and drafts that those ranks had in their last one.
   int num_other_answers = 0, num_other_drafts = 0;
 };
 

@@ -102,7 +102,8 @@ struct StateDiary final : SchedulerHooks {
 };
 
 TEST(SchedulerHooksTest, StatesOfAPromptThatAPeerAwaitsAreAtEndsOfThePeersPages) {
-  for (const auto [border_tokens, last] : {std::pair(0, 24), std::pair(4, 24), std::pair(16, 16)}) {
+  const std::pair<int, int> kCases[] = {{0, 24}, {4, 24}, {16, 16}};
+  for (const auto& [border_tokens, last] : kCases) {
     SCOPED_TRACE(border_tokens);
     StateDiary diary;
     Scheduler scheduler({.num_pages = 32,

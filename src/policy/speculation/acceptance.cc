@@ -7,6 +7,13 @@
 #include "policy/speculation/gate_tuning.h"
 
 namespace hocket {
+namespace {
+
+// The guess before any draft was verified: as if two had been, and one accepted (Laplace's rule of
+// succession).
+constexpr double kFirstShare = 0.5, kFirstWeight = 2;
+
+}  // namespace
 
 void Acceptance::note(int seat, int kind, int num_drafts, int num_accepted) {
   HOCKET_CHECK(num_accepted <= num_drafts);
@@ -29,8 +36,8 @@ void Acceptance::note(int seat, int kind, int num_drafts, int num_accepted) {
 bool Acceptance::has_changed(size_t row, size_t position) const {
   const Tally &known = group_[row][position], &recent = recent_[row][position];
   if (recent.tried < kGate.min_recent) return false;
-  // One more of each kind, since a share of 0 or 1 has no deviation.
-  const double share = (known.accepted + 1.0) / (known.tried + 2.0);
+  // Without the first guess a share of 0 or 1 would have no deviation.
+  const double share = (known.accepted + kFirstShare * kFirstWeight) / (known.tried + kFirstWeight);
   const double deviation = std::sqrt(share * (1 - share) / recent.tried);
   return std::abs(recent.accepted / recent.tried - share) > kGate.change_errors * deviation;
 }
@@ -46,10 +53,10 @@ void Acceptance::forget_before(size_t row, size_t position) {
 
 // A position of which little is known is expected to be like the one before it.
 Acceptance::Share Acceptance::group(int kind, int position) const {
-  Share share{kGate.first_acceptance, kGate.first_weight};
+  Share share{kFirstShare, kFirstWeight};
   for (int i = 0; i <= position; ++i) {
     const Tally& at = tally(kind, i);
-    const double before = i == 0 ? kGate.first_weight : kGate.before_weight;
+    const double before = i == 0 ? kFirstWeight : kGate.before_weight;
     share.weight = at.tried + std::min(before, share.weight);
     const double guess = share.weight - at.tried;
     share.share = (at.accepted + guess * share.share) / share.weight;

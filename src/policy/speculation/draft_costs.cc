@@ -28,7 +28,7 @@ void DraftCosts::begin(int num_answers, double growth) {
     state_[i] = growth * rows_[i];
     for (size_t j = 1; j <= i; ++j) {
       const double common = square(kGate.growth_error) * rows_[i] * rows_[j] +
-                            square(kGate.bend) * std::min(rows_[i], rows_[j]);
+                            square(kGate.growth_error) * std::min(rows_[i], rows_[j]);
       covariance_[i][j] = covariance_[j][i] = static_cast<float>(common);
     }
     covariance_[i][i] += static_cast<float>(square(kGate.apart));
@@ -102,7 +102,7 @@ void DraftCosts::note(int num_drafts, double ratio, uint64_t at) {
   }
   for (size_t i = 0; i < kNumCells; ++i) covariance_[i][i] = std::max(covariance_[i][i], 1e-8F);
   const double counted = std::clamp(off, -most, most);
-  const double rate = kGate.noise_rate * square(variance_ / (known + variance_));
+  const double rate = kGate.mean_rate * square(variance_ / (known + variance_));
   variance_ =
       std::max(square(kGate.min_noise), variance_ + rate * (square(counted) - known - variance_));
 }

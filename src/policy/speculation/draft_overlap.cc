@@ -17,7 +17,7 @@ int DraftOverlap::steps_between_looks() const {
   if (!may_draft()) return kGate.min_look_steps;
   const double lost = 1 / share() - 1;
   return static_cast<int>(
-      std::clamp<double>(lost / kGate.look_share, kGate.min_look_steps, kGate.max_look_steps));
+      std::clamp<double>(lost / kGate.measuring_share, kGate.min_look_steps, kGate.max_look_steps));
 }
 
 void DraftOverlap::note_offer(int num_drafts, bool chose_drafts_ahead) {

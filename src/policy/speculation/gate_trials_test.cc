@@ -59,9 +59,9 @@ TEST(GateTrials, GoOnBehindStepsWithPrompts) {
 }
 
 // Two ranks, which wait for each other: a step takes the time of the rows of both.
-class TwoRanks {
+class TwoDraftServers {
  public:
-  TwoRanks(const DraftRun& one, const DraftRun& other)
+  TwoDraftServers(const DraftRun& one, const DraftRun& other)
       : machine_(one.machine), ranks_{DraftServer(one), DraftServer(other)} {}
 
   // Returns the tokens a microsecond of both in `num` steps.
@@ -102,8 +102,8 @@ TEST(GatesOfRanks, CountTheTimeOfAllRanks) {
   for (const DrafterKind making : {DrafterKind::asked, DrafterKind::free})
     for (const double chance : {0.3, 0.4}) {
       SCOPED_TRACE(::testing::Message() << static_cast<int>(making) << ", chance " << chance);
-      TwoRanks ranks({.chances = {chance}, .making = making, .seed = 1},
-                     {.chances = {chance}, .making = making, .seed = 5});
+      TwoDraftServers ranks({.chances = {chance}, .making = making, .seed = 1},
+                            {.chances = {chance}, .making = making, .seed = 5});
       ranks.rate_of(300);
       EXPECT_GE(ranks.rate_of(1000) / ranks.off_rate(), 0.99);
     }
@@ -111,7 +111,7 @@ TEST(GatesOfRanks, CountTheTimeOfAllRanks) {
 
 TEST(GatesOfRanks, DraftWhereAllRanksGain) {
   const DraftRun run{.machine = {.fixed_us = 5000}, .chances = {0.9}, .making = DrafterKind::free};
-  TwoRanks ranks(run, run);
+  TwoDraftServers ranks(run, run);
   ranks.rate_of(300);
   EXPECT_GE(ranks.rate_of(1000) / ranks.off_rate(), 1.5);
 }
@@ -121,8 +121,8 @@ TEST(GatesOfRanks, DraftWhereAllRanksGain) {
 TEST(GatesOfRanks, CeaseTogetherWhereDraftsCeaseToHold) {
   for (const double chance : {0.1, 0.3}) {
     SCOPED_TRACE(chance);
-    TwoRanks ranks({.chances = {0.9, 0.9}, .making = DrafterKind::free, .seed = 1},
-                   {.chances = {0.9, 0.9}, .making = DrafterKind::free, .seed = 5});
+    TwoDraftServers ranks({.chances = {0.9, 0.9}, .making = DrafterKind::free, .seed = 1},
+                          {.chances = {0.9, 0.9}, .making = DrafterKind::free, .seed = 5});
     ranks.rate_of(300);
     ranks.set_chance(chance);
     ranks.rate_of(200);

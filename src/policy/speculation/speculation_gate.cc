@@ -7,6 +7,14 @@
 #include "base/check.h"
 
 namespace hocket {
+namespace {
+
+// Steps of a trial that are played if the first ones show that it loses.
+constexpr int kStepsIfLost = TrialPace::kSteps - 1;
+// Credit from which a drafter that stopped follows again: all, less what one step may overdraw.
+constexpr double kCreditToFollow = kGate.first_credit + kGate.min_credit;
+
+}  // namespace
 
 SpeculationGate::SpeculationGate(Options options) : drafts_(std::move(options)) {}
 
@@ -113,7 +121,7 @@ SpeculationGate::Estimate SpeculationGate::judge(const GateBucket& bucket, Draft
   out.gain = out.tokens - 1 - plain_tokens * (ratio - 1 + prompts);
   out.best_case = accepted_of_all(candidate.best_case, candidate.num_drafts) / num_answers -
                   plain_tokens * (best_ratio - 1 + prompts);
-  out.worst_case = out.gain - kGate.errors * plain_tokens * ratio * error;
+  out.worst_case = out.gain - plain_tokens * ratio * error;
   return out;
 }
 
@@ -138,8 +146,8 @@ std::pair<SpeculationGate::Estimate, SpeculationGate::Estimate> SpeculationGate:
 SpeculationGate::Estimate SpeculationGate::choose(GateBucket& bucket, DraftTiming timing,
                                                   int num_answers, double other_gain) {
   const auto note_choice = [&bucket](const Estimate& chosen) {
-    bucket.tokens_mean += kGate.value_rate * (chosen.tokens - bucket.tokens_mean);
-    bucket.time_ratio_mean += kGate.value_rate * (chosen.cost.time_ratio - bucket.time_ratio_mean);
+    bucket.tokens_mean += kGate.mean_rate * (chosen.tokens - bucket.tokens_mean);
+    bucket.time_ratio_mean += kGate.mean_rate * (chosen.cost.time_ratio - bucket.time_ratio_mean);
   };
   const bool is_other_noted = timing == DraftTiming::ahead && drafts_.has_free();
   // A step in which nothing can be drafted is no choice, but its time counts.
@@ -178,7 +186,7 @@ bool SpeculationGate::is_plain_old(const GateBucket& bucket, DraftTiming timing,
   if (usual.num_drafts == 0)
     return since >= std::clamp(young, kGate.first_rest_age, kGate.max_plain_age);
   const double lost = std::max(0.0, usual.gain) / (1 + std::max(0.0, usual.gain));
-  const double rare = std::min(TrialPace::kSteps * lost / kGate.plain_share, young);
+  const double rare = std::min(TrialPace::kSteps * lost / kGate.measuring_share, young);
   return since >= std::clamp(rare, kGate.min_plain_age, kGate.max_plain_age);
 }
 
@@ -196,7 +204,7 @@ SpeculationGate::TrialCandidate SpeculationGate::best_trial_candidate(const Gate
     const double gain = judged.best_case - usual.gain;
     const double loss = std::max(0.0, usual.gain - judged.gain);
     if (DraftCosts::cell_of(candidate.num_drafts) == DraftCosts::cell_of(usual.num_drafts) ||
-        gain <= kGate.min_trial_gain || kGate.steps_if_lost * loss > share * credit_)
+        gain <= kGate.begin_gain || kStepsIfLost * loss > share * credit_)
       continue;
     const double value = gain / (loss + kGate.min_loss);
     if (value > best)
@@ -245,7 +253,7 @@ bool SpeculationGate::may_gain(const GateBucket& bucket, DraftTiming timing, con
   const auto candidates = drafts_.candidates();
   const auto at = std::ranges::lower_bound(candidates, num_drafts, {}, &Candidate::num_drafts);
   return at == candidates.end() ||
-         judge(bucket, timing, num_answers, *at).best_case > usual.gain + kGate.min_trial_gain;
+         judge(bucket, timing, num_answers, *at).best_case > usual.gain + kGate.begin_gain;
 }
 
 void SpeculationGate::note_step(const Step& step) {
@@ -288,9 +296,9 @@ void SpeculationGate::note_step(const Step& step) {
   if (!is_cold && step.num_drafts > 0) costs.note(step.num_drafts, ratio, totals_.num_steps);
   growth_ = costs.growth();
   bucket.plain_us = last_plain_us_ = reference_us * costs.plain();
-  credit_ = std::min(credit_ + kGate.credit_share, kGate.first_credit);
+  credit_ = std::min(credit_ + kGate.measuring_share, kGate.first_credit);
   if (!is_plain && bucket.plain_us > 0) note_gain(bucket, step, is_trial);
-  rests_ = credit_ <= 0 || (rests_ && credit_ < kGate.credit_to_follow);
+  rests_ = credit_ <= 0 || (rests_ && credit_ < kCreditToFollow);
 }
 
 // Spreads the time of following prompts over the steps of answers, of which those with drafts that

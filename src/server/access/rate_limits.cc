@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/retry_after.h"
+
 namespace hocket {
 
 namespace {
@@ -24,7 +26,7 @@ void add_limit_headers(HttpHeaders& headers, std::string_view kind, int64_t limi
 
 Error too_much(const Principal& who, int64_t limit, std::string_view what) {
   return error(ErrorCode::rate_limited, "{} may use {} {}", who.name, limit, what)
-      .with_fix("try again after the time in Retry-After");
+      .with_fix(kRetryAfterFix);
 }
 
 }  // namespace

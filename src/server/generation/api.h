@@ -31,8 +31,8 @@ struct PromptFields {
 // A path that takes a body of an API.
 struct ApiBody {
   std::string_view path;
-  // Bodies that are answered, and a parser for them. From both the table of the fields that the
-  // path accepts is recorded (accepted_fields.h).
+  // Examples of bodies, and the parser of bodies. accepted_fields.h runs it over the examples and
+  // so finds the fields that the path accepts.
   std::span<const char* const> examples;
   void (*parse)(const Json& body, const ServedModel& model);
   // Answers a POST on a thread `text`, without the engine. Null: an endpoint of the server does.
@@ -50,6 +50,7 @@ struct Api {
   std::string_view name;       // "chat"; the page shows it
   std::string_view path;       // a POST to it asks for an answer; errors below it have its format
   std::string_view id_prefix;  // begins the ids of answers: "chatcmpl-"
+  std::string_view operation;  // its name in OpenTelemetry's conventions: "chat"
   PromptFields fields;
   bool needs_tokenizer = true;  // false: prompts may be token ids alone
   int num_copies = 1;           // copies of the body's tree that parse() makes, and the tree

@@ -12,8 +12,8 @@
 #include "base/result.h"
 #include "core/server_settings.h"
 #include "server/http/json_body.h"
-#include "text/answers/answer_format.h"
 #include "text/answers/chat_template_caps.h"
+#include "text/answers/tool_format.h"
 #include "text/tokens/chat_template.h"
 
 namespace hocket {

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "base/log.h"
+#include "core/retry_after.h"
 
 namespace hocket {
 namespace {
@@ -84,7 +85,7 @@ Error error_of_exception(std::string_view what) {
   } catch (const std::bad_alloc&) {
     log::error("{} failed: there was no memory", what);
     return error(ErrorCode::out_of_memory, "the server had no memory left for this request")
-        .with_fix("try again after the time in Retry-After");
+        .with_fix(kRetryAfterFix);
   } catch (const std::exception& e) {
     log::error("{} failed: {}", what, e.what());
     return failed;

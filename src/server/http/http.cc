@@ -39,14 +39,14 @@ Result<TlsIdentity> load_tls(const TlsFiles& files) {
 // needed.
 void post_connection(const std::shared_ptr<HttpCore>& core, HttpCore::Loop& loop,
                      tcp::socket socket) {
-  ++core->num_accepted;
+  core->counts.add(&HttpCounters::num_accepted_total);
   ++core->num_connections;
   ConnectionCount count(core.get());
   // The limit counts spare connections twice, since connections that were just closed may not have
   // ended yet.
   const auto max_connections = core->options.max_connections + 2 * kMaxSpare * core->loops.size();
   if (core->num_connections > static_cast<int64_t>(max_connections)) {
-    ++core->num_refused;
+    core->counts.add(&HttpCounters::num_refused_total);
     return;
   }
   Code ignored;
@@ -170,12 +170,10 @@ int HttpServer::port() const {
 }
 
 HttpCounts HttpServer::counts() const {
-  HttpCounts counts{.num_connections = core_->num_connections,
-                    .num_active = core_->num_active,
-                    .num_accepted_total = core_->num_accepted,
-                    .num_refused_total = core_->num_refused,
-                    .num_dropped_total = core_->num_dropped,
-                    .num_slow_total = core_->num_slow};
+  HttpCounts counts;
+  static_cast<HttpCounters&>(counts) = core_->counts.read(kHttpCounters);
+  counts.num_connections = core_->num_connections;
+  counts.num_active = core_->num_active;
   if (const auto& memory_budget = core_->options.memory_budget) {
     counts.memory_bytes = memory_budget->held_bytes();
     counts.peak_memory_bytes = memory_budget->peak_held_bytes();

@@ -9,6 +9,7 @@
 // Source: RFC 9110, RFC 9112.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -20,6 +21,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "core/named_counter.h"
 #include "server/http/tls_identity.h"
 
 namespace hocket {
@@ -84,8 +86,8 @@ class HttpExchange {
   bool finish(std::string_view last = {});
 
   // Call it if the answer only confirms that the request was accepted. Then the request stays under
-  // way after the answer: HttpAdmission::on_end is not called, and whoever works on the request
-  // ends what it counts.
+  // way after the answer: HttpAdmission::on_end is not called, and the code that works on the
+  // request ends what it counts.
   void outlive_answer();
 
   // `left` is called once if the client leaves before respond() or finish(): on an http thread, or
@@ -153,16 +155,32 @@ struct HttpOptions {
   std::function<void(int status)> on_status;
 };
 
-struct HttpCounts {
+// Counts since the start. A new one is a member and its row, and the code that counts it.
+struct HttpCounters {
+  uint64_t num_accepted_total = 0;
+  uint64_t num_refused_total = 0;         // over max_connections
+  uint64_t num_dropped_total = 0;         // idle connections that were closed for new ones
+  uint64_t num_slow_total = 0;            // streams that were closed because the client was slow
+  uint64_t num_memory_refused_total = 0;  // HttpOptions::memory_budget had no room
+};
+
+inline constexpr auto kHttpCounters = std::to_array<NamedCounter<HttpCounters>>(
+    {{&HttpCounters::num_accepted_total, "http_connections_total", "Connections accepted"},
+     {&HttpCounters::num_refused_total, "http_refused_connections_total",
+      "Connections over the limit"},
+     {&HttpCounters::num_dropped_total, "http_dropped_connections_total",
+      "Idle connections that were closed to make room for a new one"},
+     {&HttpCounters::num_slow_total, "http_slow_clients_total",
+      "Streams dropped because the client read too slowly"},
+     {&HttpCounters::num_memory_refused_total, "request_memory_refused_total",
+      "Requests refused because they would exceed a limit of this memory"}});
+static_assert(names_each_member(kHttpCounters));
+
+struct HttpCounts : HttpCounters {
   int64_t num_connections = 0;
   int64_t num_active = 0;  // requests being answered
-  uint64_t num_accepted_total = 0;
-  uint64_t num_refused_total = 0;  // over max_connections
-  uint64_t num_dropped_total = 0;  // idle connections that were closed for new ones
-  uint64_t num_slow_total = 0;     // streams that were closed because the client was slow
-  // Numbers of HttpOptions::memory_budget.
+  // Sizes of HttpOptions::memory_budget.
   int64_t memory_bytes = 0, peak_memory_bytes = 0, memory_limit_bytes = 0;
-  uint64_t num_memory_refused_total = 0;
 };
 
 // Called on an http thread when a request is complete. It must not block: pass the work on.

@@ -86,7 +86,7 @@ struct HttpClient::State {
 
   Options options;
   asio::io_context context{1};
-  std::shared_ptr<asio::ssl::context> tls;  // null: in the clear
+  std::shared_ptr<asio::ssl::context> tls;  // null: without TLS
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work;
   asio::steady_timer ticker{context};
   std::unordered_map<uint64_t, CallPtr> calls;

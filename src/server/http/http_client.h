@@ -26,7 +26,7 @@ struct HttpCall {
   HttpHeaders headers;         // besides Host and Content-Length
   Duration max_time{};         // time limit of the whole call; 0: none
   Duration connect_timeout{};  // 0: Options::connect_timeout
-  bool is_counted = true;      // false: Options::max_calls does not keep it back
+  bool is_counted = true;      // false: made even if Options::max_calls are under way
 };
 
 // not_connected: nothing was sent. unanswered: a kept connection took the request, and ended before
@@ -57,7 +57,7 @@ class HttpClient {
     Duration tick = std::chrono::milliseconds(100);
     std::function<void()> on_tick;  // called on the thread every `tick`; may be empty
     std::string thread_name = "client";
-    std::shared_ptr<const TlsContext> tls;  // for all calls; null: in the clear
+    std::shared_ptr<const TlsContext> tls;  // for all calls; null: without TLS
   };
   explicit HttpClient(Options options);
   ~HttpClient();

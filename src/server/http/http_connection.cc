@@ -240,7 +240,7 @@ asio::awaitable<std::optional<Refusal>> HttpConnection::read(HttpRequest& reques
   if (refused) co_return refused;
   framing.keep_alive = framing.keep_alive && !core_->draining && !spare_;
   if (spare_ && std::ranges::find(options.probes, request.path) == options.probes.end()) {
-    ++core_->num_refused;
+    core_->counts.add(&HttpCounters::num_refused_total);
     Refusal full = refusal(queue_full(queue_limits::kConnections, options.max_connections));
     full.status = 503;
     co_return full;
@@ -308,7 +308,7 @@ asio::awaitable<bool> HttpConnection::answer(HttpRequest&& request, HttpFraming 
   exchange_ = nullptr;
   if (!whole) {
     exchange->leave();
-    if (exchange->is_slow()) ++core_->num_slow;
+    if (exchange->is_slow()) core_->counts.add(&HttpCounters::num_slow_total);
     cut();
   }
   co_await end_watch();
@@ -376,7 +376,7 @@ void start_connection(std::shared_ptr<HttpCore> core, HttpCore::Loop& loop, tcp:
   HttpConnection* const leaves = full ? HttpConnection::longest_waiting(loop) : nullptr;
   const bool spare = full && leaves == nullptr;
   if (leaves != nullptr) {
-    ++core->num_dropped;
+    core->counts.add(&HttpCounters::num_dropped_total);
     leaves->cut();
   }
   if (spare && loop.spare.size() >= kMaxSpare) loop.spare.front()->cut();

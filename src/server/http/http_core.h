@@ -42,7 +42,7 @@ struct HttpCore {
   int port = 0;
   std::atomic<bool> draining{false}, closed{false};
   std::atomic<int64_t> num_connections{0}, num_active{0};
-  std::atomic<uint64_t> num_accepted{0}, num_refused{0}, num_dropped{0}, num_slow{0};
+  AtomicCounts<HttpCounters> counts;  // without those of the memory budget
   Mutex mutex;
   std::condition_variable fewer;  // notified when a connection ends
   std::shared_ptr<boost::asio::ssl::context> tls HOCKET_GUARDED_BY(mutex);  // null: no TLS

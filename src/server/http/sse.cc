@@ -45,10 +45,7 @@ bool SseWriter::events(std::string_view framed) {
 }
 
 bool SseWriter::done() {
-  if (!start()) return false;
-  block_.clear();
-  append_sse(block_, kSseDone);
-  return exchange_->finish(block_);
+  return start() && exchange_->finish(kSseDoneEvent);
 }
 
 bool SseWriter::finish() {

@@ -16,6 +16,7 @@
 namespace hocket {
 
 inline constexpr std::string_view kSseDone = "[DONE]";
+inline constexpr std::string_view kSseDoneEvent = "data: [DONE]\n\n";
 
 // Appends one event. Each line of `data` (\n, \r or \r\n) becomes a `data:` line.
 void append_sse(std::string& out, std::string_view data);

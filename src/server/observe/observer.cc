@@ -47,7 +47,8 @@ Observer::~Observer() {
   stop();
 }
 
-std::shared_ptr<RequestRecorder> Observer::begin(const HttpRequest& request, TimePoint arrived) {
+std::shared_ptr<RequestRecorder> Observer::begin(const HttpRequest& request, const Api* api,
+                                                 TimePoint arrived) {
   const bool texts = level_.load() >= RequestLogLevel::beginnings;
   ObserverOutputs outputs{.log = logs_, .texts = logs_ && texts, .dump = dumps_};
   const auto parent = spans_ ? parse_traceparent(request.header("traceparent")) : std::nullopt;
@@ -56,6 +57,7 @@ std::shared_ptr<RequestRecorder> Observer::begin(const HttpRequest& request, Tim
   if (!outputs.any()) return nullptr;
   RequestRecord record;
   record.path = request.path;
+  if (api != nullptr) record.operation = api->operation;
   record.model = options_.model;
   record.to_unix = steady_to_unix();
   record.received = arrived;

@@ -16,6 +16,7 @@
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "core/server_settings.h"
+#include "server/generation/api.h"
 #include "server/http/http.h"
 #include "server/http/json_body.h"
 #include "server/observe/observer_counts.h"
@@ -39,8 +40,10 @@ class Observer {
   static Result<std::unique_ptr<Observer>> create(Options options);
   ~Observer();
 
-  // Begins to record a request. Null if nothing is observed.   Thread: any.
-  std::shared_ptr<RequestRecorder> begin(const HttpRequest& request, TimePoint arrived);
+  // Begins to record a request of an API; api: null if none answers it. Returns null if nothing is
+  // observed.   Thread: any.
+  std::shared_ptr<RequestRecorder> begin(const HttpRequest& request, const Api* api,
+                                         TimePoint arrived);
   // Handles POST /configure_logging: changes what is logged and dumped from then on, and returns
   // all settings. Errors: invalid_request, naming the field.   Thread: any.
   Result<Json> configure(const Json& body);

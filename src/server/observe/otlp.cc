@@ -39,14 +39,6 @@ Json span_json(const RequestRecord& record, std::string_view name, Times times, 
           {"attributes", std::move(attributes)}};
 }
 
-// Returns the operation's name in OpenTelemetry's conventions, by the request's path.
-std::string_view operation_of(std::string_view path) {
-  return path.find("chat") != path.npos || path.find("messages") != path.npos ||
-                 path.find("responses") != path.npos
-             ? "chat"
-             : "text_completion";
-}
-
 void add_answers(Json& attributes, const RequestRecord& record) {
   int64_t generated = 0, cached = 0, recomputed = 0;
   Json reasons = Json::array();
@@ -69,7 +61,7 @@ Json request_attributes(const RequestRecord& record) {
   add(a, "http.request.method", text_value("POST"));
   add(a, "url.path", text_value(record.path));
   add(a, "http.response.status_code", int64_t{record.status});
-  add(a, "gen_ai.operation.name", text_value(operation_of(record.path)));
+  if (!record.operation.empty()) add(a, "gen_ai.operation.name", text_value(record.operation));
   add(a, "gen_ai.request.model", text_value(record.model));
   add(a, "gen_ai.response.id", text_value(record.id));
   add(a, "hocket.who", text_value(record.who));

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
@@ -45,6 +46,7 @@ struct ChoiceRecord {
 
 struct RequestRecord {
   std::string path, id, who, model;
+  std::string_view operation;  // Api::operation; empty: no API is asked
   bool stream = false;
   Duration to_unix{};  // add it to a steady time: time since 1970
   TimePoint received{}, tokenized{}, first_token{}, ended{};

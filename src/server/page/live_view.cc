@@ -4,6 +4,7 @@
 #include <cmath>
 #include <unordered_map>
 
+#include "server/reports/counter_json.h"
 #include "server/reports/info_json.h"
 
 namespace hocket {
@@ -14,56 +15,54 @@ Json tiers_json(const RankStats& rank) {
   Json tiers = Json::array();
   if (!rank.tier) return tiers;
   for (size_t i = 0; i < rank.tier->tiers.size(); ++i)
-    if (const PageTierStats& tier = rank.tier->tiers[i]; tier.exists)
-      tiers.push_back({{"name", kPageTierNames[i]},
-                       {"away", tier.away},
-                       {"tokens_total", tier.tokens_total},
-                       {"read_bytes_total", tier.read_bytes_total},
-                       {"saved_seconds_total", tier.saved_seconds_total}});
+    if (const PageTierStats& tier = rank.tier->tiers[i]; tier.exists) {
+      tiers.push_back({{"name", kPageTierNames[i]}, {"away", tier.away}});
+      add_counters<PageTierCounters>(kPageTierCounters, tier, tiers.back());
+    }
   return tiers;
 }
 
 Json rank_json(const RankStats& rank, size_t number) {
   const SchedulerStats& s = rank.scheduler;
   const OverlapStats& o = rank.overlap;
-  return {{"dp_rank", number},
-          {"running", s.num_running},
-          {"waiting", s.num_waiting},
-          {"held", s.num_held},
-          {"waiting_tokens", s.num_waiting_tokens},
-          {"pages",
-           {{"all", s.num_pages},
-            {"free", s.num_free_pages},
-            {"cached", s.num_cached_pages},
-            {"private", s.num_private_pages}}},
-          {"window_pages",
-           {{"all", s.num_window_pages},
-            {"free", s.num_free_window_pages},
-            {"cached", s.num_cached_window_pages}}},
-          {"states",
-           {{"all", s.num_states}, {"free", s.num_free_states}, {"cached", s.num_cached_states}}},
-          {"token_usage", s.token_usage},
-          {"used_tokens", s.num_used_tokens},
-          {"gen_throughput", rank.gen_throughput},
-          {"prompt_tokens_total", s.prompt_tokens_total},
-          {"cached_tokens_total", s.cached_tokens_total},
-          {"recomputed_tokens_total", s.recomputed_tokens_total},
-          {"generated_tokens_total", s.generated_tokens_total},
-          {"retracted_total", s.num_retracted_total},
-          {"evicted_pages_total", s.num_evicted_pages_total},
-          {"finished_total", rank.num_requests_finished},
-          {"aborted_total", rank.num_requests_aborted},
-          {"failed_total", rank.num_requests_failed},
-          {"steps_total", rank.steps.num_prefill + rank.steps.num_decode + rank.steps.num_mixed},
-          {"last_step_ms", rank.last_step_seconds * 1e3},
-          {"seconds_since_last_step", rank.seconds_since_last_step},
-          {"hidden_seconds_total", o.hidden_seconds},
-          {"exposed_seconds_total", o.exposed_seconds},
-          {"waiting_seconds_total", o.waiting_seconds},
-          {"step_seconds_total", o.step_seconds},
-          {"hidden_share", o.hidden_share()},
-          {"plan", {{"prefill", o.plan[0]}, {"decode", o.plan[1]}}},
-          {"tiers", tiers_json(rank)}};
+  Json json = {
+      {"dp_rank", number},
+      {"running", s.num_running},
+      {"waiting", s.num_waiting},
+      {"held", s.num_held},
+      {"waiting_tokens", s.num_waiting_tokens},
+      {"pages",
+       {{"all", s.num_pages},
+        {"free", s.num_free_pages},
+        {"cached", s.num_cached_pages},
+        {"private", s.num_private_pages}}},
+      {"window_pages",
+       {{"all", s.num_window_pages},
+        {"free", s.num_free_window_pages},
+        {"cached", s.num_cached_window_pages}}},
+      {"states",
+       {{"all", s.num_states}, {"free", s.num_free_states}, {"cached", s.num_cached_states}}},
+      {"token_usage", s.token_usage},
+      {"used_tokens", s.num_used_tokens},
+      {"gen_throughput", rank.gen_throughput},
+      {"prompt_tokens_total", s.prompt_tokens_total},
+      {"cached_tokens_total", s.cached_tokens_total},
+      {"recomputed_tokens_total", s.recomputed_tokens_total},
+      {"generated_tokens_total", s.generated_tokens_total},
+      {"retracted_total", s.num_retracted_total},
+      {"evicted_pages_total", s.num_evicted_pages_total},
+      {"steps_total", rank.steps.num_prefill + rank.steps.num_decode + rank.steps.num_mixed},
+      {"last_step_ms", rank.last_step_seconds * 1e3},
+      {"seconds_since_last_step", rank.seconds_since_last_step},
+      {"hidden_seconds_total", o.hidden_seconds},
+      {"exposed_seconds_total", o.exposed_seconds},
+      {"waiting_seconds_total", o.waiting_seconds},
+      {"step_seconds_total", o.step_seconds},
+      {"hidden_share", o.hidden_share()},
+      {"plan", {{"prefill", o.plan[0]}, {"decode", o.plan[1]}}},
+      {"tiers", tiers_json(rank)}};
+  add_counters<EndCounters>(kEndCounters, rank, json);
+  return json;
 }
 
 std::string_view state_name(RequestSnapshot::Where where) {

@@ -34,7 +34,7 @@ Json account_json(const RecentSteps::Step& step) {
           {"kv_tokens", a.bucket.kv_tokens},
           {"plan", step.plan},
           {"is_trial", a.is_trial},
-          {"shadow", a.is_trial},  // its name before, as beside_us below
+          {"shadow", a.is_trial},  // old name, as beside_us below
           {"compute_us", std::move(compute)},
           {"other_us", us(a.other)},
           {"beside_us", us(a.other)},
@@ -58,9 +58,9 @@ std::string_view kind_name(LedgerSpan::Kind kind) {
     case LedgerSpan::Kind::wire:
       return "wire";
     case LedgerSpan::Kind::other:
-      return "beside";
+      return "other";
   }
-  return "beside";
+  return "other";
 }
 
 std::string_view what_of(const LedgerSpan& span) {

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "core/retry_after.h"
 
 namespace hocket {
 namespace {
@@ -18,8 +19,7 @@ Error silence_of(const Identity& rank) {
                "{} answers nothing, though its heartbeats come: {} probes had no answer within "
                "{:g} s each",
                name_of(rank), RankProbes::kMaxUnanswered, to_seconds(RankProbes::kInterval))
-      .with_fix(fmt::format("ask again after the time in Retry-After; an operator should {}",
-                            kMendSilence));
+      .with_fix(fmt::format("{}; an operator should {}", kRetryAfterFix, kMendSilence));
 }
 
 }  // namespace

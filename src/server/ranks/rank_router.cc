@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "core/queue_limits.h"
+#include "core/retry_after.h"
 #include "server/access/client_key.h"
 #include "server/generation/api.h"
 #include "server/http/error_map.h"
@@ -39,7 +40,7 @@ void name_rank(PreparedRequest& prepared, int rank, StreamRecords& stream_record
 Error epoch_ended(const ClusterView& view) {
   const std::string why = view.whole() ? view.why : missing(view);
   return error(ErrorCode::lost_rank, "{}", why.empty() ? "the ranks began a new epoch" : why)
-      .with_fix("ask again after the time in Retry-After");
+      .with_fix(kRetryAfterFix);
 }
 
 }  // namespace

@@ -2,15 +2,14 @@
 
 #include <utility>
 
+#include "core/retry_after.h"
 #include "server/http/error_map.h"
 #include "server/http/json_body.h"
 #include "server/http/request_target.h"
+#include "server/http/sse.h"
 
 namespace hocket {
 namespace {
-
-constexpr std::string_view kDoneEvent = "data: [DONE]\n\n";
-constexpr const char* kAskAgain = "ask again after the time in Retry-After";
 
 bool goes_on(std::string_view name) {
   for (const std::string_view kept : {"retry-after", "cache-control"})
@@ -109,7 +108,7 @@ bool Relay::pass_on_events() {
   }
   held_.erase(0, num_used);
   (void)held_bytes_.resize(std::ssize(held_));  // cannot fail: it shrinks
-  if (events.ends_with(kDoneEvent)) done_ = true;
+  if (events.ends_with(kSseDoneEvent)) done_ = true;
   return events.empty() || exchange_->write(events);
 }
 
@@ -138,7 +137,7 @@ RelayEnd Relay::finish(HttpEnd how, const std::string& why) {
       if (resumes_) return RelayEnd::lost;
       return fail_with(
           error(ErrorCode::lost_rank, "{} ended before its answer was whole: {}", from_, why)
-              .with_fix(kAskAgain));
+              .with_fix(kRetryAfterFix));
     case HttpEnd::cancelled:
       break;
   }

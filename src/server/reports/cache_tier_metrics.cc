@@ -2,84 +2,47 @@
 
 #include <algorithm>
 #include <numeric>
+#include <span>
+#include <string>
+#include <string_view>
 
 namespace hocket {
 
 namespace {
 
-// Adds a tier by its name: {tier="file"}, "redis", "peer"; zeros where there is none.
-void add_page_tier(MetricSnapshot& out, std::string_view name, const PageTierStats& tier) {
-  const auto label = [&] { return MetricSnapshot::Label{"tier", std::string(name)}; };
-  out.counter("kv_tier_tokens_total", "Prompt tokens whose pages were read from the tier",
-              tier.tokens_total, label());
-  out.counter("kv_tier_read_pages_total", "KV pages read from the tier", tier.pages_read_total,
-              label());
-  out.counter("kv_tier_read_bytes_total", "Bytes of pages and states read from the tier",
-              tier.read_bytes_total, label());
-  out.counter("kv_tier_read_seconds_total", "Time spent reading from the tier",
-              tier.read_seconds_total, label());
-  out.counter("kv_tier_saved_seconds_total",
-              "Time that computing the tokens from the tier would have taken",
-              tier.saved_seconds_total, label());
-  out.counter("kv_tier_written_pages_total", "KV pages and states written to the tier",
-              tier.pages_written_total, label());
-  out.counter("kv_tier_damaged_pages_total",
-              "Damaged pages that were found in the tier and deleted", tier.damaged_total, label());
-  out.counter("kv_tier_failures_total", "Times that the tier failed and was left alone for a while",
-              tier.failures_total, label());
-  out.gauge("kv_tier_away", "1 while the tier is left alone because it failed", tier.away ? 1 : 0,
-            label());
-}
-
-// Adds the counts that all stores and peers share. The names begin with `prefix`, the texts with
-// `note`.
-void add_stored_pages(MetricSnapshot& out, std::string_view prefix, std::string_view note,
-                      const CacheTierStats& tier) {
-  const auto add = [&](std::string_view name, std::string_view help, auto value, auto... label) {
-    out.counter(fmt::format("{}_{}", prefix, name).c_str(), fmt::format("{}{}", note, help).c_str(),
-                value, std::move(label)...);
+// Adds counts of the same, each by its reason, also under the name that they had before.
+void add_by_reason(MetricSnapshot& out, const char* name, const char* help,
+                   std::span<const uint64_t> counts, std::span<const std::string_view> reasons) {
+  const std::string old_help =
+      fmt::format("Old name of kv_store_{}, which the next version lacks. {}", name, help);
+  const auto add_as = [&](const char* prefix, const std::string& text) {
+    for (size_t i = 0; i < counts.size(); ++i)
+      out.counter((std::string(prefix) + name).c_str(), text.c_str(), counts[i],
+                  MetricSnapshot::Label{"reason", std::string(reasons[i])});
   };
-  const auto reason = [](std::string_view name) {
-    return MetricSnapshot::Label{"reason", std::string(name)};
-  };
-  for (size_t i = 0; i < tier.left_out_total.size(); ++i)
-    add("left_out_pages_total", "KV pages and states that were not written to a store, by reason",
-        tier.left_out_total[i], reason(kUnwrittenReasonNames[i]));
-  add("read_pages_total", "KV pages read from stores or peers", tier.pages_read_total);
-  for (size_t i = 0; i < tier.not_read_total.size(); ++i)
-    add("not_read_prompts_total",
-        "Prompts that were computed without reading their pages, by reason", tier.not_read_total[i],
-        reason(kUnreadReasonNames[i]));
-  add("reads_given_up_total", "Prompts that were computed because reading took longer",
-      tier.reads_given_up_total);
-  add("read_seconds_total", "Time spent reading KV pages from stores or peers",
-      tier.read_seconds_total);
-  add("damaged_pages_total", "Stored pages that were damaged and deleted", tier.damaged_total);
+  add_as("kv_store_", help);
+  add_as("kv_file_", old_help);
 }
 
 }  // namespace
 
 void add_cache_tier(MetricSnapshot& out, const CacheTierStats& tier, uint64_t restored_tokens) {
+  out.counters_by("tier", kPageTierNames, kPageTierCounters,
+                  [&](size_t i) -> const PageTierCounters& { return tier.tiers[i]; });
   for (size_t i = 0; i < tier.tiers.size(); ++i)
-    add_page_tier(out, kPageTierNames[i], tier.tiers[i]);
+    out.gauge("kv_tier_away", "1 while the tier is left alone because it failed",
+              tier.tiers[i].away ? 1 : 0, {"tier", std::string(kPageTierNames[i])});
   out.counter("prefetched_tokens_total", "Prompt tokens whose pages were read from stores or peers",
               restored_tokens);
-  out.counter("backuped_pages_total", "KV pages and states written to stores",
-              tier.pages_written_total);
-  add_stored_pages(out, "kv_store", "", tier);
-  add_stored_pages(out, "kv_file", "Old name of kv_store_*, which the next version lacks. ", tier);
-  out.counter("kv_file_evicted_pages_total", "Files deleted because the folder was full",
-              tier.evicted_total);
-  out.counter("kv_peer_pages_total", "KV pages and states got from peers", tier.peer_pages_total);
-  out.counter("kv_peer_prefills_total", "Prompts that peers took to compute",
-              tier.peer_prefills_total);
-  out.counter("kv_peer_failures_total", "Failures of peers, each left alone for a while",
-              tier.peer_failures_total);
-  out.counter("kv_served_pages_total", "KV pages and states given to peers",
-              tier.served_pages_total);
-  out.counter("kv_served_prefills_total", "Prompts computed for peers", tier.served_prefills_total);
-  out.counter("kv_served_refused_total", "Peers' connections and prompts that were refused",
-              tier.served_refused_total);
+  add_by_reason(out, "left_out_pages_total",
+                "KV pages and states that were not written to a store, by reason",
+                tier.left_out_total, kUnwrittenReasonNames);
+  add_by_reason(out, "not_read_prompts_total",
+                "Prompts that were computed without reading their pages, by reason",
+                tier.not_read_total, kUnreadReasonNames);
+  out.counters<CacheTierCounters>(kCacheTierCounters, tier);
+  out.counters<PeerCounters>(kPeerCounters, tier);
+  out.counters<ServedCounters>(kServedCounters, tier);
   out.gauge("kv_files", "KV pages in files", static_cast<double>(tier.files));
   out.gauge("kv_file_bytes", "Bytes of the files that hold KV pages",
             static_cast<double>(tier.bytes));

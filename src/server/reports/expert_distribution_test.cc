@@ -49,9 +49,9 @@ TEST_F(ExpertDistribution, ARecord) {
 TEST_F(ExpertDistribution, ALookLeavesTheRecordAsItIs) {
   EXPECT_EQ(json_of(look_at_expert_record(&stats_, std::nullopt)),
             Json::parse(R"({"recording": false, "record": null, "replicas": 0, "moves": null})"));
-  EXPECT_EQ(json_of(look_at_expert_record(&stats_,
-                                          ExpertMoveStats{.moves_total = 7}))["moves"]["experts"],
-            7);
+  ExpertMoveStats moves;
+  moves.moves_total = 7;
+  EXPECT_EQ(json_of(look_at_expert_record(&stats_, moves))["moves"]["experts"], 7);
   json_of(start_expert_record(&stats_, R"({"mode": "per_pass"})"));
   play({0, 0, 0, 0, 1, 2, 3, 2, 0, 0, 4, 4}, 4);
   const Json first = json_of(look_at_expert_record(&stats_, std::nullopt));

@@ -8,6 +8,7 @@
 #include "engine/pages/redis_address.h"
 #include "engine/plan/scheduler_settings.h"
 #include "policy/scheduler/draft_figures.h"
+#include "server/reports/counter_json.h"
 
 namespace hocket {
 namespace {
@@ -289,20 +290,16 @@ Json to_json(const SlowPath& path) {
 }
 
 Json to_json(const ExpertMoveStats& moves) {
-  return {{"looks", moves.checks_total},
-          {"rebalances", moves.rebalances_total},
-          {"layers", moves.layers_total},
-          {"layers_left", moves.num_remaining_layers},
-          {"experts", moves.moves_total},
-          {"bytes", moves.bytes_total},
-          {"load_seconds", moves.load_seconds_total},
-          {"failures", moves.failures_total},
-          {"last_error", moves.last_error.empty() ? Json() : Json(moves.last_error)},
-          {"last_look",
-           {{"balancedness_before", moves.balancedness_before},
-            {"balancedness_after", moves.balancedness_after},
-            {"gain_seconds", moves.gain_seconds},
-            {"cost_seconds", moves.cost_seconds}}}};
+  Json json = Json::object();
+  add_counters<ExpertMoveCounters>(kExpertMoveCounters, moves, json);
+  json["layers_left"] = moves.num_remaining_layers;
+  json["last_error"] = moves.last_error.empty() ? Json() : Json(moves.last_error);
+  json["last_check"] = {{"balancedness_before", moves.balancedness_before},
+                        {"balancedness_after", moves.balancedness_after},
+                        {"gain_seconds", moves.gain_seconds},
+                        {"cost_seconds", moves.cost_seconds}};
+  json["last_look"] = json["last_check"];  // old name
+  return json;
 }
 
 Json server_info_json(const ServedModel& model, const ServerSettings& settings,

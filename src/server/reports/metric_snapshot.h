@@ -1,6 +1,7 @@
 // Metrics at one moment, in Prometheus' form.   Thread: one.
 #pragma once
 
+#include <fmt/format.h>
 #include <prometheus/labels.h>
 #include <prometheus/metric_family.h>
 #include <prometheus/metric_type.h>
@@ -9,8 +10,12 @@
 #include <array>
 #include <cstdint>
 #include <iterator>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "core/named_counter.h"
@@ -54,14 +59,20 @@ class MetricSnapshot {
   }
   template <class Counts, size_t num_rows>
   void counters(const std::array<NamedCounter<Counts>, num_rows>& table, const Counts& counts) {
-    static_assert(sizeof(Counts) == num_rows * sizeof(uint64_t), "each member needs one row");
-    for (const NamedCounter<Counts>& row : table) {
-      const auto value = static_cast<double>(counts.*row.value);
-      if (row.label == nullptr)
-        counter(row.name, row.help, value);
-      else
-        counter(row.name, row.help, value, Label{row.label, row.label_value});
-    }
+    for (const NamedCounter<Counts>& row : table)
+      add_named(
+          row, counts,
+          row.label == nullptr ? std::nullopt : std::optional(Label{row.label, row.label_value}));
+  }
+  // Adds the counts of several things, each by a value of the label. counts_of(i) returns those of
+  // the i-th.
+  template <class Counts, size_t num_rows, class CountsOf>
+  void counters_by(const char* label, std::span<const std::string_view> values,
+                   const std::array<NamedCounter<Counts>, num_rows>& table,
+                   const CountsOf& counts_of) {
+    for (const NamedCounter<Counts>& row : table)
+      for (size_t i = 0; i < values.size(); ++i)
+        add_named<Counts>(row, counts_of(i), Label{label, std::string(values[i])});
   }
   void move_to(std::vector<prometheus::MetricFamily>& families) {
     std::ranges::move(families_, std::back_inserter(families));
@@ -73,6 +84,25 @@ class MetricSnapshot {
   }
 
  private:
+  // Adds the counter of a row, and the same under its old name.
+  template <class Counts>
+  void add_named(const NamedCounter<Counts>& row, const Counts& counts,
+                 const std::optional<Label>& label) {
+    if (row.name == nullptr) return;
+    const double value =
+        std::visit([&](auto member) { return static_cast<double>(counts.*member); }, row.value);
+    const auto add_as = [&](const char* name, const char* help) {
+      if (label)
+        counter(name, help, value, *label);
+      else
+        counter(name, help, value);
+    };
+    add_as(row.name, row.help);
+    if (row.old_name == nullptr) return;
+    const std::string help =
+        fmt::format("Old name of {}, which the next version lacks. {}", row.name, row.help);
+    add_as(row.old_name, help.c_str());
+  }
   // Adds a metric. Metrics of one family must be added one after the other.
   prometheus::ClientMetric& add(const char* name, const char* help, prometheus::MetricType type) {
     std::string full = std::string("hocket:") + name;

@@ -99,14 +99,7 @@ void add_steps(MetricSnapshot& out, const RankStats& engine) {
   out.gauge("step_time_error", "How far the times of steps are from what that policy foretold",
             s.step_time_error);
   out.gauge("last_step_seconds", "Length of the last step", engine.last_step_seconds);
-  out.counter("step_seconds_total", "Length of all steps, added over the ranks of this process",
-              engine.step_seconds_total);
-  out.counter("exchange_wait_seconds_total",
-              "Part of the length of steps: waiting for rows of other ranks, or for their results",
-              engine.exchange_wait_seconds_total);
-  out.counter("agreement_wait_seconds_total",
-              "Time between steps, waiting for what other ranks say of the next one",
-              engine.agreement_wait_seconds_total);
+  out.counters<StepTimeCounters>(kStepTimeCounters, engine);
   out.gauge("seconds_since_last_step", "While there is work; 0 when idle",
             engine.seconds_since_last_step);
   out.gauge("is_cuda_graph", "1 where the last step replayed a device graph", 0);
@@ -143,11 +136,7 @@ void add_totals(MetricSnapshot& out, const EngineStats& engine) {
   out.counter("grammar_forced_tokens_total",
               "Tokens that a grammar forced, each of which saved its request a step",
               s.forced_tokens_total);
-  out.counter("num_requests_total", "Requests that ended well", engine.num_requests_finished);
-  out.counter("num_aborted_requests_total", "Requests that were aborted",
-              engine.num_requests_aborted);
-  out.counter("num_failed_requests_total", "Requests that ended in an error",
-              engine.num_requests_failed);
+  out.counters<EndCounters>(kEndCounters, engine);
 }
 
 // Adds what this rank knows of the other ranks, if they run in several processes.
@@ -189,14 +178,7 @@ void add_http(MetricSnapshot& out, const HttpCounts& http) {
   out.gauge("http_connections", "Open connections", static_cast<double>(http.num_connections));
   out.gauge("http_active_requests", "HTTP requests being answered",
             static_cast<double>(http.num_active));
-  out.counter("http_connections_total", "Connections accepted", http.num_accepted_total);
-  out.counter("http_refused_connections_total", "Connections over the limit",
-              http.num_refused_total);
-  out.counter("http_dropped_connections_total",
-              "Idle connections that were closed to make room for a new one",
-              http.num_dropped_total);
-  out.counter("http_slow_clients_total", "Streams dropped because the client read too slowly",
-              http.num_slow_total);
+  out.counters<HttpCounters>(kHttpCounters, http);
   out.gauge("request_memory_bytes", "Memory that requests and their answers hold",
             static_cast<double>(http.memory_bytes));
   out.gauge("request_memory_most_bytes",
@@ -204,9 +186,6 @@ void add_http(MetricSnapshot& out, const HttpCounts& http) {
             static_cast<double>(http.peak_memory_bytes));
   out.gauge("request_memory_limit_bytes", "Limit of all requests together",
             static_cast<double>(http.memory_limit_bytes));
-  out.counter("request_memory_refused_total",
-              "Requests refused because they would exceed a limit of this memory",
-              http.num_memory_refused_total);
 }
 
 void add_observer(MetricSnapshot& out, const ObserverCounts& c) {

@@ -22,6 +22,7 @@ EngineStats some_engine_stats() {
   stats.tier.emplace().damaged_total = 2;
   stats.tier->num_waiting = {1, 0, 3};
   stats.scheduler.num_held = 6;
+  stats.tier->tiers[static_cast<size_t>(PageTier::redis)].pages_read_total = 3;
   stats.scheduler.recomputed_tokens_total = 64;
   stats.scheduler.num_retracted_total = 4;
   stats.scheduler.retracted_input_total = 400;
@@ -60,7 +61,9 @@ TEST(Metrics, ShowsEngineServerAndLatencies) {
   summary.times = {.arrived = arrived};  // aborted while it waited
   metrics.observe_finished(summary);
 
-  const std::string text = metrics.render(some_engine_stats(), {.num_connections = 5});
+  HttpCounts http;
+  http.num_connections = 5;
+  const std::string text = metrics.render(some_engine_stats(), http);
   const std::string label = "model_name=\"tiny \\\"one\\\"\"";
   const std::string rank = "dp_rank=\"0\",engine_type=\"unified\"," + label +
                            ",moe_ep_rank=\"0\",pp_rank=\"0\",tp_rank=\"0\"";
@@ -104,6 +107,7 @@ TEST(Metrics, ShowsEngineServerAndLatencies) {
            "hocket:recomputed_tokens_total{" + label + "} 64\n",
            "hocket:kv_store_damaged_pages_total{" + label + "} 2\n",
            "hocket:kv_file_damaged_pages_total{" + label + "} 2\n",
+           "hocket:kv_tier_read_pages_total{" + label + ",tier=\"redis\"} 3\n",
            "hocket:http_connections{" + label + "} 5\n",
            "hocket:http_requests_total{" + label + ",status=\"200\"} 2\n",
            "hocket:http_requests_total{" + label + ",status=\"499\"} 1\n",
@@ -116,11 +120,14 @@ TEST(Metrics, ShowsEngineServerAndLatencies) {
        })
     EXPECT_THAT(text, HasSubstr(line));
   EXPECT_THAT(text, HasSubstr("kv_store_damaged_pages_total Stored pages that were damaged"));
-  EXPECT_THAT(text, HasSubstr("kv_file_damaged_pages_total Old name of kv_store_*"));
+  EXPECT_THAT(text,
+              HasSubstr("kv_file_damaged_pages_total Old name of kv_store_damaged_pages_total"));
   size_t num_types = 0;
   for (size_t at = 0; (at = text.find("# TYPE hocket:num_steps_total ", at)) != text.npos; ++at)
     ++num_types;
   EXPECT_EQ(num_types, 1u);
+  EXPECT_EQ(text.find("# TYPE hocket:kv_tier_read_pages_total "),
+            text.rfind("# TYPE hocket:kv_tier_read_pages_total "));
 }
 
 TEST(Metrics, RanksTellUnderTheirOwnLabels) {

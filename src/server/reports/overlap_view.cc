@@ -3,21 +3,22 @@
 #include <string>
 
 #include "compute/overlap/op.h"
+#include "server/reports/counter_json.h"
 
 namespace hocket {
 namespace {
 
 // Returns the times of one rank. They add up to the time of its steps, except for hidden time,
-// which passes beside the others. `beside` is the name that `other` had before.
+// which passes beside the others.
 Json seconds_json(const OverlapStats& s) {
   Json compute = Json::object();
   for (int op = 0; op < kNumBooked; ++op)
     compute[std::string(op_name(Op{static_cast<uint8_t>(op)}))] =
         s.compute_seconds[static_cast<size_t>(op)];
-  return {{"step", s.step_seconds},       {"compute", std::move(compute)},
-          {"other", s.other_seconds},     {"beside", s.other_seconds},
-          {"exposed", s.exposed_seconds}, {"waiting", s.waiting_seconds},
-          {"idle", s.idle_seconds},       {"hidden", s.hidden_seconds}};
+  Json seconds = Json::object();
+  add_counters<OverlapTimes>(kOverlapTimes, s, seconds);
+  seconds["compute"] = std::move(compute);
+  return seconds;
 }
 
 Json steps_json(const OverlapStats& s) {
@@ -33,16 +34,15 @@ std::string_view phase_name(Phase phase) {
 
 Json rank_json(const OverlapView::RankEntry& rank) {
   const OverlapStats& s = rank.stats;
-  return {{"dp_rank", rank.rank},
-          {"plan", {{"prefill", s.plan[0]}, {"decode", s.plan[1]}}},
-          {"hidden_share", s.hidden_share()},
-          {"hidden_is_estimate", !s.exact_arrival},
-          {"seconds", seconds_json(s)},
-          {"steps", steps_json(s)},
-          {"trial_steps", s.trial_steps},
-          {"shadow_steps", s.trial_steps},  // its name before
-          {"unknown_plans", s.unknown_plans},
-          {"half_imbalance", s.half_imbalance}};
+  Json json = {{"dp_rank", rank.rank},
+               {"plan", {{"prefill", s.plan[0]}, {"decode", s.plan[1]}}},
+               {"hidden_share", s.hidden_share()},
+               {"hidden_is_estimate", !s.exact_arrival},
+               {"seconds", seconds_json(s)},
+               {"steps", steps_json(s)}};
+  add_counters<OverlapCounters>(kOverlapCounters, s, json);
+  json["half_imbalance"] = s.half_imbalance;
+  return json;
 }
 
 Json plan_json(const Plan& plan, const std::string& name) {
@@ -110,35 +110,16 @@ void add_overlap(MetricSnapshot& out, const OverlapStats& overlap) {
             "Share of all transfer time so far during which this rank computed; an estimate where "
             "the network does not tell when the last byte came",
             overlap.hidden_share());
-  out.counter(
-      "exchange_hidden_seconds_total",
-      "Transfer time during which this rank computed; an estimate where the network does not "
-      "tell when the last byte came",
-      overlap.hidden_seconds);
-  out.counter("exchange_exposed_seconds_total",
-              "Transfer time for which this rank waited: rows were under way",
-              overlap.exposed_seconds);
-  out.counter("rank_waiting_seconds_total", "Waited for ranks that had not sent yet",
-              overlap.waiting_seconds);
-  const char* compute_help =
-      "Computed in steps, by operation of a layer; other: embedding, head, sampling, engine";
   for (int op = 0; op < kNumBooked; ++op)
-    out.counter("step_compute_seconds_total", compute_help,
+    out.counter(kComputeSecondsName, kComputeSecondsHelp,
                 overlap.compute_seconds[static_cast<size_t>(op)],
                 {"op", std::string(op_name(Op{static_cast<uint8_t>(op)}))});
-  out.counter("step_compute_seconds_total", compute_help, overlap.other_seconds, {"op", "other"});
-  out.counter("step_idle_seconds_total",
-              "Time of steps that is neither computing nor waiting nor transfer",
-              overlap.idle_seconds);
+  out.counters<OverlapTimes>(kOverlapTimes, overlap);
   for (size_t kind = 0; kind < overlap.steps.size(); ++kind)
     out.counter("overlap_steps_total", "Engine steps by the kind of plan that was played",
                 overlap.steps[kind],
                 {"plan", std::string(plan_kind_name(PlanKind{static_cast<uint8_t>(kind)}))});
-  const char* trials_help = "Engine steps that tried another plan than the usual one";
-  out.counter("overlap_trial_steps_total", trials_help, overlap.trial_steps);
-  out.counter("overlap_shadow_steps_total", trials_help, overlap.trial_steps);  // its name before
-  out.counter("overlap_plan_refused_total", "Plans of rank 0 played as none instead",
-              overlap.unknown_plans, {"reason", "unknown"});
+  out.counters<OverlapCounters>(kOverlapCounters, overlap);
   out.gauge("overlap_half_imbalance",
             "Time of the slower half / mean, of the last step in two halves",
             overlap.half_imbalance);

@@ -17,18 +17,18 @@ namespace {
 using ::testing::HasSubstr;
 
 OverlapStats some_overlap_stats() {
-  OverlapStats s{.step_seconds = 20,
-                 .other_seconds = 0.5,
-                 .exposed_seconds = 1,
-                 .waiting_seconds = 2,
-                 .idle_seconds = 0.125,
-                 .hidden_seconds = 3,
-                 .steps = {5, 6, 7},
-                 .trial_steps = 2,
-                 .unknown_plans = 4,
-                 .half_imbalance = 1.25,
-                 .plan = {"two-batch, four-phase", "none"},
-                 .exact_arrival = true};
+  OverlapStats s;
+  static_cast<OverlapTimes&>(s) = {.step_seconds = 20,
+                                   .other_seconds = 0.5,
+                                   .exposed_seconds = 1,
+                                   .waiting_seconds = 2,
+                                   .idle_seconds = 0.125,
+                                   .hidden_seconds = 3};
+  static_cast<OverlapCounters&>(s) = {.trial_steps = 2, .unknown_plans = 4};
+  s.steps = {5, 6, 7};
+  s.half_imbalance = 1.25;
+  s.plan = {"two-batch, four-phase", "none"};
+  s.exact_arrival = true;
   for (size_t op = 0; op < s.compute_seconds.size(); ++op)
     s.compute_seconds[op] = 0.25 * static_cast<double>(op + 1);
   return s;
@@ -76,11 +76,11 @@ TEST(OverlapView, IsAnsweredAsJson) {
   EXPECT_EQ(view["ranks"][0], Json::parse(R"({
     "dp_rank": 0, "plan": {"prefill": "two-batch, four-phase", "decode": "none"},
     "hidden_share": 0.75, "hidden_is_estimate": false,
-    "seconds": {"step": 20.0, "compute": {"attn_in": 0.25, "attn_core": 0.5, "mlp": 0.75,
+    "seconds": {"step": 20.0, "other": 0.5, "beside": 0.5, "exposed": 1.0, "waiting": 2.0,
+      "idle": 0.125, "hidden": 3.0,
+      "compute": {"attn_in": 0.25, "attn_core": 0.5, "mlp": 0.75,
         "gate": 1.0, "dispatch_start": 1.25, "shared": 1.5, "dispatch_wait": 1.75, "experts": 2.0,
-        "combine_start": 2.25, "combine_wait": 2.5, "delta_core": 2.75},
-      "other": 0.5, "beside": 0.5, "exposed": 1.0,
-      "waiting": 2.0, "idle": 0.125, "hidden": 3.0},
+        "combine_start": 2.25, "combine_wait": 2.5, "delta_core": 2.75}},
     "steps": {"none": 5, "single-batch": 6, "two-batch": 7}, "trial_steps": 2, "shadow_steps": 2,
     "unknown_plans": 4, "half_imbalance": 1.25})"));
   EXPECT_EQ(view["ranks"][1]["dp_rank"], 1);

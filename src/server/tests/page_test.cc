@@ -66,11 +66,10 @@ TEST(Page, NeedsNoKeyButItsDataDoes) {
 
 TEST(Page, LiveTellsWhereCachedPromptsCameFrom) {
   CacheTierStats stats;
-  stats.tiers[static_cast<size_t>(PageTier::redis)] = {.exists = true,
-                                                       .away = true,
-                                                       .read_bytes_total = 4096,
-                                                       .tokens_total = 64,
-                                                       .saved_seconds_total = 1.5};
+  PageTierStats& redis = stats.tiers[static_cast<size_t>(PageTier::redis)];
+  static_cast<PageTierCounters&>(redis) = {
+      .read_bytes_total = 4096, .tokens_total = 64, .saved_seconds_total = 1.5};
+  redis.exists = redis.away = true;
   LiveView view;
   EXPECT_EQ(live_json(view, TimePoint{})["ranks"][0]["tiers"], Json::array());
   view.stats.tier = stats;

@@ -109,6 +109,8 @@ TEST(Traces, ARequestIsASpanWithItsStagesBelow) {
   }
   EXPECT_THAT(root.dump(),
               HasSubstr(R"({"key":"gen_ai.usage.output_tokens","value":{"intValue":)"));
+  EXPECT_THAT(root.dump(),
+              HasSubstr(R"({"key":"gen_ai.operation.name","value":{"stringValue":"chat"}})"));
   EXPECT_THAT(root.dump(), Not(HasSubstr("quince")));
 }
 

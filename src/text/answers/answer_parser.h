@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "text/answers/answer_event.h"
-#include "text/answers/answer_format.h"
 #include "text/answers/tool.h"
+#include "text/answers/tool_format.h"
 
 namespace hocket {
 

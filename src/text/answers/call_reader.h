@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "text/answers/answer_format.h"
 #include "text/answers/event_writer.h"
 #include "text/answers/tool.h"
+#include "text/answers/tool_format.h"
 
 namespace hocket {
 

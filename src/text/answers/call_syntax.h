@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "text/answers/answer_format.h"
+#include "text/answers/tool_format.h"
 
 namespace hocket {
 

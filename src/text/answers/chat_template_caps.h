@@ -1,6 +1,6 @@
 // Finds the capabilities of a chat template (in llama.cpp: caps): how it treats tools and calls, by
 // rendering small conversations. Templates of different families differ, and no field of a template
-// says how. answer_format.h chooses the parser of an answer's calls.   Thread: any.
+// says how. tool_format.h chooses the parser of an answer's calls.   Thread: any.
 #pragma once
 
 #include "text/tokens/chat_template.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "text/answers/answer_event.h"
-#include "text/answers/answer_format.h"
+#include "text/answers/tool_format.h"
 
 namespace hocket {
 

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "text/answers/answer_format.h"
 #include "text/answers/event_writer.h"
 #include "text/answers/mark_finder.h"
+#include "text/answers/tool_format.h"
 
 namespace hocket {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "text/answers/answer_format.h"
+#include "text/answers/tool_format.h"
 #include "text/tokens/chat_template.h"
 #include "text/tokens/tokenizer.h"
 

@@ -9,9 +9,9 @@
 
 #include "base/result.h"
 #include "core/grammar_spec.h"
-#include "text/answers/answer_format.h"
 #include "text/answers/reasoning_start.h"
 #include "text/answers/tool.h"
+#include "text/answers/tool_format.h"
 #include "text/tokens/tokenizer.h"
 
 namespace hocket {

@@ -1,7 +1,7 @@
 // The card of replicas, and of experts that move while the server works.
 import { bytes, duration, exact, percent } from "../lib/format.js";
 import { Card, Facts, Notice } from "../ui/parts.jsx";
-import { lastLook } from "./places.js";
+import { lastCheck } from "./places.js";
 
 const inEachLayer = (replicas) => (replicas > 0 ? `${exact(replicas)} in each layer` : "none");
 
@@ -14,19 +14,19 @@ function Share({ share, tone }) {
   );
 }
 
-function LastLook({ look }) {
+function LastCheck({ check }) {
   return (
     <div>
       <h3>Last check of the ranks' load</h3>
       <Facts
         rows={[
-          ["Ranks even before", <Share share={look.before} tone="tone-amber" />],
-          ["Ranks even after", <Share share={look.after} tone="tone-teal" />],
-          ["Saved in 5 minutes", duration(1000 * look.gain)],
-          ["Cost of moving", duration(1000 * look.cost)],
+          ["Ranks even before", <Share share={check.before} tone="tone-amber" />],
+          ["Ranks even after", <Share share={check.after} tone="tone-teal" />],
+          ["Saved in 5 minutes", duration(1000 * check.gain)],
+          ["Cost of moving", duration(1000 * check.cost)],
         ]}
       />
-      <p class="why">{look.why}</p>
+      <p class="why">{check.why}</p>
     </div>
   );
 }
@@ -39,7 +39,7 @@ function Sums({ moves, replicas }) {
       <Facts
         rows={[
           ["Replicas", inEachLayer(replicas)],
-          ["Checks", `${exact(moves.looks)}, after ${exact(moves.rebalances)} of which experts moved`],
+          ["Checks", `${exact(moves.checks)}, after ${exact(moves.rebalances)} of which experts moved`],
           ["Layers changed", moves.layers_left > 0 ? `${exact(moves.layers)}, and ${exact(moves.layers_left)} still to change` : exact(moves.layers)],
           ["Experts loaded", `${exact(moves.experts)}${loaded}`],
         ]}
@@ -51,7 +51,7 @@ function Sums({ moves, replicas }) {
 // Nothing, where experts have one place each and stay there.
 export function Moves({ moves, replicas }) {
   if (moves === null && replicas === 0) return null;
-  const look = moves && lastLook(moves);
+  const check = moves && lastCheck(moves);
   const still = moves
     ? "The ranks have not checked their load yet. They do so after the steps of --eplb-rebalance-num-iterations."
     : "Experts stay where they are; with --enable-eplb they move while the server works.";
@@ -62,9 +62,9 @@ export function Moves({ moves, replicas }) {
           {moves.last_error}
         </Notice>
       )}
-      {look ? (
+      {check ? (
         <div class="grid two">
-          <LastLook look={look} />
+          <LastCheck check={check} />
           <Sums moves={moves} replicas={replicas} />
         </div>
       ) : (

@@ -14,10 +14,10 @@ export function oneRankEach(record, layers) {
   return record.expert_rank.map((_, expert) => ranksOf(record, first, expert)[0]);
 }
 
-// The last look at the ranks' work, and what follows from it; null if there was none yet.
-export function lastLook(moves) {
-  if (moves.looks === 0) return null;
-  const { balancedness_before: before, balancedness_after: after, gain_seconds: gain, cost_seconds: cost } = moves.last_look;
+// The last check of the ranks' work, and what follows from it; null if there was none yet.
+export function lastCheck(moves) {
+  if (moves.checks === 0) return null;
+  const { balancedness_before: before, balancedness_after: after, gain_seconds: gain, cost_seconds: cost } = moves.last_check;
   let why = "There is nothing to gain, so all experts stay where they are.";
   if (gain > cost) why = `Moving saves more than it costs${moves.layers_left > 0 ? ", and goes on now" : ""}.`;
   else if (gain > 0) why = "Moving would cost more than it saves, so all experts stay where they are.";

@@ -75,11 +75,11 @@ function draw(canvas, { lanes, ys, width, height, view, hovered }) {
       if (span.to < from || span.from > to) continue;
       const begin = x(span.from);
       const wide = Math.max(0.6, x(span.to) - begin);
-      c.globalAlpha = span.half === 1 && span.kind !== "beside" ? 0.62 : 1;
+      c.globalAlpha = span.half === 1 && span.kind !== "other" ? 0.62 : 1;
       c.fillStyle = tone(toneOf(span.kind, span.what));
       c.fillRect(begin, y, wide > 3 ? wide - 0.7 : wide, LANE - 3);
       c.globalAlpha = 1;
-      if (wide > 40 && span.kind !== "beside") {
+      if (wide > 40 && span.kind !== "other") {
         c.save();
         c.beginPath();
         c.rect(begin, y, wide - 3, LANE);

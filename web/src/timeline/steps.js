@@ -1,4 +1,4 @@
-// Steps as they are told (docs/api.md, "What the page reads"), in the parts that are drawn.
+// Steps as /steps gives them (docs/api.md, "What the page reads"), in the parts that are drawn.
 
 // The parts of a step's time, in the order in which they are stacked.
 export const parts = [
@@ -7,7 +7,7 @@ export const parts = [
   { name: "gate", tone: "op-gate", ops: ["gate"] },
   { name: "experts", tone: "op-experts", ops: ["experts", "shared"] },
   { name: "sending, receiving", tone: "op-move", ops: ["dispatch_start", "dispatch_wait", "combine_start", "combine_wait"] },
-  { name: "beside the layers", tone: "op-beside" },
+  { name: "outside the layers", tone: "op-other" },
   { name: "waited for transfers", tone: "op-exposed" },
   { name: "waited for ranks", tone: "op-waiting" },
   { name: "unaccounted", tone: "op-idle" },
@@ -15,14 +15,14 @@ export const parts = [
 export const wireTone = "op-wire";
 
 const toneByOp = Object.fromEntries(parts.flatMap((part) => (part.ops ?? []).map((op) => [op, part.tone])));
-export const toneOf = (kind, what) => ({ op: toneByOp[what], beside: "op-beside", exposed: "op-exposed", waiting: "op-waiting", wire: wireTone })[kind];
+export const toneOf = (kind, what) => ({ op: toneByOp[what], other: "op-other", exposed: "op-exposed", waiting: "op-waiting", wire: wireTone })[kind];
 
 // Microseconds by part.
 export function split(step, ops) {
   const compute = (names) => names.reduce((all, op) => all + (step.compute_us[ops.indexOf(op)] ?? 0), 0);
   return parts.map((part) => {
     if (part.ops) return compute(part.ops);
-    return { "op-beside": step.other_us, "op-exposed": step.exposed_us, "op-waiting": step.waiting_us, "op-idle": step.idle_us }[part.tone];
+    return { "op-other": step.other_us, "op-exposed": step.exposed_us, "op-waiting": step.waiting_us, "op-idle": step.idle_us }[part.tone];
   });
 }
 
@@ -45,12 +45,12 @@ export function lanesOf(step) {
     lane("compute", 0);
     for (const row of rank.spans) {
       const span = { kind: row[at.kind], what: row[at.what], half: row[at.half], part: row[at.part], layer: row[at.layer], from: row[at.from_us], to: row[at.to_us], bytes: row[at.bytes] };
-      if (span.kind === "op" || span.kind === "beside") lane("compute", 0).spans.push(span);
+      if (span.kind === "op" || span.kind === "other") lane("compute", 0).spans.push(span);
       else if (span.kind === "exposed" || span.kind === "waiting") lane("waits", 1).spans.push(span);
       else if (span.kind === "wire") lane(`wire ${span.half === 0 ? "a" : "b"}${span.part > 0 ? span.part : ""}`, 2 + 8 * span.half + span.part).spans.push(span);
     }
     // Spans of other work contain operations, which are drawn over them.
-    lane("compute", 0).spans.sort((a, b) => (a.kind === "beside" ? 0 : 1) - (b.kind === "beside" ? 0 : 1));
+    lane("compute", 0).spans.sort((a, b) => (a.kind === "other" ? 0 : 1) - (b.kind === "other" ? 0 : 1));
     lanes.push(...[...mine.values()].sort((a, b) => a.order - b.order));
   }
   return lanes;

@@ -75,11 +75,11 @@ function Account({ step, rank, ops, several }) {
           </tr>
         ))}
         {several && (
-          <tr class="beside-row">
+          <tr class="hidden-row">
             <td>
               <span class={`swatch ${wireTone}`} /> hidden transfers
             </td>
-            <td class="muted">beside all that{step.hidden_is_bound && ", at most"}</td>
+            <td class="muted">while it computed{step.hidden_is_bound && ", at most"}</td>
             <td class="number">{micros(step.hidden_us)}</td>
             <td class="number">{percent(hiddenShare([step]))}</td>
           </tr>

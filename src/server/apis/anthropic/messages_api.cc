@@ -49,6 +49,7 @@ constinit const ErrorFormat kErrors = {error_body, error_events};
 constinit const Api kMessagesApi = {.name = "messages",
                                     .path = "/v1/messages",
                                     .id_prefix = "msg_",
+                                    .operation = "chat",
                                     .fields = {"messages", "max_tokens", "min_tokens"},
                                     .num_copies = kConversationCopies,
                                     .parse = parse,

@@ -36,7 +36,7 @@ std::string openai_error_body(const Error& error) {
 std::string openai_error_events(const Error& error) {
   std::string out;
   append_sse(out, openai_error_body(error));
-  append_sse(out, kSseDone);
+  out += kSseDoneEvent;
   return out;
 }
 

@@ -27,6 +27,7 @@ constinit const ErrorFormat kResponsesErrors = {responses_error_body, responses_
 constinit const Api kResponsesApi = {.name = "responses",
                                      .path = "/v1/responses",
                                      .id_prefix = "resp_",  // parse() makes the whole id
+                                     .operation = "chat",
                                      .fields = {"input", "max_output_tokens", "min_tokens"},
                                      .num_copies = kConversationCopies,
                                      .parse = parse_responses,

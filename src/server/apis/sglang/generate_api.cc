@@ -17,6 +17,7 @@ Result<GenerationRequest> parse(const Json& body, const ServedModel& model, cons
 constinit const Api kGenerateApi = {.name = "generate",
                                     .path = "/generate",
                                     .id_prefix = "gen-",
+                                    .operation = "text_completion",
                                     .fields = {"text", "max_new_tokens", "min_new_tokens"},
                                     .needs_tokenizer = false,
                                     .parse = parse,

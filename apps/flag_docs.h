@@ -17,6 +17,6 @@ std::string variable_name(std::string_view flag);
 std::string default_text(const Flag& flag);
 
 // Returns the page in `form`: markdown, man, words or json. Errors: bad_value.
-Result<std::string> flag_page(const CommandLine& line, std::string_view form);
+Result<std::string> flag_docs(const CommandLine& line, std::string_view form);
 
 }  // namespace hocket

@@ -1,4 +1,4 @@
-#include "apps/flag_pages.h"
+#include "apps/flag_docs.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -132,7 +132,7 @@ std::string default_text(const Flag& flag) {
       flag.target);
 }
 
-Result<std::string> flag_page(const CommandLine& line, std::string_view form) {
+Result<std::string> flag_docs(const CommandLine& line, std::string_view form) {
   if (form == "markdown") return markdown(line);
   if (form == "man") return man(line);
   if (form == "words") return words(line);

@@ -11,7 +11,7 @@ BACK_S = 60  # from the end of a fault until all ranks serve
 RATE = "1gbit"
 
 
-class Plan:
+class FaultChoice:
     """The service, and the faults that a seed chooses for it."""
 
     def __init__(self, ranks, hosts, store, draw):
@@ -236,26 +236,26 @@ class Kind:
 
 
 KINDS = (
-    Kind("kill -9", Plan.one_killed),
-    Kind("kill -9 and a start at once", Plan.back_at_once),
-    Kind("kill -9 of rank 0", Plan.coordinator_killed, 0, "plain"),
-    Kind("kill -9 of the coordinator", Plan.coordinator_killed, 1, "etcd"),
-    Kind("kill -9 while experts move", Plan.killed_while_experts_move, moves=True),
-    Kind("kill -9 again while it joins", Plan.killed_again_while_it_joins),
-    Kind("kill -9 while another joins", Plan.killed_while_another_joins, 2),
-    Kind("kill -9 of two", Plan.two_killed, 2),
-    Kind("kill -9 of one, another stopped", Plan.killed_and_stopped, 2),
-    Kind("kill -9 of one beside a cut between two", Plan.killed_beside_a_cut, 2),
+    Kind("kill -9", FaultChoice.one_killed),
+    Kind("kill -9 and a start at once", FaultChoice.back_at_once),
+    Kind("kill -9 of rank 0", FaultChoice.coordinator_killed, 0, "plain"),
+    Kind("kill -9 of the coordinator", FaultChoice.coordinator_killed, 1, "etcd"),
+    Kind("kill -9 while experts move", FaultChoice.killed_while_experts_move, moves=True),
+    Kind("kill -9 again while it joins", FaultChoice.killed_again_while_it_joins),
+    Kind("kill -9 while another joins", FaultChoice.killed_while_another_joins, 2),
+    Kind("kill -9 of two", FaultChoice.two_killed, 2),
+    Kind("kill -9 of one, another stopped", FaultChoice.killed_and_stopped, 2),
+    Kind("kill -9 of one beside a cut between two", FaultChoice.killed_beside_a_cut, 2),
     Kind("stopped 0.5 to 2 s", lambda plan: plan.stopped(0.5, 2), 0),
     Kind("stopped 4 to 6 s", lambda plan: plan.stopped(4, 6)),
-    Kind("cut between two", Plan.pair_cut),
-    Kind("cut from all", Plan.host_cut),
+    Kind("cut between two", FaultChoice.pair_cut),
+    Kind("cut from all", FaultChoice.host_cut),
     Kind("unplugged 0.5 to 2 s", lambda plan: plan.unplugged(0.5, 2), 0),
     Kind("unplugged 4 to 6 s", lambda plan: plan.unplugged(4, 6)),
-    Kind("frames lost", Plan.frames_lost, 0),
-    Kind("1gbit becomes 10mbit", Plan.slow_link, 0),
-    Kind("leaves, and another joins", Plan.left),
-    Kind("kill -9 while another leaves", Plan.killed_while_another_leaves, 2),
-    Kind("etcd away", Plan.store_away, 0, "etcd"),
+    Kind("frames lost", FaultChoice.frames_lost, 0),
+    Kind("1gbit becomes 10mbit", FaultChoice.slow_link, 0),
+    Kind("leaves, and another joins", FaultChoice.left),
+    Kind("kill -9 while another leaves", FaultChoice.killed_while_another_leaves, 2),
+    Kind("etcd away", FaultChoice.store_away, 0, "etcd"),
     Kind("etcd away and kill -9", lambda plan: plan.store_away(killed=True), 1, "etcd"),
 )

@@ -18,7 +18,7 @@ constexpr const char* kSchema =
     R"({"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}},)"
     R"( "required": ["n"], "additionalProperties": false})";
 
-class CapiForm : public Capi {
+class CapiGrammar : public Capi {
  protected:
   // Returns an answer that is random except for its form.
   std::string say(int kind, const char* grammar, uint64_t seed = 3) {
@@ -43,7 +43,7 @@ class CapiForm : public Capi {
   }
 };
 
-TEST_F(CapiForm, IsKeptWhateverIsDrawn) {
+TEST_F(CapiGrammar, IsKeptWhateverIsDrawn) {
   for (uint64_t seed = 0; seed < 8; ++seed) {
     const Json made = Json::parse(say(HOCKET_JSON_SCHEMA, kSchema, seed));
     ASSERT_EQ(made.size(), 1u);
@@ -61,7 +61,7 @@ TEST_F(CapiForm, IsKeptWhateverIsDrawn) {
       "said");
 }
 
-TEST_F(CapiForm, WhatIsNoneIsRefusedWithASentence) {
+TEST_F(CapiGrammar, WhatIsNoneIsRefusedWithASentence) {
   EXPECT_EQ(refusal(HOCKET_EBNF, "root ::= nothing"), HOCKET_ERROR_INVALID_REQUEST);
   EXPECT_THAT(hocket_error_message(), HasSubstr("nothing"));
   EXPECT_EQ(refusal(HOCKET_REGEX, "("), HOCKET_ERROR_INVALID_REQUEST);
@@ -107,14 +107,14 @@ int answer_tried_by(const char* program, hocket_request request) {
   return status;
 }
 
-TEST_F(CapiForm, AProgramTriesGrammarsWhereItIsNamed) {
+TEST_F(CapiGrammar, AProgramTriesGrammarsWhereItIsNamed) {
   EXPECT_EQ(answer_tried_by("", ask(kSum)), HOCKET_OK);
   EXPECT_EQ(answer_tried_by("/bin/true", ask(kSum)), HOCKET_ERROR_INTERNAL) << "it tries none";
   EXPECT_EQ(answer_tried_by("/nowhere/hocket", ask(kSum)), HOCKET_ERROR_BAD_VALUE);
   EXPECT_THAT(hocket_error_message(), HasSubstr("/nowhere/hocket"));
 }
 
-TEST_F(CapiForm, AProgramBuiltForVersion1HasNone) {
+TEST_F(CapiGrammar, AProgramBuiltForVersion1HasNone) {
   hocket_request request = ask(kSum);
   request.grammar = "nonsense";
   request.grammar_kind = 99;
@@ -124,21 +124,21 @@ TEST_F(CapiForm, AProgramBuiltForVersion1HasNone) {
   EXPECT_EQ(record.text, "42");
 }
 
-class CapiReasoning : public CapiForm {
+class CapiReasoning : public CapiGrammar {
  protected:
   // Returns an answer of two digits, asked for with `extra`, and the reasoning that came before it.
   std::string answer(const char* messages, const char* extra, int* start) {
     hocket_tokens prompt{};
-    int32_t thoughts = -1;
+    int32_t reasoning = -1;
     EventRecord record;
-    EXPECT_EQ(hocket_chat_prompt(engine, messages, extra, &prompt, &thoughts), HOCKET_OK);
-    *start = thoughts;
+    EXPECT_EQ(hocket_chat_prompt(engine, messages, extra, &prompt, &reasoning), HOCKET_OK);
+    *start = reasoning;
     hocket_request request = ask(kSum);
     request.prompt = prompt.data;
     request.prompt_count = prompt.count;
     request.grammar_kind = HOCKET_REGEX;
     request.grammar = "[0-9]{2}";
-    request.thoughts = thoughts;
+    request.reasoning = reasoning;
     request.max_new_tokens = 200;
     EXPECT_EQ(hocket_generate(engine, &request, record_event, &record), HOCKET_OK)
         << hocket_error_message();
@@ -151,14 +151,14 @@ TEST_F(CapiReasoning, ComesBeforeTheFormWhereTheModelIsAskedToThink) {
   int start = -1;
   const std::string asked =
       answer(kSum, R"({"chat_template_kwargs": {"enable_thinking": true}})", &start);
-  EXPECT_EQ(start, HOCKET_THOUGHTS_POSSIBLE);
+  EXPECT_EQ(start, HOCKET_REASONING_POSSIBLE);
   EXPECT_TRUE(std::regex_match(asked, std::regex(R"(\s*<think>[^]*[^\s][^]*</think>\s*[0-9]{2})")))
       << asked;
   // The bundled model thinks only when asked to.
   for (const char* extra : {static_cast<const char*>(nullptr),
                             R"({"chat_template_kwargs": {"enable_thinking": false}})"}) {
     EXPECT_EQ(answer(kSum, extra, &start), "42");
-    EXPECT_EQ(start, HOCKET_NO_THOUGHTS);
+    EXPECT_EQ(start, HOCKET_NO_REASONING);
   }
 }
 
@@ -167,17 +167,18 @@ TEST_F(CapiReasoning, GoesOnWhereThePromptLeftItOpen) {
   const std::string text = answer(R"([{"role": "user", "content": "What is 17 + 25?"},)"
                                   R"( {"role": "assistant", "content": "<think>\n17 + 25"}])",
                                   R"({"continue_final_message": true})", &start);
-  EXPECT_EQ(start, HOCKET_THOUGHTS_OPEN);
+  EXPECT_EQ(start, HOCKET_REASONING_OPEN);
   EXPECT_TRUE(std::regex_match(text, std::regex(R"([^]*</think>\s*[0-9]{2})"))) << text;
 }
 
 TEST_F(CapiReasoning, OfAnUnknownKindIsRefused) {
   hocket_request request = ask(kSum);
-  EXPECT_EQ(request.thoughts, HOCKET_NO_THOUGHTS);
-  request.thoughts = 3;
+  EXPECT_EQ(request.reasoning, HOCKET_NO_REASONING);
+  request.thoughts = 3;  // its name before version 4
+  EXPECT_EQ(request.reasoning, 3);
   EventRecord record;
   EXPECT_EQ(hocket_generate(engine, &request, record_event, &record), HOCKET_ERROR_INVALID_REQUEST);
-  EXPECT_THAT(hocket_error_message(), HasSubstr("thoughts is 3"));
+  EXPECT_THAT(hocket_error_message(), HasSubstr("reasoning is 3"));
 }
 
 // Opens an engine that runs one request at a time, with options of its own.

@@ -1,4 +1,4 @@
-#include "text/answers/answer_format.h"
+#include "text/answers/tool_format.h"
 
 #include <fmt/format.h>
 
