@@ -273,7 +273,7 @@ def run_tiers(folder, options):
     num_pages = options.input_len // PAGE_TOKENS
     peer_flags = ("--kv-cache-dir", options.pages, "--kv-cache-listen", f"127.0.0.1:{free_port()}")
     computed = []
-    width = 36
+    width = 38
 
     def show(name, service, want, cold=False):
         """Times the prompt while memory is empty; cold: the page cache, too."""

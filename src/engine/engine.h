@@ -65,7 +65,7 @@ struct SessionRequest {
 struct SessionResult {
   // That files have (save, find_saved), memory has (restore), or are or were kept (find, end).
   int64_t tokens = 0;
-  int64_t bytes = 0;   // size of the list of tokens
+  int64_t bytes = 0;  // size of the list of tokens
 };
 
 // Parts of an engine that others use; they live as long as it does.   Thread: any, for all.

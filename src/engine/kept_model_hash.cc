@@ -45,7 +45,7 @@ Result<FileStates> look_at(const std::vector<fs::path>& files) {
     for (uint64_t& sum : folded) sum = mix64(mix64(sum + kMixStep) ^ number);
   };
   for (const fs::path& file : files) {
-    struct stat info {};
+    struct stat info{};
     if (stat(file.c_str(), &info) != 0)
       return fail(ErrorCode::io, "cannot look at {}: {}", file.string(),
                   std::generic_category().message(errno));
@@ -64,7 +64,7 @@ Result<FileStates> look_at(const std::vector<fs::path>& files) {
 // The kept lines, each a state and its hash.
 std::vector<std::pair<std::string, std::string>> read_lines(const fs::path& path) {
   std::vector<std::pair<std::string, std::string>> lines;
-  struct stat info {};
+  struct stat info{};
   if (stat(path.c_str(), &info) != 0 || !check_owner(path, info)) return lines;
   const auto text = read_text_file(path, KeptModelHash::kMaxModels * kMaxLine);
   if (!text) return lines;
@@ -112,9 +112,9 @@ Result<std::string> KeptModelHash::find_or_compute(const ModelSettings& model) c
   const double seconds = to_seconds(RealClock().now() - begin);
   HOCKET_TRY(const FileStates after, look_at(files));
   if (after.text != before.text)
-    return fail(error(ErrorCode::io, "the files of {} changed while they were read",
-                      model.model_path)
-                    .with_fix("start again when they are complete"));
+    return fail(
+        error(ErrorCode::io, "the files of {} changed while they were read", model.model_path)
+            .with_fix("start again when they are complete"));
   const auto now = std::chrono::duration_cast<std::chrono::seconds>(
       std::chrono::system_clock::now().time_since_epoch());
   bool is_kept = false;

@@ -112,7 +112,7 @@ Result<SessionAsk> parse_slot(const std::string& owner, std::string_view path,
 }
 
 using ParseSession = Result<SessionAsk> (*)(const std::string& owner, std::string_view path,
-                                     const HttpRequest& asked);
+                                            const HttpRequest& asked);
 
 // Carries the request out with the ranks of this process.
 Result<Json> answer_here(Engine& engine, const SessionAsk& ask) {
@@ -145,7 +145,7 @@ int64_t tokens_in(const PeerAnswer& peer, const char* field) {
 
 // Returns the rank that knows most of the session; this one if none knows more.
 int rank_of_session(RankRouter& ranks, Engine& engine, const SessionRequest& asked,
-              const HttpRequest& request) {
+                    const HttpRequest& request) {
   auto found = std::make_shared<std::promise<std::vector<PeerAnswer>>>();
   auto answers = found->get_future();
   HttpRequest question = request;
@@ -187,7 +187,7 @@ struct SessionOptions {
 };
 
 void answer_client(const SessionOptions& options, ParseSession parse, const HttpRequest& request,
-            const Exchange& exchange) {
+                   const Exchange& exchange) {
   const auto ask = parse(cache_owner_of(request, *options.settings), request.path, request);
   if (!ask) return respond_json(*exchange, std::unexpected(ask.error()));
   if (options.ranks == nullptr || is_from_rank(request))
@@ -212,9 +212,9 @@ void answer_rank(const SessionOptions& options, ParseSession parse, const HttpRe
   const std::string_view path = std::string_view(request.path).substr(kOfRanks.size());
   const auto ask = parse(cache_owner_of(request, *options.settings), path, request);
   if (!ask) return respond_json(*exchange, std::unexpected(ask.error()));
-  respond_json(*exchange, find_here(*options.engine, ask->request).transform([](int64_t tokens) {
-    return Json{{"tokens", tokens}, {"known", true}};
-  }));
+  const Result<int64_t> found = find_here(*options.engine, ask->request);
+  if (!found) return respond_json(*exchange, std::unexpected(found.error()));
+  respond_json(*exchange, Json{{"tokens", *found}, {"known", true}});
 }
 
 }  // namespace

@@ -45,9 +45,8 @@ void fetch(std::span<const std::byte> part) {
 Digest digest_of(std::span<const std::byte> part) {
   fetch(part);
   Digest digest{};
-  HOCKET_CHECK(EVP_Digest(part.data(), part.size(),
-                          reinterpret_cast<unsigned char*>(digest.data()), nullptr, EVP_sha256(),
-                          nullptr) == 1);
+  HOCKET_CHECK(EVP_Digest(part.data(), part.size(), reinterpret_cast<unsigned char*>(digest.data()),
+                          nullptr, EVP_sha256(), nullptr) == 1);
   return digest;
 }
 

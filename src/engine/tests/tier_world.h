@@ -130,8 +130,8 @@ class TierWorld final : public SchedulerHooks {
     if (tier_->has_delayed_pages())
       tier_->copy_delayed(scheduler_,
                           scheduler_.idle() ? [] { return false; } : std::function<bool()>());
-    tier_->take_read_pages(scheduler_, scheduler_.stats().num_running > 0 ? EngineLoad::running
-                                                                          : EngineLoad::idle);
+    tier_->take_read_pages(
+        scheduler_, scheduler_.stats().num_running > 0 ? EngineLoad::running : EngineLoad::idle);
     const Batch& batch = scheduler_.schedule(clock_.now());
     if (batch.empty()) return collect(), false;
     tier_->note_begun(batch);

@@ -60,8 +60,8 @@ void add_page_waits(MetricSnapshot& out, const RankStats& engine) {
   out.gauge("num_decode_prealloc_queue_reqs",
             "Requests that a peer may compute when the pool has room for their pages",
             num_of(PageWait::room));
-  out.gauge("num_decode_transfer_queue_reqs",
-            "Requests that a peer computes, and whose pages come", num_of(PageWait::peer));
+  out.gauge("num_decode_transfer_queue_reqs", "Requests that a peer computes, and whose pages come",
+            num_of(PageWait::peer));
 }
 
 uint64_t num_fetched_tokens(const RankStats& engine) {

@@ -76,8 +76,8 @@ class SessionRanks : public Ranks {
   void SetUp() override {
     start_all(2, 1);
     for (int rank = 0; rank < 2; ++rank)
-      servers_.push_back(std::make_unique<TestServer>(TestServer::Text::bundled, ServerSettings(),
-                                                      &plane(rank)));
+      servers_.push_back(
+          std::make_unique<TestServer>(TestServer::Text::bundled, ServerSettings(), &plane(rank)));
     for (int rank = 0; rank < 2; ++rank)
       ASSERT_TRUE(eventually([&] {
         return !server(rank)
