@@ -24,12 +24,6 @@ double us_of(Picoseconds ps) {
   return static_cast<double>(ps) / kPicosecondsPerUs;
 }
 
-// Returns the time of one part of `whole`; the first part also has the remainder.
-Picoseconds part_of(Picoseconds whole, int part, int parts) {
-  const Picoseconds each = whole / parts;
-  return part == 0 ? whole - each * (parts - 1) : each;
-}
-
 constexpr bool is_of_dense(Op op) {
   return op == Op::attn_in || op == Op::attn_core || op == Op::mlp;
 }
@@ -56,6 +50,20 @@ struct Predictor::Core {
     const Picoseconds begin = std::max(now, busy);
     busy = begin + length;
     return begin;
+  }
+  // If all times of these halves have moved alike since `before`, moves them so `count` times more.
+  bool repeat(const Core& before, int num_halves, int count) {
+    const Picoseconds step = now - before.now;
+    bool is_alike = busy - before.busy == step;
+    for (int i = 0; i < num_halves; ++i)
+      is_alike &= halves[i].base - before.halves[i].base == step &&
+                  halves[i].back - before.halves[i].back == step;
+    if (!is_alike) return false;
+    now += count * step, busy += count * step;
+    for (TransferTimes& half : halves) half.base += count * step, half.back += count * step;
+    dispatch_exposed += count * (dispatch_exposed - before.dispatch_exposed);
+    combine_exposed += count * (combine_exposed - before.combine_exposed);
+    return true;
   }
 };
 
@@ -93,15 +101,15 @@ void Predictor::wait_part(Core& core, int half, int part) const {
   core.wait(core.halves[static_cast<size_t>(half)].base +
                 (part == grain_.parts - 1 ? busy : each * (part + 1)),
             core.dispatch_exposed);
-  core.now += part_of(times.moe[static_cast<size_t>(Op::dispatch_wait)], part, grain_.parts);
+  core.now += time_of_piece(times.moe[static_cast<size_t>(Op::dispatch_wait)], part, grain_.parts);
 }
 
 // Sends one wave back; waves are counted over all parts.
 void Predictor::send_back(Core& core, int half, int wave) const {
   const Half& times = halves_[static_cast<size_t>(half)];
   const int waves = grain_.num_waves();
-  core.now += part_of(times.moe[static_cast<size_t>(Op::combine_start)], wave, waves);
-  core.send(part_of(times.combine.busy, wave, waves));
+  core.now += time_of_piece(times.moe[static_cast<size_t>(Op::combine_start)], wave, waves);
+  core.send(time_of_piece(times.combine.busy, wave, waves));
   core.halves[static_cast<size_t>(half)].back = core.busy + times.combine.latency;
 }
 
@@ -143,9 +151,10 @@ void Predictor::play_slot(Core& core, int half, Op op) const {
 
 Predictor::Core Predictor::play(const Order& order) const {
   HOCKET_CHECK(order.num_halves == num_halves_);
-  const int num_layers = layers_.num_layers();
+  const int num_layers = layers_.num_layers(), max_lag = order.max_lag();
   Core core;
-  for (int tick = 0; tick < num_layers + order.max_lag(); ++tick)
+  for (int tick = 0; tick < num_layers + max_lag; ++tick) {
+    const Core before = core;
     for (const Slot& slot : order.slots) {
       const int layer = tick - slot.lag;
       if (layer < 0 || layer >= num_layers) continue;
@@ -154,6 +163,11 @@ Predictor::Core Predictor::play(const Order& order) const {
       else
         play_slot(core, slot.half, slot.op);
     }
+    // Once a tick of MoE layers alone has moved all times alike, each one until the last does.
+    const int rest = num_layers - 1 - tick;
+    if (tick - max_lag >= layers_.num_dense && rest > 0 && core.repeat(before, num_halves_, rest))
+      tick += rest;
+  }
   return core;
 }
 
