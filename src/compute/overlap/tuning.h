@@ -28,8 +28,6 @@ struct PlannerTuning {
   int ratios = 31;           // steps in each median of measured / predicted
   int ratios_of_plans = 16;  // plans of a bucket that were measured and are remembered
   int ageing = 512;          // steps after which half of each count of ratios is forgotten
-  int points = 16;           // steps whose mean message makes a point of a line of transfer times
-  int latency_steps = 64;    // steps after which the least latency of a link is measured again
 
   // Learning times.
   int few_keys = 1024;  // keys a row; steps with fewer share one bucket
@@ -39,8 +37,6 @@ struct PlannerTuning {
   double seen_share = 0.5;       // a rank that waited for this share of a transfer saw it arrive
   double newest_share = 0.1;     // weight of the newest step in a running mean, at least
   double spread_per_mean = 1.5;  // standard deviation of noise / its mean absolute deviation
-  double slope_apart = 1.5;      // ratio of the bytes of two points from which their slope counts
-  int few_slopes = 3;            // slopes from which a line is more than a ratio
 
   // Rules by which a number is believed.
   int few = 3;                 // measurements from which a plan, a kind or a size counts as known
@@ -76,5 +72,14 @@ struct PlannerTuning {
   size_t max_finalists = 12;      // plans that /overlap lists for a bucket
 };
 inline constexpr PlannerTuning kTuning;
+
+// The ledger's estimate of arrivals: a line through the times of messages.
+struct LedgerTuning {
+  int points = 16;           // steps whose mean message makes a point of the line
+  int latency_steps = 64;    // steps after which the least latency of a link is measured anew
+  double slope_apart = 1.5;  // ratio of the bytes of two points from which their slope counts
+  int few_slopes = 3;        // slopes from which a line is more than a ratio
+};
+inline constexpr LedgerTuning kLedgerTuning;
 
 }  // namespace hocket
