@@ -24,7 +24,7 @@ std::optional<Plan> best_trial_candidate(const PlanRecord& record) {
   for (const Candidate& candidate : record.found.candidates) {
     const Expected expected = correction.of(candidate);
     best_us = std::min(best_us, expected.us);
-    if (candidate.plan == record.played.plan) continue;
+    if (candidate.plan.equals_but_for_share(record.played.plan)) continue;
     const int of_kind = correction.num_measured(candidate.kind);
     const double reach = of_kind < kTuning.few
                              ? part(kTuning.doubt_of_kind, of_kind)

@@ -9,25 +9,49 @@
 namespace hocket {
 namespace {
 
-// Predicts the table's orders of as many halves, in all parts and waves.
-void predict_all(const SearchInput& q, std::span<const StageTimes> halves, int share,
-                 SearchResult& answer) {
-  for (const Grain& grain : kTuning.grains_of(static_cast<int>(halves.size()))) {
-    const Predictor predictor(halves, grain, q.layers);
-    answer.lower_bound_us = std::min(answer.lower_bound_us, predictor.lower_bound_us());
-    for (int order = 0; order < q.orders.size(); ++order) {
-      if (q.orders.at(order).num_halves != std::ssize(halves) || q.orders.at(order).forced_only)
-        continue;
-      // Orders of one half differ only in the place of the shared expert.
-      if (halves.size() == 1 && order != 0 && !q.layers.has_shared) continue;
-      const Plan plan{.order = order, .parts = grain.parts, .waves = grain.waves, .share = share};
-      const Candidate candidate{plan, kind_of(plan, q.orders),
-                                predictor.step_us(q.orders.at(order))};
-      answer.candidates.push_back(candidate);
-      Candidate& best = answer.best_of[static_cast<size_t>(candidate.kind)];
-      if (best.step_us == 0 || candidate.step_us < best.step_us) best = candidate;
+// The times of the halves at every share, made when one is asked for.
+class Cuts {
+ public:
+  explicit Cuts(const SearchInput& q) : q_(q) {}
+  std::span<const StageTimes> at(int share) {
+    auto& times = times_[static_cast<size_t>(share)];
+    if (!times) {
+      const auto halves = halves_of(q_.bucket, share, q_.row_tile);
+      times = {q_.model.at((*halves)[0]), q_.model.at((*halves)[1])};
     }
+    return *times;
   }
+
+ private:
+  const SearchInput& q_;
+  std::array<std::optional<std::array<StageTimes, 2>>, kWholeShare> times_;
+};
+
+// Predicts a plan, and makes it the candidate if it is faster.
+void try_plan(const SearchInput& q, std::span<const StageTimes> halves, const Plan& plan,
+              Candidate& candidate, SearchResult& answer) {
+  const Predictor predictor(halves, plan.grain(), q.layers);
+  answer.lower_bound_us = std::min(answer.lower_bound_us, predictor.lower_bound_us());
+  const double us = predictor.step_us(q.orders.at(plan.order));
+  if (candidate.step_us == 0 || us < candidate.step_us)
+    candidate = {plan, kind_of(plan, q.orders), us};
+}
+
+// Predicts an order of two halves at its best share. Neighbouring shares take about the same time,
+// so steps to both sides of the best so far, each half as long as the one before, find it:
+//
+//   16 ............... 32 ............... 48     16 is the best
+//   8 ........ 24                                24 is, then of 20 and 28, 26 and 30, ...
+Candidate at_best_share(const SearchInput& q, Plan plan, Cuts& cuts, SearchResult& answer) {
+  Candidate best;
+  const auto try_share = [&](int share) {
+    plan.share = share;
+    try_plan(q, cuts.at(share), plan, best, answer);
+  };
+  try_share(kEvenShare);
+  for (int apart = kEvenShare / 2; apart > 0; apart /= 2)
+    for (const int share : {best.plan.share - apart, best.plan.share + apart}) try_share(share);
+  return best;
 }
 
 SearchReason reason_of(const SearchInput& q, const StageTimes& whole, const Candidate& two) {
@@ -78,16 +102,23 @@ SearchResult search(const SearchInput& q, SearchResult used) {
   answer.best_of = {};
   answer.lower_bound_us = std::numeric_limits<double>::infinity();
   const StageTimes whole = q.model.at(q.bucket);
-  predict_all(q, std::span(&whole, 1), kEvenShare, answer);
-  // If several shares give the same cut, only the first one is predicted.
-  std::array<int, kTuning.shares.size()> cuts{};
-  for (size_t i = 0; i < cuts.size(); ++i) {
-    const auto halves = halves_of(q.bucket, kTuning.shares[i], q.row_tile);
-    if (!halves) break;
-    cuts[i] = (*halves)[0].rows;
-    if (std::find(cuts.begin(), cuts.begin() + i, cuts[i]) != cuts.begin() + i) continue;
-    const std::array times = {q.model.at((*halves)[0]), q.model.at((*halves)[1])};
-    predict_all(q, times, kTuning.shares[i], answer);
+  Cuts cuts(q);
+  for (int order = 0; order < q.orders.size(); ++order) {
+    const bool is_two = q.orders.at(order).num_halves == 2;
+    // Orders of one half differ only in the place of the shared expert.
+    const bool is_new = is_two ? q.bucket.rows > 1 : order == 0 || q.layers.has_shared;
+    if (q.orders.at(order).forced_only || !is_new) continue;
+    for (const auto& [parts, waves] : kTuning.grains) {
+      const Plan plan{.order = order, .parts = parts, .waves = waves};
+      Candidate candidate;
+      if (is_two)
+        candidate = at_best_share(q, plan, cuts, answer);
+      else
+        try_plan(q, std::span(&whole, 1), plan, candidate, answer);
+      answer.candidates.push_back(candidate);
+      Candidate& best = answer.best_of[static_cast<size_t>(candidate.kind)];
+      if (best.step_us == 0 || candidate.step_us < best.step_us) best = candidate;
+    }
   }
   answer.reason = reason_of(q, whole, answer.best_of[static_cast<size_t>(PlanKind::two_batch)]);
   return answer;

@@ -4,22 +4,15 @@
 
 #include <array>
 #include <cstddef>
-#include <span>
 
 #include "compute/overlap/stage_times.h"
 
 namespace hocket {
 
 struct PlannerTuning {
-  // The shares of the first half that are candidates [1 / kWholeShare], the even one first.
-  std::array<int, 5> shares = {32, 11, 63, 6, 2};
-  // The grains that are candidates with one half; with two halves only the first grains_of_two.
+  // Each order is a candidate in each of these grains.
   std::array<Grain, 10> grains = {
       {{1, 1}, {2, 1}, {4, 1}, {8, 1}, {1, 2}, {1, 4}, {1, 8}, {2, 2}, {2, 4}, {4, 2}}};
-  size_t grains_of_two = 3;
-  constexpr std::span<const Grain> grains_of(int num_halves) const {
-    return std::span(grains).first(num_halves == 1 ? grains.size() : grains_of_two);
-  }
 
   // Memory.
   int max_buckets = 64;      // buckets with a plan of their own
