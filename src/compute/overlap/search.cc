@@ -9,7 +9,8 @@
 namespace hocket {
 namespace {
 
-// The times of the halves at every share, made when one is asked for.
+// The times of the halves at every share, made when one is asked for. The bucket must have two rows
+// or more.
 class Cuts {
  public:
   explicit Cuts(const SearchInput& q) : q_(q) {}
@@ -21,37 +22,81 @@ class Cuts {
     }
     return *times;
   }
+  bool are_alike(int share, int other) const {
+    return (*halves_of(q_.bucket, share, q_.row_tile))[0].rows ==
+           (*halves_of(q_.bucket, other, q_.row_tile))[0].rows;
+  }
 
  private:
   const SearchInput& q_;
   std::array<std::optional<std::array<StageTimes, 2>>, kWholeShare> times_;
 };
 
-// Predicts a plan, and makes it the candidate if it is faster.
-void try_plan(const SearchInput& q, std::span<const StageTimes> halves, const Plan& plan,
-              Candidate& candidate, SearchResult& answer) {
-  const Predictor predictor(halves, plan.grain(), q.layers);
-  answer.lower_bound_us = std::min(answer.lower_bound_us, predictor.lower_bound_us());
-  const double us = predictor.step_us(q.orders.at(plan.order));
-  if (candidate.step_us == 0 || us < candidate.step_us)
-    candidate = {plan, kind_of(plan, q.orders), us};
+// Adds the candidates, still without times.
+void list_candidates(const SearchInput& q, SearchResult& answer) {
+  for (int order = 0; order < q.orders.size(); ++order) {
+    const bool is_two = q.orders.at(order).num_halves == 2;
+    // Orders of one half differ only in the place of the shared expert.
+    const bool is_new = is_two ? q.bucket.rows > 1 : order == 0 || q.layers.has_shared;
+    if (q.orders.at(order).forced_only || !is_new) continue;
+    for (const auto& [parts, waves] : kTuning.grains) {
+      const Plan plan{.order = order, .parts = parts, .waves = waves};
+      answer.candidates.push_back({plan, kind_of(plan, q.orders)});
+    }
+  }
 }
 
-// Predicts an order of two halves at its best share. Neighbouring shares take about the same time,
+void keep_faster(double step_us, int share, Candidate& candidate) {
+  if (candidate.step_us > 0 && step_us >= candidate.step_us) return;
+  candidate.step_us = step_us, candidate.plan.share = share;
+}
+
+// Predicts the candidates of as many halves in this grain at a share, and keeps the faster share of
+// each.
+void predict_grain(const SearchInput& q, std::span<const StageTimes> halves, const Grain& grain,
+                   int share, SearchResult& answer) {
+  const Predictor predictor(halves, grain, q.layers);
+  answer.lower_bound_us = std::min(answer.lower_bound_us, predictor.lower_bound_us());
+  for (Candidate& candidate : answer.candidates) {
+    const Order& order = q.orders.at(candidate.plan.order);
+    if (candidate.plan.grain() == grain && order.num_halves == std::ssize(halves))
+      keep_faster(predictor.step_us(order), share, candidate);
+  }
+}
+
+// Moves a candidate of two halves to its best share. Neighbouring shares take about the same time,
 // so steps to both sides of the best so far, each half as long as the one before, find it:
 //
 //   16 ............... 32 ............... 48     16 is the best
 //   8 ........ 24                                24 is, then of 20 and 28, 26 and 30, ...
-Candidate at_best_share(const SearchInput& q, Plan plan, Cuts& cuts, SearchResult& answer) {
-  Candidate best;
-  const auto try_share = [&](int share) {
-    plan.share = share;
-    try_plan(q, cuts.at(share), plan, best, answer);
-  };
-  try_share(kEvenShare);
+void move_to_best_share(const SearchInput& q, Cuts& cuts, Candidate& candidate,
+                        SearchResult& answer) {
   for (int apart = kEvenShare / 2; apart > 0; apart /= 2)
-    for (const int share : {best.plan.share - apart, best.plan.share + apart}) try_share(share);
-  return best;
+    for (const int share : {candidate.plan.share - apart, candidate.plan.share + apart}) {
+      if (cuts.are_alike(share, candidate.plan.share)) continue;
+      const Predictor predictor(cuts.at(share), candidate.plan.grain(), q.layers);
+      answer.lower_bound_us = std::min(answer.lower_bound_us, predictor.lower_bound_us());
+      keep_faster(predictor.step_us(q.orders.at(candidate.plan.order)), share, candidate);
+    }
+}
+
+// Predicts the candidates of two halves. The best share depends on the grain more than on the
+// order, so it is sought for the fastest order of each grain, and the others are predicted there,
+// too. A search for each order would take four times as long.
+void predict_two_halves(const SearchInput& q, SearchResult& answer) {
+  Cuts cuts(q);
+  for (const Grain& grain : kTuning.grains) {
+    predict_grain(q, cuts.at(kEvenShare), grain, kEvenShare, answer);
+    Candidate& best =
+        *std::ranges::min_element(answer.candidates, {}, [&](const Candidate& candidate) {
+          return candidate.kind == PlanKind::two_batch && candidate.plan.grain() == grain
+                     ? candidate.step_us
+                     : std::numeric_limits<double>::infinity();
+        });
+    move_to_best_share(q, cuts, best, answer);
+    const int share = best.plan.share;
+    if (!cuts.are_alike(share, kEvenShare)) predict_grain(q, cuts.at(share), grain, share, answer);
+  }
 }
 
 SearchReason reason_of(const SearchInput& q, const StageTimes& whole, const Candidate& two) {
@@ -102,23 +147,13 @@ SearchResult search(const SearchInput& q, SearchResult used) {
   answer.best_of = {};
   answer.lower_bound_us = std::numeric_limits<double>::infinity();
   const StageTimes whole = q.model.at(q.bucket);
-  Cuts cuts(q);
-  for (int order = 0; order < q.orders.size(); ++order) {
-    const bool is_two = q.orders.at(order).num_halves == 2;
-    // Orders of one half differ only in the place of the shared expert.
-    const bool is_new = is_two ? q.bucket.rows > 1 : order == 0 || q.layers.has_shared;
-    if (q.orders.at(order).forced_only || !is_new) continue;
-    for (const auto& [parts, waves] : kTuning.grains) {
-      const Plan plan{.order = order, .parts = parts, .waves = waves};
-      Candidate candidate;
-      if (is_two)
-        candidate = at_best_share(q, plan, cuts, answer);
-      else
-        try_plan(q, std::span(&whole, 1), plan, candidate, answer);
-      answer.candidates.push_back(candidate);
-      Candidate& best = answer.best_of[static_cast<size_t>(candidate.kind)];
-      if (best.step_us == 0 || candidate.step_us < best.step_us) best = candidate;
-    }
+  list_candidates(q, answer);
+  for (const Grain& grain : kTuning.grains)
+    predict_grain(q, std::span(&whole, 1), grain, kEvenShare, answer);
+  if (q.bucket.rows > 1) predict_two_halves(q, answer);
+  for (const Candidate& candidate : answer.candidates) {
+    Candidate& best = answer.best_of[static_cast<size_t>(candidate.kind)];
+    if (best.step_us == 0 || candidate.step_us < best.step_us) best = candidate;
   }
   answer.reason = reason_of(q, whole, answer.best_of[static_cast<size_t>(PlanKind::two_batch)]);
   return answer;

@@ -44,8 +44,8 @@ const Candidate& best_of(const SearchResult& answer, PlanKind kind) {
 }
 
 // The candidates are every named order in every number of parts and waves; two halves are cut at a
-// share that is no worse than the even one and those far from it. Each is predicted as alone, and
-// the best of each kind is known.
+// share that is no worse than the even one. Each is predicted as alone, and the best of each kind
+// is known.
 TEST(Search, PredictsEveryCandidateAndKnowsTheBest) {
   std::mt19937 random(11);
   const OrderTable& table = OrderTable::builtin();
@@ -62,7 +62,7 @@ TEST(Search, PredictsEveryCandidateAndKnowsTheBest) {
     std::array<double, kNumPlanKinds> least{};
     for (const Grain& grain : kTuning.grains)
       for (int order = 0; order < table.size(); ++order) {
-        Plan plan{order, grain.parts, grain.waves};
+        const Plan plan{order, grain.parts, grain.waves};
         const auto it = std::ranges::find_if(found.candidates, [&](const Candidate& candidate) {
           return candidate.plan.equals_but_for_share(plan);
         });
@@ -70,10 +70,7 @@ TEST(Search, PredictsEveryCandidateAndKnowsTheBest) {
         if (it == found.candidates.end()) continue;
         ASSERT_EQ(it->step_us, predict_plan(input, it->plan).step_us) << round;
         ASSERT_TRUE(table.at(order).num_halves == 2 || it->plan == plan) << round;
-        for (const int share : {kEvenShare, kEvenShare / 2, kWholeShare - kEvenShare / 2}) {
-          plan.share = share;
-          ASSERT_LE(it->step_us, predict_plan(input, plan).step_us) << round;
-        }
+        ASSERT_LE(it->step_us, predict_plan(input, plan).step_us) << round;
         ASSERT_EQ(it->kind, kind_of(it->plan, table)) << round;
         double& of_kind = least[static_cast<size_t>(it->kind)];
         if (of_kind == 0 || it->step_us < of_kind) of_kind = it->step_us;
