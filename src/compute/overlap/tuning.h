@@ -47,7 +47,7 @@ struct PlannerTuning {
   int max_between = 64;           // steps between two searches of a bucket
 
   // Changing the plan of a bucket.
-  double same_kind = 0.01, other_kind = 0.03;  // gain that is needed, as a share of the time
+  double same_kind = 0.01, other_kind = 0.02;  // gain that is needed, as a share of the time
   double errors = 1.3;                         // standard errors that are needed on top
   int evidence_needed = 12;     // steps in a row in which another plan must be better
   double logged_cost = 0.03;    // share of the time from which the cost of a forced plan is logged
