@@ -104,7 +104,6 @@ TEST(WideSearch, TheChoiceIsNearTheBestOnAnyRanksLinksAndCores) {
   constexpr double kGbit[] = {0.2, 1, 10, 25, 100, 400}, kLatencyUs[] = {5, 20, 100};
   constexpr double kCores[] = {0.1, 1, 4}, kSkews[] = {1, 1.2, 2};
   double worst = 1;
-  int num_near = 0;
   for (int round = 0; round < 200; ++round) {
     OverlapShape shape = one_of(overlap_shapes());
     const double cores = one_of(kCores);
@@ -119,13 +118,10 @@ TEST(WideSearch, TheChoiceIsNearTheBestOnAnyRanksLinksAndCores) {
                             .layers = layers,
                             .bucket = ShapeTimes::bucket_of(phase, one_of(kRows))};
     const double ratio = best_of_all(input).step_us / search(input).best().step_us;
-    EXPECT_GE(ratio, 0.95) << "round " << round;
-    num_near += ratio >= 0.99 ? 1 : 0;
+    EXPECT_GE(ratio, 0.99) << "round " << round;
     worst = std::min(worst, ratio);
   }
-  fmt::print("the choice is within 1 % of the best at {} of 200 points, at worst at {:.4f} of it\n",
-             num_near, worst);
-  EXPECT_GE(num_near, 197);
+  fmt::print("the choice is at worst at {:.4f} of the best of 200 points\n", worst);
 }
 
 // Compares with all plans, one by one.

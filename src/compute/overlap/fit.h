@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/running_median.h"
-#include "compute/overlap/robust_line.h"
+#include "compute/overlap/shift_detector.h"
 #include "compute/overlap/step_report.h"
 
 namespace hocket {

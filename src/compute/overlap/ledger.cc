@@ -280,7 +280,7 @@ const StepAccount& Ledger::end_step(TimePoint now) {
   is_open_ = false;
   account_.took = now - begin_;
   settle_wire();
-  if (++latency_steps_ == kTuning.latency_steps) {
+  if (++latency_steps_ == kLedgerTuning.latency_steps) {
     latency_steps_ = 0;
     min_latencies_[1] = min_latencies_[0];
     min_latencies_[0] = Duration::max();

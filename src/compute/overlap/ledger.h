@@ -176,7 +176,7 @@ class Ledger final : public ExchangeListener {
   // The messages of this step, sorted by arrival, and its waits, sorted by time.
   std::vector<Message> messages_;
   std::vector<Wait> waits_;
-  // The least latency in the current and in the last window of kTuning.latency_steps.
+  // The least latency in the current and in the last window of kLedgerTuning.latency_steps.
   Duration min_latencies_[2] = {Duration::max(), Duration::max()};
   int latency_steps_ = 0;
   // Microseconds on the link by bytes, for each MessageKind: each step adds its mean over the

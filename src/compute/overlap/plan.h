@@ -41,6 +41,10 @@ struct Plan {
   int share = kEvenShare;
 
   Grain grain() const { return {parts, waves}; }
+  // True if both are one candidate, which is predicted at its best share anew by each search.
+  bool equals_but_for_share(const Plan& other) const {
+    return order == other.order && grain() == other.grain();
+  }
   bool operator==(const Plan&) const = default;
 };
 

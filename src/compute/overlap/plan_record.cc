@@ -44,7 +44,7 @@ Correction::Correction(const PlanRecord& record) : record_(record) {
 Expected Correction::of(const Candidate& candidate) const {
   const size_t kind = index_of(candidate.kind);
   for (const PlanRecord::PlanRatio& own : record_.of_plans_)
-    if (own.plan == candidate.plan && own.ratio.count() > 0)
+    if (own.plan.equals_but_for_share(candidate.plan) && own.ratio.count() > 0)
       return {candidate.step_us * own.ratio.value(of_kind_[kind]), own.ratio.error(noise_),
               own.ratio.count()};
   return {candidate.step_us * of_kind_[kind], record_.of_kinds_[kind].error(noise_)};
@@ -79,7 +79,9 @@ void PlanRecord::note_size(const StepReport& step) {
 }
 
 void PlanRecord::note_ratio(const Candidate& candidate, double ratio) {
-  auto own = std::ranges::find(of_plans_, candidate.plan, &PlanRatio::plan);
+  auto own = std::ranges::find_if(of_plans_, [&](const PlanRatio& one) {
+    return one.plan.equals_but_for_share(candidate.plan);
+  });
   if (own == of_plans_.end()) {
     own = std::ranges::min_element(of_plans_, {}, &PlanRatio::last_used);
     *own = {.plan = candidate.plan};

@@ -24,7 +24,7 @@ std::optional<Plan> best_trial_candidate(const PlanRecord& record) {
   for (const Candidate& candidate : record.found.candidates) {
     const Expected expected = correction.of(candidate);
     best_us = std::min(best_us, expected.us);
-    if (candidate.plan == record.played.plan) continue;
+    if (candidate.plan.equals_but_for_share(record.played.plan)) continue;
     const int of_kind = correction.num_measured(candidate.kind);
     const double reach = of_kind < kTuning.few
                              ? part(kTuning.doubt_of_kind, of_kind)
@@ -43,7 +43,7 @@ std::optional<Plan> Trials::next(const PlanRecord& record) {
     pace_.propose();
     return plan_;
   }
-  if (last_phase_ != record.border.phase || record.measured.count() < kTuning.few ||
+  if (!is_likely(record.border.phase) || record.measured.count() < kTuning.few ||
       !pace_.may_begin(record.num_remaining_trial_steps > 0))
     return std::nullopt;
   const auto plan = best_trial_candidate(record);
@@ -97,7 +97,8 @@ PlanRecord& Planner::record_for(const Bucket& bucket) {
 }
 
 // A bucket is searched often at first and after each change, later less and less often; also one
-// whose steps turn out to belong to another bucket.
+// whose steps turn out to belong to another bucket. Candidates learn from new times by searches, so
+// the time for searches must not go to a phase that is not played.
 void Planner::search_for(PlanRecord& record) {
   const bool is_due = record.found.candidates.empty() ||
                       record.num_asked_since_search >=
@@ -150,6 +151,19 @@ void Planner::decide(PlanRecord& record, bool at_once) {
   record.has_log_line = is_automatic(record);
 }
 
+// Predicts a plan again from the times that its trial has taught, because the next search may be
+// far. The ratio of measured to predicted times does not hold them: it is near 1 once they are
+// learned. The other candidates keep the predictions of the last search, so the new one is brought
+// to their level by the plan that is played.
+void Planner::renew(PlanRecord& record, const Plan& tried) const {
+  const auto candidate = std::ranges::find(record.found.candidates, tried, &Candidate::plan);
+  if (candidate == record.found.candidates.end() || tried == record.played.plan) return;
+  const SearchInput asked = input(record.size());
+  const double played_us = predict_plan(asked, record.played.plan).step_us;
+  if (played_us <= 0) return;
+  candidate->step_us = predict_plan(asked, tried).step_us * record.played.step_us / played_us;
+}
+
 void Planner::measure(PlanRecord& record, const StepReport& step, const Plan& plan) {
   const Bucket bucket{record.border.phase, static_cast<int>(step.rows), step.kv_tokens};
   const int num_halves = options_.orders->at(plan.order).num_halves;
@@ -165,6 +179,7 @@ void Planner::measure(PlanRecord& record, const StepReport& step, const Plan& pl
     }
   }
   fit_.note(step, plan, num_halves);
+  renew(record, plan);
   if (plan == record.played.plan) record.measured.add(step.step_us);
   if (std::exchange(num_link_shifts_, fit_.num_link_shifts()) == fit_.num_link_shifts()) return;
   if (std::exchange(shifted_at_, totals_.num_steps) + kTuning.links_apart > totals_.num_steps)
@@ -199,7 +214,7 @@ Planner::Choice Planner::choose(const Bucket& next) {
   const MutexLock lock(mutex_);
   PlanRecord& record = record_for(next);
   search_for(record);
-  record.note_asked();
+  if (trials_.is_likely(next.phase)) record.note_asked();
   const auto trial = is_automatic(record) ? trials_.next(record) : std::nullopt;
   return {trial.value_or(record.played.plan), trial.has_value()};
 }

@@ -35,6 +35,8 @@ class Trials {
   bool is_cold(const StepReport& step) const { return is_tried(step) && pace_.is_cold(); }
   // Counts a step, and returns whether it belongs to a trial.
   bool note(PlanRecord& record, const StepReport& step);
+  // Returns false if the last step was of the other phase, so that one of this is hardly the next.
+  bool is_likely(Phase phase) const { return !last_phase_ || last_phase_ == phase; }
 
  private:
   // A step that was planned for the bucket may be reported in another bucket of its phase.
@@ -43,7 +45,7 @@ class Trials {
   Plan plan_;
   Bucket border_;  // that of the bucket for which the trial is, and in which alone it is proposed
   TrialPace pace_;
-  std::optional<Phase> last_phase_;  // the last step's: only its trials are likely to be played
+  std::optional<Phase> last_phase_;  // the last step's
 };
 
 class Planner {
@@ -89,6 +91,7 @@ class Planner {
   PlanRecord& record_for(const Bucket& bucket) HOCKET_REQUIRES(mutex_);
   void search_for(PlanRecord& record) HOCKET_REQUIRES(mutex_);
   void decide(PlanRecord& record, bool at_once) HOCKET_REQUIRES(mutex_);
+  void renew(PlanRecord& record, const Plan& tried) const HOCKET_REQUIRES(mutex_);
   void measure(PlanRecord& record, const StepReport& step, const Plan& plan)
       HOCKET_REQUIRES(mutex_);
 

@@ -17,17 +17,6 @@ using testing::PlannerTest;
 using testing::Server;
 using testing::StageMachine;
 
-// Each call of now() advances the clock by one tick.
-class CountingClock final : public Clock {
- public:
-  explicit CountingClock(Duration tick) : tick_(tick) {}
-  TimePoint now() const override { return TimePoint(tick_ * ++num_looks_); }
-
- private:
-  Duration tick_;
-  mutable int64_t num_looks_ = 0;
-};
-
 // Runs each test with several seeds of the noise.
 class PlannerAmidNoise : public PlannerTest, public ::testing::WithParamInterface<uint32_t> {};
 INSTANTIATE_TEST_SUITE_P(Seeds, PlannerAmidNoise, ::testing::Range(1u, 5u));
@@ -158,7 +147,8 @@ TEST_P(PlannerAmidNoise, LeavesAPlanThatLiesWithinAFewSteps) {
   const uint64_t changes = server.num_changes();
   for (int step = 0; step < 3000; ++step) server.step(decode(64));
   EXPECT_NE(kind_of(server.plan_now(decode(64)), orders), PlanKind::two_batch);
-  EXPECT_LE(server.num_changes() - changes, 4u);  // changes between numbers of parts of one half
+  // Changes among parts and waves of one half, which take about equally long.
+  EXPECT_LE(server.num_changes() - changes, 6u);
   // Halves have become fast again, which trials find out.
   server.lie = 1;
   for (int step = 0; step < 3000; ++step) server.step(decode(64));
@@ -180,19 +170,6 @@ TEST_P(PlannerAmidNoise, FollowsALinkThatChanges) {
     for (int step = 0; step < 300; ++step) server.step(decode(64));
     EXPECT_LE(regret(server, decode(64)), 0.05) << gbit;
   }
-}
-
-TEST_F(PlannerTest, SearchesForASmallShareOfTheTime) {
-  const CountingClock clock(std::chrono::microseconds(500));
-  const StageMachine machine;
-  Planner::Options ticking = options(prior_like(machine));
-  ticking.clock = &clock;
-  Server server(machine, ticking, 0.1);
-  std::mt19937 random(7);
-  for (int step = 0; step < 3000; ++step) server.step(decode(1 + static_cast<int>(random() % 500)));
-  const PlannerState state = server.planner().state();
-  EXPECT_GT(state.num_searches, 10u);
-  EXPECT_LE(state.search_seconds, kTuning.search_share * server.all_us / 1e6 + 0.006);
 }
 
 TEST_F(PlannerTest, KnowsSoManyBucketsAndNoMore) {
@@ -302,7 +279,7 @@ TEST_F(PlannerTest, SaysWhatItDoesAndWhy) {
   EXPECT_NEAR(decision.none_us / none_us, 1, 0.01);
   EXPECT_LT(decision.lower_bound_us, decision.predicted_us);
   ASSERT_EQ(decision.finalists.size(), kTuning.max_finalists);
-  EXPECT_EQ(decision.finalists[0].plan, decision.plan);
+  EXPECT_GE(decision.finalists[0].expected_us, (1 - kTuning.same_kind) * decision.predicted_us);
   EXPECT_TRUE(std::ranges::is_sorted(decision.finalists, {}, &Finalist::expected_us));
 
   StageMachine fast;

@@ -24,12 +24,6 @@ double us_of(Picoseconds ps) {
   return static_cast<double>(ps) / kPicosecondsPerUs;
 }
 
-// Returns the time of one part of `whole`; the first part also has the remainder.
-Picoseconds part_of(Picoseconds whole, int part, int parts) {
-  const Picoseconds each = whole / parts;
-  return part == 0 ? whole - each * (parts - 1) : each;
-}
-
 constexpr int kMaxPeriod = 8;  // the longest sequence of kinds that is looked for
 
 // Says if a layer has this operation.
@@ -122,15 +116,15 @@ void Predictor::wait_part(Core& core, int half, int part) const {
   core.wait(core.halves[static_cast<size_t>(half)].base +
                 (part == grain_.parts - 1 ? busy : each * (part + 1)),
             core.dispatch_exposed);
-  core.now += part_of(times.stages[index_of({Op::dispatch_wait})], part, grain_.parts);
+  core.now += time_of_piece(times.stages[index_of({Op::dispatch_wait})], part, grain_.parts);
 }
 
 // Sends one wave back; waves are counted over all parts.
 void Predictor::send_back(Core& core, int half, int wave) const {
   const Half& times = halves_[static_cast<size_t>(half)];
   const int waves = grain_.num_waves();
-  core.now += part_of(times.stages[index_of({Op::combine_start})], wave, waves);
-  core.send(part_of(times.combine.busy, wave, waves));
+  core.now += time_of_piece(times.stages[index_of({Op::combine_start})], wave, waves);
+  core.send(time_of_piece(times.combine.busy, wave, waves));
   core.halves[static_cast<size_t>(half)].back = core.busy + times.combine.latency;
 }
 

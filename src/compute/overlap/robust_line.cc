@@ -15,7 +15,7 @@ double middle_of(std::span<double> values) {
 }  // namespace
 
 void RobustLine::add(double x, double y) {
-  constexpr int kMax = kTuning.points;
+  constexpr int kMax = kLedgerTuning.points;
   if (const int since = count_ > 0 ? watch_.add(y / at(x)) : 0; since > 0) {
     // Keep only the values since the shift.
     const int kept = since - 1;
@@ -31,13 +31,13 @@ void RobustLine::add(double x, double y) {
 }
 
 void RobustLine::fit() {
-  std::array<double, kTuning.points * kTuning.points> values{};
+  std::array<double, kLedgerTuning.points * kLedgerTuning.points> values{};
   const auto points = std::span(points_).first(static_cast<size_t>(count_));
   size_t num = 0;
   for (const auto& [x, y] : points)
     for (const auto& [other_x, other_y] : points)
-      if (x > other_x * kTuning.slope_apart) values[num++] = (y - other_y) / (x - other_x);
-  const bool is_line = static_cast<int>(num) >= kTuning.few_slopes;
+      if (x > other_x * kLedgerTuning.slope_apart) values[num++] = (y - other_y) / (x - other_x);
+  const bool is_line = static_cast<int>(num) >= kLedgerTuning.few_slopes;
   const double slope = is_line ? std::max(middle_of(std::span(values).first(num)), 0.0) : 0;
   num = 0;
   for (const auto& [x, y] : points) values[num++] = y - slope * x;

@@ -9,24 +9,93 @@
 namespace hocket {
 namespace {
 
-// Predicts the table's orders of as many halves, in all parts and waves.
-void predict_all(const SearchInput& q, std::span<const StageTimes> halves, int share,
-                 SearchResult& answer) {
-  for (const Grain& grain : kTuning.grains_of(static_cast<int>(halves.size()))) {
-    const Predictor predictor(halves, grain, q.layers);
-    answer.lower_bound_us = std::min(answer.lower_bound_us, predictor.lower_bound_us());
-    for (int order = 0; order < q.orders.size(); ++order) {
-      if (q.orders.at(order).num_halves != std::ssize(halves) || q.orders.at(order).forced_only)
-        continue;
-      // Orders of one half differ only in the place of the shared expert.
-      if (halves.size() == 1 && order != 0 && !q.layers.has_shared) continue;
-      const Plan plan{.order = order, .parts = grain.parts, .waves = grain.waves, .share = share};
-      const Candidate candidate{plan, kind_of(plan, q.orders),
-                                predictor.step_us(q.orders.at(order))};
-      answer.candidates.push_back(candidate);
-      Candidate& best = answer.best_of[static_cast<size_t>(candidate.kind)];
-      if (best.step_us == 0 || candidate.step_us < best.step_us) best = candidate;
+// The times of the halves at every share, made when one is asked for. The bucket must have two rows
+// or more.
+class Cuts {
+ public:
+  explicit Cuts(const SearchInput& q) : q_(q) {}
+  std::span<const StageTimes> at(int share) {
+    auto& times = times_[static_cast<size_t>(share)];
+    if (!times) {
+      const auto halves = halves_of(q_.bucket, share, q_.row_tile);
+      times = {q_.model.at((*halves)[0]), q_.model.at((*halves)[1])};
     }
+    return *times;
+  }
+  bool are_alike(int share, int other) const {
+    return (*halves_of(q_.bucket, share, q_.row_tile))[0].rows ==
+           (*halves_of(q_.bucket, other, q_.row_tile))[0].rows;
+  }
+
+ private:
+  const SearchInput& q_;
+  std::array<std::optional<std::array<StageTimes, 2>>, kWholeShare> times_;
+};
+
+// Adds the candidates, still without times.
+void list_candidates(const SearchInput& q, SearchResult& answer) {
+  for (int order = 0; order < q.orders.size(); ++order) {
+    const bool is_two = q.orders.at(order).num_halves == 2;
+    // Orders of one half differ only in the place of the shared expert.
+    const bool is_new = is_two ? q.bucket.rows > 1 : order == 0 || q.layers.has_shared;
+    if (q.orders.at(order).forced_only || !is_new) continue;
+    for (const auto& [parts, waves] : kTuning.grains) {
+      const Plan plan{.order = order, .parts = parts, .waves = waves};
+      answer.candidates.push_back({plan, kind_of(plan, q.orders)});
+    }
+  }
+}
+
+void keep_faster(double step_us, int share, Candidate& candidate) {
+  if (candidate.step_us > 0 && step_us >= candidate.step_us) return;
+  candidate.step_us = step_us, candidate.plan.share = share;
+}
+
+// Predicts the candidates of as many halves in this grain at a share, and keeps the faster share of
+// each.
+void predict_grain(const SearchInput& q, std::span<const StageTimes> halves, const Grain& grain,
+                   int share, SearchResult& answer) {
+  const Predictor predictor(halves, grain, q.layers);
+  answer.lower_bound_us = std::min(answer.lower_bound_us, predictor.lower_bound_us());
+  for (Candidate& candidate : answer.candidates) {
+    const Order& order = q.orders.at(candidate.plan.order);
+    if (candidate.plan.grain() == grain && order.num_halves == std::ssize(halves))
+      keep_faster(predictor.step_us(order), share, candidate);
+  }
+}
+
+// Moves a candidate of two halves to its best share. Neighbouring shares take about the same time,
+// so steps to both sides of the best so far, each half as long as the one before, find it:
+//
+//   16 ............... 32 ............... 48     16 is the best
+//   8 ........ 24                                24 is, then of 20 and 28, 26 and 30, ...
+void move_to_best_share(const SearchInput& q, Cuts& cuts, Candidate& candidate,
+                        SearchResult& answer) {
+  for (int apart = kEvenShare / 2; apart > 0; apart /= 2)
+    for (const int share : {candidate.plan.share - apart, candidate.plan.share + apart}) {
+      if (cuts.are_alike(share, candidate.plan.share)) continue;
+      const Predictor predictor(cuts.at(share), candidate.plan.grain(), q.layers);
+      answer.lower_bound_us = std::min(answer.lower_bound_us, predictor.lower_bound_us());
+      keep_faster(predictor.step_us(q.orders.at(candidate.plan.order)), share, candidate);
+    }
+}
+
+// Predicts the candidates of two halves. The best share depends on the grain more than on the
+// order, so it is sought for the fastest order of each grain, and the others are predicted there,
+// too. A search for each order would take four times as long.
+void predict_two_halves(const SearchInput& q, SearchResult& answer) {
+  Cuts cuts(q);
+  for (const Grain& grain : kTuning.grains) {
+    predict_grain(q, cuts.at(kEvenShare), grain, kEvenShare, answer);
+    Candidate& best =
+        *std::ranges::min_element(answer.candidates, {}, [&](const Candidate& candidate) {
+          return candidate.kind == PlanKind::two_batch && candidate.plan.grain() == grain
+                     ? candidate.step_us
+                     : std::numeric_limits<double>::infinity();
+        });
+    move_to_best_share(q, cuts, best, answer);
+    const int share = best.plan.share;
+    if (!cuts.are_alike(share, kEvenShare)) predict_grain(q, cuts.at(share), grain, share, answer);
   }
 }
 
@@ -78,16 +147,13 @@ SearchResult search(const SearchInput& q, SearchResult used) {
   answer.best_of = {};
   answer.lower_bound_us = std::numeric_limits<double>::infinity();
   const StageTimes whole = q.model.at(q.bucket);
-  predict_all(q, std::span(&whole, 1), kEvenShare, answer);
-  // If several shares give the same cut, only the first one is predicted.
-  std::array<int, kTuning.shares.size()> cuts{};
-  for (size_t i = 0; i < cuts.size(); ++i) {
-    const auto halves = halves_of(q.bucket, kTuning.shares[i], q.row_tile);
-    if (!halves) break;
-    cuts[i] = (*halves)[0].rows;
-    if (std::find(cuts.begin(), cuts.begin() + i, cuts[i]) != cuts.begin() + i) continue;
-    const std::array times = {q.model.at((*halves)[0]), q.model.at((*halves)[1])};
-    predict_all(q, times, kTuning.shares[i], answer);
+  list_candidates(q, answer);
+  for (const Grain& grain : kTuning.grains)
+    predict_grain(q, std::span(&whole, 1), grain, kEvenShare, answer);
+  if (q.bucket.rows > 1) predict_two_halves(q, answer);
+  for (const Candidate& candidate : answer.candidates) {
+    Candidate& best = answer.best_of[static_cast<size_t>(candidate.kind)];
+    if (best.step_us == 0 || candidate.step_us < best.step_us) best = candidate;
   }
   answer.reason = reason_of(q, whole, answer.best_of[static_cast<size_t>(PlanKind::two_batch)]);
   return answer;

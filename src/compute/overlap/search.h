@@ -1,6 +1,6 @@
-// Predicts the plans that a step may be played by, and finds the best: `none` and the other orders
-// of one half in all parts and waves, and the table's orders of two halves at a few shares, each in
-// 1, 2 and 4 parts. With the built-in orders these are at most 120. Pure.
+// Predicts the plans that a step may be played by, and finds the best. A candidate is an order of
+// the table in a number of parts and waves; if it has two halves, at the share at which it is
+// predicted to be fastest. With the built-in orders these are at most 90. Pure.
 #pragma once
 
 #include <array>
@@ -48,8 +48,7 @@ struct SearchResult {
 SearchResult search(const SearchInput& input, SearchResult used = {});
 
 inline size_t max_candidates(const OrderTable& orders) {
-  return static_cast<size_t>(orders.size()) *
-         std::max(kTuning.grains.size(), kTuning.shares.size() * kTuning.grains_of_two);
+  return static_cast<size_t>(orders.size()) * kTuning.grains.size();
 }
 // Returns the halves that the bucket is cut into by `share`; nothing if it cannot be cut in two.
 std::optional<std::array<Bucket, 2>> halves_of(const Bucket& bucket, int share, int row_tile);

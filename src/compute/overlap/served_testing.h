@@ -97,7 +97,7 @@ StepReport report_of(const SearchInput& step, const Plan& plan, const Noisy& noi
 
 class Server {
  public:
-  Server(const StageMachine& machine, const Planner::Options& options, double noise,
+  Server(const StageModel& machine, const Planner::Options& options, double noise,
          uint32_t seed = 1)
       : machine_(machine), options_(options), noise_(noise), random_(seed), planner_(options) {}
 
@@ -118,8 +118,8 @@ class Server {
   }
 
   SearchInput truth(const Bucket& bucket) const {
-    LayerCounts layers = kServedLayers;
-    layers.other_us = kOtherUs;
+    LayerCounts layers = options_.layers;
+    layers.other_us = other_us;
     return {.model = machine_, .orders = *options_.orders, .layers = layers, .bucket = bucket};
   }
   double true_us(const Bucket& bucket, const Plan& plan) const {
@@ -158,6 +158,7 @@ class Server {
   }
   Planner& planner() { return planner_; }
 
+  double other_us = kOtherUs;
   double lie = 1;  // factor by which steps in two halves take longer than they should
   bool asks_both = false;
   double all_us = 0;
@@ -169,7 +170,7 @@ class Server {
     return us * std::max(draw(random_), 0.2);
   }
 
-  const StageMachine& machine_;
+  const StageModel& machine_;
   const Planner::Options options_;
   const double noise_;
   std::mt19937 random_;

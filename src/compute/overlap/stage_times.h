@@ -123,16 +123,17 @@ struct Grain {
   bool operator==(const Grain&) const = default;
 };
 
-// Returns the part of the experts' time that a wave takes; waves are counted over all parts. Where
-// a time cannot be divided evenly, the first piece has the remainder.
+// Returns the time of one of `pieces` pieces; the first one also has the remainder.
+constexpr int64_t time_of_piece(int64_t whole, int index, int pieces) {
+  return index == 0 ? whole - whole / pieces * (pieces - 1) : whole / pieces;
+}
+
+// Returns the part of the experts' time that a wave takes; waves are counted over all parts.
 constexpr int64_t time_of_wave(int64_t experts, const Grain& grain, int wave, bool up_first) {
-  const auto piece = [](int64_t whole, int index, int pieces) {
-    return index == 0 ? whole - whole / pieces * (pieces - 1) : whole / pieces;
-  };
-  const int64_t part = piece(experts, wave / grain.waves, grain.parts);
+  const int64_t part = time_of_piece(experts, wave / grain.waves, grain.parts);
   if (grain.waves == 1) return part;
   const int64_t first = up_first ? part / 3 * 2 : 0;
-  return piece(part - first, wave % grain.waves, grain.waves) +
+  return time_of_piece(part - first, wave % grain.waves, grain.waves) +
          (wave % grain.waves == 0 ? first : 0);
 }
 

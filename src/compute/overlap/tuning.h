@@ -4,22 +4,15 @@
 
 #include <array>
 #include <cstddef>
-#include <span>
 
 #include "compute/overlap/stage_times.h"
 
 namespace hocket {
 
 struct PlannerTuning {
-  // The shares of the first half that are candidates [1 / kWholeShare], the even one first.
-  std::array<int, 5> shares = {32, 11, 63, 6, 2};
-  // The grains that are candidates with one half; with two halves only the first grains_of_two.
+  // Each order is a candidate in each of these grains.
   std::array<Grain, 10> grains = {
       {{1, 1}, {2, 1}, {4, 1}, {8, 1}, {1, 2}, {1, 4}, {1, 8}, {2, 2}, {2, 4}, {4, 2}}};
-  size_t grains_of_two = 3;
-  constexpr std::span<const Grain> grains_of(int num_halves) const {
-    return std::span(grains).first(num_halves == 1 ? grains.size() : grains_of_two);
-  }
 
   // Memory.
   int max_buckets = 64;      // buckets with a plan of their own
@@ -28,8 +21,6 @@ struct PlannerTuning {
   int ratios = 31;           // steps in each median of measured / predicted
   int ratios_of_plans = 16;  // plans of a bucket that were measured and are remembered
   int ageing = 512;          // steps after which half of each count of ratios is forgotten
-  int points = 16;           // steps whose mean message makes a point of a line of transfer times
-  int latency_steps = 64;    // steps after which the least latency of a link is measured again
 
   // Learning times.
   int few_keys = 1024;  // keys a row; steps with fewer share one bucket
@@ -40,8 +31,6 @@ struct PlannerTuning {
   double seen_share = 0.5;       // a rank that waited for this share of a transfer saw it arrive
   double newest_share = 0.1;     // weight of the newest step in a running mean, at least
   double spread_per_mean = 1.5;  // standard deviation of noise / its mean absolute deviation
-  double slope_apart = 1.5;      // ratio of the bytes of two points from which their slope counts
-  int few_slopes = 3;            // slopes from which a line is more than a ratio
 
   // Rules by which a number is believed.
   int few = 3;                 // measurements from which a plan, a kind or a size counts as known
@@ -59,7 +48,7 @@ struct PlannerTuning {
   int max_between = 64;           // steps between two searches of a bucket
 
   // Changing the plan of a bucket.
-  double same_kind = 0.01, other_kind = 0.03;  // gain that is needed, as a share of the time
+  double same_kind = 0.01, other_kind = 0.02;  // gain that is needed, as a share of the time
   double errors = 1.3;                         // standard errors that are needed on top
   int evidence_needed = 12;     // steps in a row in which another plan must be better
   double logged_cost = 0.03;    // share of the time from which the cost of a forced plan is logged
@@ -77,5 +66,14 @@ struct PlannerTuning {
   size_t max_finalists = 12;      // plans that /overlap lists for a bucket
 };
 inline constexpr PlannerTuning kTuning;
+
+// The ledger's estimate of arrivals: a line through the times of messages.
+struct LedgerTuning {
+  int points = 16;           // steps whose mean message makes a point of the line
+  int latency_steps = 64;    // steps after which the least latency of a link is measured anew
+  double slope_apart = 1.5;  // ratio of the bytes of two points from which their slope counts
+  int few_slopes = 3;        // slopes from which a line is more than a ratio
+};
+inline constexpr LedgerTuning kLedgerTuning;
 
 }  // namespace hocket
