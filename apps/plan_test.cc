@@ -22,6 +22,10 @@ TEST(Plan, ForecastsWhatTheEngineUses) {
                         {"golden/mimo_v2_flash", "none", "int8"},
                         {"golden/qwen3_5_moe", "none", "auto"},
                         {"golden/kimi_linear", "int8", "int8"},
+                        {"golden/gpt_oss", "none", "auto"},
+                        {"golden/llama4", "none", "auto"},
+                        {"golden/gemma4_moe", "none", "int8"},
+                        {"golden/step3p7", "int8", "auto"},
                         {"golden/qwen3_moe_mxfp4", "none", "auto"},
                         {"golden/qwen3_moe_nvfp4", "none", "auto"}}) {
     ForecastInput q{.total_bytes = testing::kGb,

@@ -80,7 +80,7 @@ struct LedgerSpan {
   uint8_t half = 0, part = 0;
   int16_t layer = -1;  // -1: it belongs to no layer
   TimePoint begin{}, end{};
-  int64_t bytes = 0;            // only Kind::push and wire
+  int64_t bytes = 0;           // only Kind::push and wire
   const char* what = "other";  // only Kind::other
 };
 

@@ -24,11 +24,11 @@ class FolderCopy {
       if (file.path().extension() == ".safetensors")
         std::filesystem::last_write_time(file, std::filesystem::file_time_type::clock::now());
   }
-  // Sets a number of config.json.
+  // Sets a number of config.json, in its text_config if there is one.
   void set(const std::string& key, int number) const {
     const std::filesystem::path file = path / "config.json";
     nlohmann::json config = nlohmann::json::parse(std::ifstream(file));
-    config[key] = number;
+    (config.contains("text_config") ? config["text_config"] : config)[key] = number;
     std::ofstream(file) << config;
   }
   const std::filesystem::path path =

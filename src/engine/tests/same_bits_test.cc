@@ -216,7 +216,8 @@ TEST_P(SameBitsInFloat32, AndOthersThanInBf16) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, SameBitsInFloat32,
-                         ::testing::Values(kMoe, kDense, kMla, kFp8, kAwq, kMlaInt8Kv),
+                         ::testing::Values(kMoe, kDense, kMla, kFp8, kAwq, kMlaInt8Kv, kDelta,
+                                           kKimiLinear, kMimo, kGptOss),
                          [](const auto& param) { return std::string(param.param.name); });
 
 // Absorbed prompts are another form of the model: other bits, and again always the same.

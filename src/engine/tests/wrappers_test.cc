@@ -64,6 +64,15 @@ std::unique_ptr<Runner> runner_of(const std::filesystem::path& folder) {
   return nullptr;
 }
 
+const auto kLeftVision =
+    AllOf(Field(&SettingChange::flag, "weights"), Field(&SettingChange::from, "vision_config"),
+          Field(&SettingChange::to, "not loaded"));
+
+// The tower is known to be of no use, so it is not among tensors that nobody reads.
+auto SaysThatImagesAreLeftAside() {
+  return AllOf(Contains(kLeftVision), Not(Contains(Field(&SettingChange::to, "not read"))));
+}
+
 class WrappedModel : public ::testing::TestWithParam<Wrapper> {};
 
 TEST_P(WrappedModel, ComputesWhatItsTextModelDoes) {
@@ -79,16 +88,25 @@ TEST_P(WrappedModel, ComputesWhatItsTextModelDoes) {
   EXPECT_EQ(want->rows(), scripts[0].num_tokens());
   EXPECT_TRUE(same_logits(*got, *want));
 
-  const auto vision =
-      AllOf(Field(&SettingChange::from, "vision_config"), Field(&SettingChange::to, "not loaded"));
-  EXPECT_THAT(whole->info().changes, Contains(vision));
-  EXPECT_THAT(text->info().changes, Not(Contains(vision)));
-  // The tower is known to be of no use, so it is not among tensors that nobody reads.
-  EXPECT_THAT(whole->info().changes, Not(Contains(Field(&SettingChange::to, "not read"))));
+  EXPECT_THAT(whole->info().changes, SaysThatImagesAreLeftAside());
+  EXPECT_THAT(text->info().changes, Not(Contains(kLeftVision)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, WrappedModel, ::testing::ValuesIn(kWrappers),
                          [](const auto& one) { return std::string(one.param.architecture); });
+
+// Families whose golden folders are wrappers themselves.
+class WrappedFolder : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(WrappedFolder, SaysWhatIsLeftAside) {
+  const auto whole = runner_of(kGolden / GetParam());
+  ASSERT_TRUE(whole);
+  EXPECT_THAT(whole->info().changes, SaysThatImagesAreLeftAside());
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, WrappedFolder,
+                         ::testing::Values("kimi_k25", "qwen3_5_moe", "qwen3_vl_moe", "step3p7"),
+                         [](const auto& one) { return std::string(one.param); });
 
 }  // namespace
 }  // namespace hocket
