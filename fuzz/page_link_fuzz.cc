@@ -3,7 +3,9 @@
 // input says; a page is only ever taken with the bytes of its key.
 //
 //   input: a byte that chooses the side and one mode, then messages: u8 type | u16 length | payload
-//   mode: signed frames, or the bytes as they are after the handshake, or from the first on
+//   if the byte's highest bit is set, the size of the stranger's pages, a u32, is before the
+//   messages mode: signed frames, or the bytes as they are after the handshake, or from the first
+//   on
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -54,6 +56,20 @@ Fd connect_to(const SocketAddress& address) {
   pollfd one{.fd = socket->get(), .events = POLLOUT, .revents = 0};
   HOCKET_CHECK(poll(&one, 1, 1000) == 1);
   return *std::move(socket);
+}
+
+uint32_t own_size() {
+  return static_cast<uint32_t>(fuzzed_forms()->page_tokens());
+}
+
+// Returns the size of pages that begins the input, and takes it off, if the highest bit of the
+// input's head says so; else the own one.
+uint32_t size_in(uint8_t head, std::span<const uint8_t>& input) {
+  uint32_t size = own_size();
+  if ((head & 0x80) == 0 || input.size() < sizeof size) return size;
+  std::memcpy(&size, input.data(), sizeof size);
+  input = input.subspan(sizeof size);
+  return size;
 }
 
 // Sends what the input says until it ends or the other side leaves.
@@ -138,7 +154,8 @@ void ask_a_server(Spoken spoken, std::span<const uint8_t> input) {
   wait_for_end(number);
 }
 
-void answer_a_client(Spoken spoken, std::span<const uint8_t> input) {
+// size: that of its pages, as the stranger says.
+void answer_a_client(Spoken spoken, uint32_t size, std::span<const uint8_t> input) {
   static const auto listener = [] {
     auto made = listen_on(any_port());
     HOCKET_CHECK(made.has_value());
@@ -152,7 +169,6 @@ void answer_a_client(Spoken spoken, std::span<const uint8_t> input) {
     const int number = socket.get();
     PageLink link(std::move(socket), "the client", never);
     if (spoken != Spoken::strange) {
-      const auto size = static_cast<uint32_t>(fuzzed_forms()->page_tokens());
       if (!link.serve_handshake("") || !link.receive(PageLink::kSilence, 1024) ||
           !link.send(PageFrame::ok, {}, std::as_bytes(std::span(&size, 1))))
         return;
@@ -163,7 +179,9 @@ void answer_a_client(Spoken spoken, std::span<const uint8_t> input) {
   const HostPort here{.host = "127.0.0.1", .port = local_address(listener).port()};
   PeerSource source({.peers = {here}, .forms = fuzzed_forms()});
   const std::vector<TokenId> prompt(32);
-  if (auto reading = source.open({.prompt = prompt, .is_over = never}); reading && *reading) {
+  // The keys below are those of no prompt, so they fit pages of the own size alone.
+  if (auto reading = source.open({.prompt = prompt, .is_over = never});
+      reading && *reading && size == own_size()) {
     const std::vector<PageKey> keys = {key_number(1), key_number(2)};
     if (const auto held = (*reading)->last_held(keys)) HOCKET_CHECK(*held <= keys.size());
     HOCKET_CHECK((*reading)->expect(keys, PageKind::page).has_value());
@@ -193,10 +211,10 @@ extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const auto spoken = static_cast<Spoken>((data[0] >> 1) % 3);
-  const std::span<const uint8_t> input(data + 1, size - 1);
+  std::span<const uint8_t> input(data + 1, size - 1);
   if ((data[0] & 1) != 0)
     ask_a_server(spoken, input);
   else
-    answer_a_client(spoken, input);
+    answer_a_client(spoken, size_in(data[0], input), input);
   return 0;
 }

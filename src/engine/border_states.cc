@@ -64,17 +64,23 @@ BorderStates::Indices BorderStates::find(const Scheduler& scheduler,
   return indices;
 }
 
-void BorderStates::restore(Scheduler& scheduler, const CacheNamespace& name_space,
-                           std::span<const TokenId> tokens, std::span<const std::byte> from) const {
+int64_t BorderStates::restore(Scheduler& scheduler, const CacheNamespace& name_space,
+                              std::span<const TokenId> tokens,
+                              std::span<const std::byte> from) const {
+  int64_t num_copied = 0;
   if (delta_nets_ != nullptr) {
-    scheduler.restore_state(name_space, tokens,
-                            [&](int slot) { delta_nets_->load_state(from, slot); });
-    return;
+    scheduler.restore_state(name_space, tokens, [&](int slot) {
+      delta_nets_->load_state(from, slot);
+      num_copied = std::ssize(from);
+    });
+    return num_copied;
   }
   scheduler.restore_window(name_space, tokens, [&](int index, PageId page) {
     windows_->load_page(
         from.subspan(static_cast<size_t>(index) * window_page_bytes(), window_page_bytes()), page);
+    num_copied += windows_->page_bytes();
   });
+  return num_copied;
 }
 
 }  // namespace hocket

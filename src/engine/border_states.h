@@ -46,9 +46,9 @@ class BorderStates {
   Indices find(const Scheduler& scheduler, const CacheNamespace& name_space,
                std::span<const TokenId> tokens) const;
   // Adds to the tree the parts of the record behind `tokens` that it lacks
-  // (Scheduler::restore_state, restore_window).
-  void restore(Scheduler& scheduler, const CacheNamespace& name_space,
-               std::span<const TokenId> tokens, std::span<const std::byte> from) const;
+  // (Scheduler::restore_state, restore_window). Returns how many bytes it copied.
+  int64_t restore(Scheduler& scheduler, const CacheNamespace& name_space,
+                  std::span<const TokenId> tokens, std::span<const std::byte> from) const;
 
  private:
   int max_window_pages() const;

@@ -1,6 +1,8 @@
 #include "engine/kept_model_hash.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -8,7 +10,9 @@
 #include <cerrno>
 #include <span>
 #include <sstream>
+#include <string_view>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -29,6 +33,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxLine = 1024;
+constexpr size_t kHashDigits = 32;  // a state has as many as a hash
+constexpr auto kLookAgain = std::chrono::milliseconds(100);
 
 // The places, sizes and times of the files of weights.
 struct FileStates {
@@ -44,6 +50,7 @@ Result<FileStates> look_at(const std::vector<fs::path>& files) {
   const auto add = [&folded](uint64_t number) {
     for (uint64_t& sum : folded) sum = mix64(mix64(sum + kMixStep) ^ number);
   };
+  add(kModelHashLevel);
   for (const fs::path& file : files) {
     struct stat info{};
     if (stat(file.c_str(), &info) != 0)
@@ -61,30 +68,62 @@ Result<FileStates> look_at(const std::vector<fs::path>& files) {
   return all;
 }
 
-// The kept lines, each a state and its hash.
+bool is_hash(std::string_view text) {
+  return text.size() == kHashDigits && std::ranges::all_of(text, [](char letter) {
+           return (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'f');
+         });
+}
+
+// The kept lines, each a state and its hash; damaged ones are left out.
 std::vector<std::pair<std::string, std::string>> read_lines(const fs::path& path) {
   std::vector<std::pair<std::string, std::string>> lines;
   struct stat info{};
   if (stat(path.c_str(), &info) != 0 || !check_owner(path, info)) return lines;
   const auto text = read_text_file(path, KeptModelHash::kMaxModels * kMaxLine);
   if (!text) return lines;
-  std::istringstream words(*text);
-  for (std::string state, hash; words >> state >> hash;) lines.emplace_back(state, hash);
+  std::istringstream all(*text);
+  for (std::string line; std::getline(all, line);) {
+    if (line.size() != 2 * kHashDigits + 1 || line[kHashDigits] != ' ') continue;
+    std::string state = line.substr(0, kHashDigits), hash = line.substr(kHashDigits + 1);
+    if (is_hash(state) && is_hash(hash)) lines.emplace_back(std::move(state), std::move(hash));
+  }
   return lines;
+}
+
+// Returns the state of all files that the bits of pages depend on: texts, and the weights unread.
+Result<std::string> state_of_files(const ModelSettings& model) {
+  HOCKET_TRY(const std::vector<fs::path> files, weight_files(model));
+  HOCKET_TRY(const FileStates weights, look_at(files));
+  HOCKET_TRY(const std::string texts, hash_texts(model));
+  return fmt::format("{} {}", weights.text, texts);
+}
+
+std::unexpected<Error> files_changed(const ModelSettings& model) {
+  return fail(error(ErrorCode::io, "the files of {} changed while they were read", model.model_path)
+                  .with_fix("start again when they are complete"));
 }
 
 }  // namespace
 
-std::string KeptModelHash::find(const std::string& state) const {
+// Looks for the hash, and locks the folder before, so that of several processes one hashes.
+KeptModelHash::Found KeptModelHash::find(const std::string& state) const {
+  Found found;
+  std::error_code problem;
+  // One that is there keeps its permissions, as /dev/shm.
+  if (!fs::is_directory(folder_, problem)) make_private_folder(folder_);
+  constexpr int kFlags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  found.lock = Fd(::open((folder_ / kLockFile).c_str(), kFlags, 0600));
+  if (found.lock && flock(found.lock.get(), LOCK_EX | LOCK_NB) != 0)
+    found.others_hash = errno == EWOULDBLOCK;
   const auto lines = read_lines(folder_ / kFile);
-  const auto found = std::ranges::find(lines, state, [](const auto& line) { return line.first; });
-  return found == lines.end() ? std::string() : found->second;
+  const auto line = std::ranges::find(lines, state, [](const auto& one) { return one.first; });
+  if (line == lines.end()) return found;
+  found.hash = line->second;
+  if (!found.others_hash && line + 1 != lines.end()) keep(state, found.hash);
+  return found;
 }
 
 bool KeptModelHash::keep(const std::string& state, const std::string& hash) const {
-  // One that is there keeps its permissions, as /dev/shm.
-  std::error_code problem;
-  if (!fs::is_directory(folder_, problem) && make_private_folder(folder_) != 0) return false;
   auto lines = read_lines(folder_ / kFile);
   std::erase_if(lines, [&](const auto& line) { return line.first == state; });
   lines.emplace_back(state, hash);
@@ -99,22 +138,28 @@ Result<std::string> KeptModelHash::find_or_compute(const ModelSettings& model) c
   HOCKET_TRY(const std::vector<fs::path> files, weight_files(model));
   if (files.empty()) return hash_weights(model, HashedWeights::all);
   HOCKET_TRY(const FileStates before, look_at(files));
-  // The folder may lie on a mount that has stopped answering.
-  const auto calls =
-      folder_.empty() ? nullptr : FileStore::calls_for(folder_, FileStore::kOpenLimit);
-  if (calls) {
-    const auto kept = calls->run<std::string>(
-        [self = *this, state = before.text] { return Result<std::string>(self.find(state)); });
-    if (kept && !kept->empty()) return *kept;
+  // The folder may lie on a mount that has stopped answering. Then nothing is kept there either.
+  auto calls = folder_.empty() ? nullptr : FileStore::calls_for(folder_, FileStore::kOpenLimit);
+  Found found;
+  const TimePoint until = RealClock().now() + FileStore::kOpenLimit +
+                          FileStore::time_of(static_cast<size_t>(before.bytes));
+  while (calls) {
+    auto looked = calls->run<Found>(
+        [self = *this, state = before.text] { return Result<Found>(self.find(state)); });
+    if (!looked) {
+      calls.reset();
+      break;
+    }
+    found = *std::move(looked);
+    if (!found.hash.empty()) return found.hash;
+    if (!found.others_hash || RealClock().now() >= until) break;
+    std::this_thread::sleep_for(kLookAgain);
   }
   const TimePoint begin = RealClock().now();
   HOCKET_TRY(const std::string hash, hash_weights(model, HashedWeights::all));
   const double seconds = to_seconds(RealClock().now() - begin);
   HOCKET_TRY(const FileStates after, look_at(files));
-  if (after.text != before.text)
-    return fail(
-        error(ErrorCode::io, "the files of {} changed while they were read", model.model_path)
-            .with_fix("start again when they are complete"));
+  if (after.text != before.text) return files_changed(model);
   const auto now = std::chrono::duration_cast<std::chrono::seconds>(
       std::chrono::system_clock::now().time_since_epoch());
   bool is_kept = false;
@@ -133,11 +178,21 @@ Result<std::string> KeptModelHash::find_or_compute(const ModelSettings& model) c
   return hash;
 }
 
-Result<std::string> hash_for_pages(const ServerSettings& settings) {
-  if (!has_cache_tier(settings)) return std::string();
+Result<HashedModel> hash_for_pages(const ServerSettings& settings) {
+  HashedModel hashed;
+  if (!has_cache_tier(settings)) return hashed;
+  HOCKET_TRY(hashed.files, state_of_files(settings.model));
   const std::string& pages = settings.memory.kv_cache_dir;
-  return KeptModelHash(pages.empty() ? settings.model.weight_cache : pages)
-      .find_or_compute(settings.model);
+  const KeptModelHash kept(pages.empty() ? settings.model.weight_cache : pages);
+  HOCKET_TRY(hashed.weights, kept.find_or_compute(settings.model));
+  return hashed;
+}
+
+Result<void> check_unchanged(const ModelSettings& model, const HashedModel& hashed) {
+  if (hashed.files.empty()) return {};
+  HOCKET_TRY(const std::string files, state_of_files(model));
+  if (files != hashed.files) return files_changed(model);
+  return {};
 }
 
 }  // namespace hocket

@@ -7,7 +7,6 @@
 #include "core/queue_limits.h"
 #include "engine/cache_tier_setup.h"
 #include "engine/input_check.h"
-#include "engine/kept_model_hash.h"
 #include "engine/lockstep/cluster_network.h"
 #include "engine/lockstep/identity.h"
 #include "engine/plan/scheduler_settings.h"
@@ -73,10 +72,11 @@ Result<void> LocalEngine::load(Options& options) {
                   options.settings.scheduler.enable_priority_scheduling);
   // First, so that the vocabulary is made while the weights are hashed and loaded.
   HOCKET_TRY(grammars_, set_up_grammars(options));
-  HOCKET_TRY(weights_hash_, hash_for_pages(options.settings));
+  HOCKET_TRY(hashed_, hash_for_pages(options.settings));
   HOCKET_TRY_VOID(options.cluster                         ? load_one_of_cluster(options)
                   : options.settings.parallel.ep_size > 1 ? load_together(options)
                                                           : load_alone(options));
+  HOCKET_TRY_VOID(check_unchanged(options.settings.model, hashed_));
   SessionCalls::Options sessions{.choose = [this](const SessionTokens& saved) {
     return choose_rank(saved.name_space, saved.tokens);
   }};
@@ -167,7 +167,7 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
     HOCKET_TRY(estimate_, estimate_stages(*runner, parallel));
   }
   if (ranks_.empty()) {
-    HOCKET_TRY(tier_, choose_cache_tier(options.settings, *runner, weights_hash_));
+    HOCKET_TRY(tier_, choose_cache_tier(options.settings, *runner, hashed_.weights));
     if (tier_) {
       tier_->record_budget_bytes = options.record_budget_bytes;
       const int place = options.cluster ? options.cluster->launch.local_rank : 0;

@@ -11,6 +11,7 @@
 #include "compute/comm/loopback.h"
 #include "engine/engine.h"
 #include "engine/grammar_setup.h"
+#include "engine/kept_model_hash.h"
 #include "engine/lockstep/loopback_network.h"
 #include "engine/queue_places.h"
 #include "engine/rank_loop.h"
@@ -78,7 +79,7 @@ class LocalEngine final : public Engine {
   // If several ranks are here.
   std::optional<RequestRouter> router_ HOCKET_PT_GUARDED_BY(router_mutex_);
   std::optional<ExpertStats> experts_;      // nullopt for a dense model
-  std::string weights_hash_;                // empty without tier_
+  HashedModel hashed_;                      // empty without tier_
   std::optional<CacheTier::Options> tier_;  // nullopt: the prefix cache is in memory alone
   std::shared_ptr<const StageEstimate> estimate_;
   std::optional<StepRecorders> recorders_;

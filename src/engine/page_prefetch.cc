@@ -213,7 +213,6 @@ bool PagePrefetch::restore(const SessionTokens& session, const Scheduler& schedu
 // Takes one page or state in any case, so a request that waits for pages gets them in the end.
 void PagePrefetch::take_read_pages(Scheduler& scheduler, EngineLoad load) {
   const int64_t max_bytes = pace_.max_bytes(load);
-  const TimePoint begin = clock_->now();
   int64_t num_bytes = 0;
   std::vector<ReadPage> run;  // neighbouring pages of one task
   while (num_bytes == 0 || num_bytes + pages_.page_bytes() <= max_bytes) {
@@ -232,7 +231,6 @@ void PagePrefetch::take_read_pages(Scheduler& scheduler, EngineLoad load) {
     }
   }
   restore_pages(scheduler, run);
-  pace_.note(num_bytes, clock_->now() - begin);
 }
 
 void PagePrefetch::end_task(const ReadTask& task) {
@@ -247,16 +245,18 @@ void PagePrefetch::restore_pages(Scheduler& scheduler, std::vector<ReadPage>& ru
   ReadTask& task = *run.front().task;
   const size_t end = (static_cast<size_t>(run.back().index) + 1) * page_tokens_;
   size_t num_new = 0;
-  const bool restored =
-      scheduler.restore(task.name_space, std::span<const TokenId>(task.prompt).first(end),
-                        static_cast<int>(run.size()), [&](std::span<const PageId> pages) {
-                          num_new = pages.size();
-                          const auto last = std::span(run).last(pages.size());
-                          for (size_t i = 0; i < pages.size(); ++i) {
-                            pages_.load_page(reader_.bytes_of(last[i]), pages[i]);
-                            restored_(pages[i]);
-                          }
-                        });
+  const bool restored = scheduler.restore(
+      task.name_space, std::span<const TokenId>(task.prompt).first(end),
+      static_cast<int>(run.size()), [&](std::span<const PageId> pages) {
+        num_new = pages.size();
+        const TimePoint begin = clock_->now();
+        const auto last = std::span(run).last(pages.size());
+        for (size_t i = 0; i < pages.size(); ++i) {
+          pages_.load_page(reader_.bytes_of(last[i]), pages[i]);
+          restored_(pages[i]);
+        }
+        pace_.note(std::ssize(pages) * pages_.page_bytes(), clock_->now() - begin);
+      });
   if (!restored) task.given_up = true;
   const size_t num_tokens = num_new * page_tokens_;
   AtomicCounts<PageTierCounters>& counts = figures_.tiers[static_cast<size_t>(run.front().tier)];
@@ -284,7 +284,10 @@ void PagePrefetch::restore_state(Scheduler& scheduler, const ReadPage& state) {
   const ReadTask& task = *state.task;
   const auto tokens =
       std::span<const TokenId>(task.prompt).first(static_cast<size_t>(state.index) * page_tokens_);
-  states_.restore(scheduler, task.name_space, tokens, reader_.bytes_of(state));
+  const TimePoint begin = clock_->now();
+  const int64_t num_copied =
+      states_.restore(scheduler, task.name_space, tokens, reader_.bytes_of(state));
+  pace_.note(num_copied, clock_->now() - begin);
   reader_.release(state);
 }
 

@@ -41,6 +41,12 @@ void RankEpochs::leave() {
   network_->leave();
 }
 
+bool RankEpochs::others_are_idle() const {
+  for (int rank = 0; lockstep_ && rank < num_ranks(); ++rank)
+    if (rank != this->rank() && lockstep_->load_of(rank).num_requests > 0) return false;
+  return true;
+}
+
 AgreedStep RankEpochs::agreed() const {
   if (!lockstep_) return {};
   return {.pass = lockstep_->pass(),

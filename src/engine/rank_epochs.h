@@ -43,6 +43,8 @@ class RankEpochs {
   // True if all ranks play the plans of this rank, the lead.
   bool leads() const { return lockstep_->lead() == network_->rank(); }
 
+  // Returns true if the other ranks have no requests, as far as their last votes say.
+  bool others_are_idle() const;
   // Returns how to play the step that was agreed on.
   AgreedStep agreed() const;
   // Returns the passes of the model's own module before that step; null on the only rank.

@@ -124,7 +124,10 @@ bool RankLoop::has_work() {
   return stopping_ || step_.has_work();
 }
 
+// Pages that are left are no reason to wait: each look at them copies some, and who delivered them
+// wakes this rank no more.
 void RankLoop::wait_for_work() {
+  if (step_.requests().has_pages_to_copy()) return report_.note_alive();
   if (step_.epochs().connected()) {
     // A request that arrived while this rank waited for an agreement has used up its wake-up
     // already.

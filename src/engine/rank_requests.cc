@@ -59,9 +59,8 @@ NgramDrafter::Sources RankRequests::draft_sources(std::function<bool()> steps_ov
               }};
 }
 
-bool RankRequests::has_work() const {
-  return !scheduler_.idle() ||
-         (tier_ != nullptr && (tier_->has_read_pages() || tier_->has_delayed_pages()));
+bool RankRequests::has_pages_to_copy() const {
+  return tier_ != nullptr && (tier_->has_read_pages() || tier_->has_delayed_pages());
 }
 
 bool RankRequests::vetoes_overlap() {

@@ -72,7 +72,9 @@ class RankRequests {
   // ended requests may be in them, and keep pages of the cache.
   void handle(Command& command);
   // True if a request waits or runs, or pages can be taken in or copied.
-  bool has_work() const;
+  bool has_work() const { return !scheduler_.idle() || has_pages_to_copy(); }
+  // True if pages that were read can be taken in, or delayed ones be copied.
+  bool has_pages_to_copy() const;
   // Adds the pages that waited for the model's own module.
   void write_pages() { hooks_.write_pages(); }
 

@@ -8,8 +8,9 @@ namespace hocket {
 void RankSessions::carry_out(SessionCommand& order) {
   if (order.action == SessionAction::end || order.action == SessionAction::find) {
     const SessionTokens* kept = scheduler_.session_tokens(order.session);
-    order.answer.set_value(kept != nullptr ? std::optional(RankSession{.kept = *kept})
-                                           : std::nullopt);
+    order.answer.set_value(kept != nullptr
+                               ? std::optional(RankSession{.len = std::ssize(kept->tokens)})
+                               : std::nullopt);
     if (order.action == SessionAction::end) scheduler_.end_session(order.session);
     return;
   }

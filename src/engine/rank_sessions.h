@@ -13,7 +13,8 @@
 namespace hocket {
 
 struct RankSession {
-  SessionTokens kept;     // save, find: all of the session; restore: those that memory has now
+  SessionTokens kept;     // save: all of the session; restore: those that memory has now
+  int64_t len = 0;        // find, end: number of tokens of the session
   int64_t saved_len = 0;  // save: number of first tokens that files can restore
   bool whole = false;     // save: memory has no tokens beyond saved_len
 };

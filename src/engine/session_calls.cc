@@ -45,6 +45,11 @@ std::unexpected<Error> nothing_left() {
                   .with_fix("send the conversation again, and save it then"));
 }
 
+std::unexpected<Error> not_saved() {
+  return fail(error(ErrorCode::not_found, "no session was saved under this name")
+                  .with_fix("save it first, with the same key and the same model"));
+}
+
 std::unexpected<Error> not_all_written(const RankSession& answer) {
   return fail(
       error(ErrorCode::io,
@@ -68,10 +73,13 @@ SessionFileName name_of(const SessionRequest& ask) {
 template <class T>
 Result<T> SessionCalls::with_files(std::move_only_function<Result<T>(const SessionFiles&)> call,
                                    size_t num_bytes) const {
-  const std::filesystem::path folder = options_.files->folder() / kSessionsFolder;
-  return options_.calls->run<T>([files = SessionFiles(folder, options_.form),
-                                 call = std::move(call)]() mutable { return call(files); },
-                                FileStore::time_of(num_bytes));
+  return options_.calls->run<T>(
+      [files = session_files(), call = std::move(call)]() mutable { return call(files); },
+      FileStore::time_of(num_bytes));
+}
+
+SessionFiles SessionCalls::session_files() const {
+  return {options_.files->folder() / kSessionsFolder, options_.form};
 }
 
 Result<SessionResult> SessionCalls::change(const SessionRequest& ask) {
@@ -93,15 +101,19 @@ Result<SessionResult> SessionCalls::find(const SessionRequest& ask) {
   SessionResult found;
   for (const RankAnswer& answer : answers) {
     known |= answer.has_value();
-    if (answer) found.tokens = std::max(found.tokens, std::ssize(answer->kept.tokens));
+    if (answer) found.tokens = std::max(found.tokens, answer->len);
   }
   if (!known) return unknown_session();
   return found;
 }
 
 Result<SessionResult> SessionCalls::find_saved(const SessionRequest& ask) {
-  HOCKET_TRY(const auto saved, read_saved(ask));
-  return SessionResult{.tokens = std::ssize(saved.tokens)};
+  HOCKET_TRY(const auto num_tokens,
+             finds_->run<std::optional<int64_t>>([files = session_files(), name = name_of(ask)] {
+               return Result<std::optional<int64_t>>(files.find(name));
+             }));
+  if (!num_tokens) return not_saved();
+  return SessionResult{.tokens = *num_tokens};
 }
 
 // Returns what was saved under the name. Errors: not_found; those of the files.
@@ -110,9 +122,7 @@ Result<SessionTokens> SessionCalls::read_saved(const SessionRequest& ask) {
   HOCKET_TRY(Saved saved, with_files<Saved>([name = name_of(ask)](const SessionFiles& files) {
                return Result<Saved>(files.read(name));
              }));
-  if (!saved)
-    return fail(error(ErrorCode::not_found, "no session was saved under this name")
-                    .with_fix("save it first, with the same key and the same model"));
+  if (!saved) return not_saved();
   return *std::move(saved);
 }
 
@@ -166,7 +176,7 @@ Result<SessionResult> SessionCalls::end(const SessionRequest& ask) {
   SessionResult done;
   for (const RankAnswer& ended : answers) {
     known |= ended.has_value();
-    if (ended) done.tokens = std::max(done.tokens, std::ssize(ended->kept.tokens));
+    if (ended) done.tokens = std::max(done.tokens, ended->len);
   }
   if (options_.files) {
     HOCKET_TRY(const bool removed,

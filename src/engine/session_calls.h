@@ -31,7 +31,10 @@ class SessionCalls {
   };
   // The ranks outlive it.
   SessionCalls(Options options, const std::vector<std::unique_ptr<RankLoop>>& ranks)
-      : options_(std::move(options)), ranks_(ranks) {}
+      : options_(std::move(options)),
+        finds_(options_.files ? FileStore::calls_for(options_.files->folder(), Engine::kFindWait)
+                              : nullptr),
+        ranks_(ranks) {}
 
   // Waits at most Engine::kSessionWait for the ranks. Errors: those of Engine::change_session.
   Result<SessionResult> change(const SessionRequest& ask);
@@ -43,6 +46,7 @@ class SessionCalls {
   Result<SessionResult> find(const SessionRequest& ask);
   Result<SessionResult> find_saved(const SessionRequest& ask);
   Result<SessionTokens> read_saved(const SessionRequest& ask);
+  SessionFiles session_files() const;  // Precondition: there is a folder
   Result<std::vector<std::optional<RankSession>>> ask_ranks(const SessionRequest& ask,
                                                             Duration limit = Engine::kSessionWait);
   template <class T>
@@ -50,6 +54,9 @@ class SessionCalls {
                        size_t num_bytes = 0) const;
 
   const Options options_;
+  // Looks for lists of tokens, apart from options_.calls, whose callers may wait longer; null if
+  // there is no folder.
+  const std::shared_ptr<TimedCalls> finds_;
   const std::vector<std::unique_ptr<RankLoop>>& ranks_;
   // Held for a whole call. Otherwise a save could write the file of a session again that another
   // call has just deleted.

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -30,6 +31,8 @@ struct SessionFileHead {
 };
 static_assert(sizeof(SessionFileHead) == 96);  // no byte without a meaning
 constexpr size_t kSumBytes = 32;
+constexpr size_t kAround = sizeof(SessionFileHead) + kSumBytes;
+constexpr size_t kMaxFileBytes = kAround + SessionFiles::kMaxTokens * sizeof(TokenId);
 
 std::string hex_of(const SessionKey& key) {
   return fmt::format("{:016x}{:016x}", key.high, key.low);
@@ -74,15 +77,22 @@ HeldFiles count_files(const fs::path& folder, const fs::path& path) {
   return held;
 }
 
-// Reads a whole file of at most that size; nullopt if there is none.
-std::optional<std::string> read_file(const fs::path& path, size_t max_bytes) {
+struct FileText {
+  std::string text;
+  size_t file_bytes = 0;
+};
+
+// Reads the first `num_bytes` of a regular file of at most `max_bytes`, or all of a shorter one;
+// nullopt if there is none.
+std::optional<FileText> read_file(const fs::path& path, size_t max_bytes, size_t num_bytes) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0) return std::nullopt;
   struct stat info{};
   std::string text;
   bool whole = fstat(file, &info) == 0 && S_ISREG(info.st_mode) &&
                static_cast<uint64_t>(info.st_size) <= max_bytes;
-  if (whole) text.resize(static_cast<size_t>(info.st_size));
+  const size_t file_bytes = whole ? static_cast<size_t>(info.st_size) : 0;
+  text.resize(std::min(file_bytes, num_bytes));
   for (size_t at = 0; whole && at < text.size();) {
     const ssize_t num_read = ::read(file, text.data() + at, text.size() - at);
     if (num_read < 0 && errno == EINTR) continue;
@@ -90,7 +100,7 @@ std::optional<std::string> read_file(const fs::path& path, size_t max_bytes) {
     at += whole ? static_cast<size_t>(num_read) : 0;
   }
   close(file);
-  return whole ? std::optional(std::move(text)) : std::nullopt;
+  return whole ? std::optional(FileText{std::move(text), file_bytes}) : std::nullopt;
 }
 
 }  // namespace
@@ -141,22 +151,36 @@ Result<int64_t> SessionFiles::write(const SessionFileName& name,
 
 // The file is what write() would make of its tokens and its namespace, or it does not count.
 std::optional<SessionTokens> SessionFiles::read(const SessionFileName& name) const {
-  constexpr size_t kAround = sizeof(SessionFileHead) + kSumBytes;
-  const auto text = read_file(path_of(name), kAround + kMaxTokens * sizeof(TokenId));
-  if (!text || text->size() <= kAround) return std::nullopt;
+  const auto file = read_file(path_of(name), kMaxFileBytes, kMaxFileBytes);
+  if (!file || file->text.size() <= kAround) return std::nullopt;
+  const std::string& text = file->text;
   SessionFileHead head;
-  std::memcpy(&head, text->data(), sizeof head);
+  std::memcpy(&head, text.data(), sizeof head);
   SessionTokens session{.name_space = head.name_space,
-                        .tokens = std::vector<TokenId>((text->size() - kAround) / sizeof(TokenId))};
-  std::memcpy(session.tokens.data(), text->data() + sizeof head,
+                        .tokens = std::vector<TokenId>((text.size() - kAround) / sizeof(TokenId))};
+  std::memcpy(session.tokens.data(), text.data() + sizeof head,
               session.tokens.size() * sizeof(TokenId));
-  if (text_of(name, session) == *text) {
+  if (text_of(name, session) == text) {
     utimensat(AT_FDCWD, path_of(name).c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
     return session;
   }
   log::warning("a saved session is left out, because {} is damaged or from elsewhere",
                path_of(name).string());
   return std::nullopt;
+}
+
+std::optional<int64_t> SessionFiles::find(const SessionFileName& name) const {
+  const auto file = read_file(path_of(name), kMaxFileBytes, sizeof(SessionFileHead));
+  if (!file || file->file_bytes <= kAround) return std::nullopt;
+  SessionFileHead head;
+  std::memcpy(&head, file->text.data(), sizeof head);
+  const SessionFileHead here{.form = form_,
+                             .owner = name.owner,
+                             .name = name.name,
+                             .name_space = head.name_space,
+                             .num_tokens = (file->file_bytes - kAround) / sizeof(TokenId)};
+  if (std::memcmp(&here, &head, sizeof head) != 0) return std::nullopt;
+  return static_cast<int64_t>(head.num_tokens);
 }
 
 bool SessionFiles::remove(const SessionFileName& name) const {

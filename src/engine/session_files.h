@@ -40,6 +40,9 @@ class SessionFiles {
   Result<int64_t> write(const SessionFileName& name, const SessionTokens& session) const;
   // Notes the use of the file as its time.
   std::optional<SessionTokens> read(const SessionFileName& name) const;
+  // Returns the number of tokens that were saved under the name, by the head and the size of the
+  // file alone, and changes nothing.
+  std::optional<int64_t> find(const SessionFileName& name) const;
   // Returns false if there was none.
   bool remove(const SessionFileName& name) const;
 

@@ -119,8 +119,8 @@ bool RankStep::restore_pages() {
   if (tier->has_delayed_pages()) copy_delayed_pages();
   if (!tier->has_read_pages()) return true;
   if (!finish_all()) return false;
-  const bool is_alone = epochs_.alone() && requests_.scheduler().stats().num_running == 0;
-  tier->take_read_pages(requests_.scheduler(), is_alone ? EngineLoad::idle : EngineLoad::running);
+  const bool is_idle = epochs_.others_are_idle() && requests_.scheduler().stats().num_running == 0;
+  tier->take_read_pages(requests_.scheduler(), is_idle ? EngineLoad::idle : EngineLoad::running);
   return true;
 }
 

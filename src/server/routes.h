@@ -23,8 +23,11 @@ namespace hocket {
 //   control   on a thread that no text work delays; for paths that end requests and paths of
 //             admins, whose bodies and work are small
 //   session   on the one thread for sessions, where it may wait for steps and disks
-// A handler on `text` or `session` is not called if the client has left before its turn.
-enum class HandlerThread : uint8_t { http, text, control, session };
+//   find      on a thread for questions of other ranks about sessions, where it may wait for a
+//   step:
+//             not `session`, or two ranks that ask each other would wait for each other
+// A handler on `text`, `session` or `find` is not called if the client has left before its turn.
+enum class HandlerThread : uint8_t { http, text, control, session, find };
 
 struct Route {
   std::string_view methods;  // "GET", "POST" or "GET, POST"

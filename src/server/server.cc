@@ -22,6 +22,7 @@ namespace hocket {
 namespace {
 
 constexpr size_t kMaxControlBytes = 64 << 10;  // limit of a body for HandlerThread::control
+constexpr int kFindThreads = 4;                // questions of ranks that wait at once
 constexpr Duration kCutPatience = std::chrono::seconds(2);
 constexpr Duration kCutAgain = std::chrono::milliseconds(100);
 constexpr Duration kLastBytesPatience = std::chrono::seconds(2);
@@ -153,7 +154,7 @@ struct Server::State {
   Endpoints endpoints;
   const std::vector<Route> routes;
   std::unique_ptr<AccessCheck> access_check;  // guards the port for clients
-  std::optional<TaskPool> text, control, session;
+  std::optional<TaskPool> text, control, session, find;
   std::unique_ptr<HttpServer> http, rank_http;  // for clients; for other ranks, if there are any
   std::atomic<const HttpServer*> counted = nullptr;  // http, when its threads may see it
   bool drained = false;
@@ -198,6 +199,7 @@ void Server::State::handle(HttpRequest&& request, const std::shared_ptr<HttpExch
   };
   TaskPool& pool = controls                                     ? *control
                    : (*route)->thread == HandlerThread::session ? *session
+                   : (*route)->thread == HandlerThread::find    ? *find
                                                                 : *text;
   if (auto taken = pool.push(std::move(task), client); !taken) refuse(*exchange, taken.error());
 }
@@ -289,6 +291,7 @@ Result<std::unique_ptr<Server>> Server::create(Options options) {
   s.text.emplace(TaskPool::Options{.name = "text", .num_threads = s.options.num_text_threads});
   s.control.emplace(TaskPool::Options{.name = "control"});
   s.session.emplace(TaskPool::Options{.name = "session"});
+  s.find.emplace(TaskPool::Options{.name = "find", .num_threads = kFindThreads});
   HttpOptions http = s.http_options();
   http.tls = {.certificate = s.options.settings.http.ssl_certfile,
               .key = s.options.settings.http.ssl_keyfile};
@@ -378,6 +381,7 @@ bool Server::drain(Duration patience, std::string_view why) {
   s.text.reset();
   s.control.reset();
   s.session.reset();
+  s.find.reset();
   s.observer->stop();
   return complete;
 }

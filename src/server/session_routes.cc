@@ -20,7 +20,7 @@ constexpr std::string_view kSessionsPath = "/sessions/", kSlotsPath = "/slots/";
 // this.
 constexpr std::string_view kOfRanks = "/ranks";
 constexpr std::string_view kSessionsOfRanks = "/ranks/sessions/", kSlotsOfRanks = "/ranks/slots/";
-// The other ranks answer within this time, or are taken for ones that know no session.
+// The other ranks answer within this time, or may know the session.
 constexpr Duration kFindPatience = Engine::kFindWait + std::chrono::seconds(1);
 constexpr Duration kDeletePatience = Engine::kSessionWait + std::chrono::seconds(5);
 
@@ -136,6 +136,7 @@ Result<int64_t> find_here(Engine& engine, SessionRequest asked) {
   return found.tokens;
 }
 
+// Returns -1 if the answer names no number of tokens.
 int64_t tokens_in(const PeerAnswer& peer, const char* field) {
   const Json said = parse_bounded_json(peer.body);
   if (peer.status != 200 || !said.is_object()) return -1;
@@ -143,9 +144,22 @@ int64_t tokens_in(const PeerAnswer& peer, const char* field) {
   return found != said.end() && found->is_number_integer() ? found->get<int64_t>() : -1;
 }
 
-// Returns the rank that knows most of the session; this one if none knows more.
-int rank_of_session(RankRouter& ranks, Engine& engine, const SessionRequest& asked,
-                    const HttpRequest& request) {
+// Returns true if the rank did not say how many tokens it knows, and may know some: it had no time
+// for the question, or its answer was lost. 400: it has no folder for sessions.
+bool left_open(const PeerAnswer& peer, const char* field) {
+  if (tokens_in(peer, field) >= 0 || peer.status == 404 || peer.status == 400) return false;
+  return peer.status != 0 || peer.may_know;
+}
+
+std::string texts_of_open(const std::vector<PeerAnswer>& peers, const char* field) {
+  std::string all;
+  for (const PeerAnswer& peer : peers)
+    if (left_open(peer, field)) all += (all.empty() ? "" : "; ") + error_text(peer);
+  return all;
+}
+
+// Returns the answers of the other ranks. Errors: request_timeout.
+Result<std::vector<PeerAnswer>> ask_others(RankRouter& ranks, const HttpRequest& request) {
   auto found = std::make_shared<std::promise<std::vector<PeerAnswer>>>();
   auto answers = found->get_future();
   HttpRequest question = request;
@@ -153,10 +167,32 @@ int rank_of_session(RankRouter& ranks, Engine& engine, const SessionRequest& ask
   ranks.broadcast().post_to_all(
       question, [found](std::vector<PeerAnswer>&& all) { found->set_value(std::move(all)); },
       {.patience = kFindPatience});
-  int64_t most = find_here(engine, asked).value_or(-1);
+  if (answers.wait_for(2 * kFindPatience) != std::future_status::ready)
+    return fail(error(ErrorCode::request_timeout, "the other ranks have not answered")
+                    .with_fix("ask again when they have less to do"));
+  return answers.get();
+}
+
+// Returns the rank that carries a save or a restore out: a restore this one, if it finds what was
+// saved, and else the one that knows most; this one if none knows more. Errors: those of
+// find_here(), and lost_rank if another rank may know more, since a save by this one could replace
+// a longer list by a shorter one.
+Result<int> rank_of_session(RankRouter& ranks, Engine& engine, const SessionRequest& asked,
+                            const HttpRequest& request) {
+  const Result<int64_t> here = find_here(engine, asked);
+  const bool knows_none = !here && (here.error().code == ErrorCode::not_found ||
+                                    here.error().code == ErrorCode::invalid_request);
+  if (!here && !knows_none) return fail(here.error());
+  if (here && asked.action == SessionAction::restore) return ranks.rank();
+  HOCKET_TRY(const std::vector<PeerAnswer> others, ask_others(ranks, request));
+  if (const std::string open = texts_of_open(others, "tokens"); !open.empty())
+    return fail(error(ErrorCode::lost_rank,
+                      "some ranks have not said what they know of the session: {}", open)
+                    .with_fix("ask again when they have less to do and /readyz is 200 at all "
+                              "ranks"));
+  int64_t most = here.value_or(-1);
   int rank = ranks.rank();
-  if (answers.wait_for(2 * kFindPatience) != std::future_status::ready) return rank;
-  for (const PeerAnswer& peer : answers.get())
+  for (const PeerAnswer& peer : others)
     if (const int64_t tokens = tokens_in(peer, "tokens"); tokens > most)
       most = tokens, rank = peer.rank;
   return rank;
@@ -167,16 +203,14 @@ int rank_of_session(RankRouter& ranks, Engine& engine, const SessionRequest& ask
 Result<Json> merge_ends(Result<Json> here, const char* field,
                         const std::vector<PeerAnswer>& there) {
   if (!here && here.error().code != ErrorCode::not_found) return here;
-  std::string complaints;
   for (const PeerAnswer& peer : there) {
     const int64_t tokens = tokens_in(peer, field);
     if (tokens >= 0 && (!here || tokens > (*here)[field].get<int64_t>()))
       here = parse_bounded_json(peer.body);
-    if (tokens < 0 && peer.status != 404 && (peer.status != 0 || peer.may_know))
-      complaints += (complaints.empty() ? "" : "; ") + error_text(peer);
   }
-  if (complaints.empty()) return here;
-  return fail(error(ErrorCode::lost_rank, "some ranks may keep the session: {}", complaints)
+  const std::string open = texts_of_open(there, field);
+  if (open.empty()) return here;
+  return fail(error(ErrorCode::lost_rank, "some ranks may keep the session: {}", open)
                   .with_fix("ask again when /readyz is 200 at all ranks"));
 }
 
@@ -200,8 +234,9 @@ void answer_client(const SessionOptions& options, ParseSession parse, const Http
           respond_json(*exchange, merge_ends(here, field, there));
         },
         {.patience = kDeletePatience});
-  const int rank = rank_of_session(*options.ranks, *options.engine, ask->request, request);
-  if (!options.ranks->forward_to(rank, request, exchange))
+  const auto rank = rank_of_session(*options.ranks, *options.engine, ask->request, request);
+  if (!rank) return respond_json(*exchange, std::unexpected(rank.error()));
+  if (!options.ranks->forward_to(*rank, request, exchange))
     respond_json(*exchange, answer_here(*options.engine, *ask));
 }
 
@@ -239,8 +274,8 @@ void add_session_routes(std::vector<Route>& routes, Engine& engine, const HttpSe
   add(kSessionsPath, HandlerThread::session, answer_client, parse_session);
   add(kSlotsPath, HandlerThread::session, answer_client, parse_slot);
   if (ranks == nullptr) return;
-  add(kSessionsOfRanks, HandlerThread::control, answer_rank, parse_session);
-  add(kSlotsOfRanks, HandlerThread::control, answer_rank, parse_slot);
+  add(kSessionsOfRanks, HandlerThread::find, answer_rank, parse_session);
+  add(kSlotsOfRanks, HandlerThread::find, answer_rank, parse_slot);
 }
 
 }  // namespace hocket

@@ -2,7 +2,7 @@
 // llama.cpp's API, where slot N is the session "slot N" and a file is a name among its client's
 // own. With ranks in several processes any of them may be asked: a save is carried out by the rank
 // that knows most of the session, a restore by one that finds what was saved, this one first, and
-// a delete by all. Thread: session, and control for the questions of other ranks.
+// a delete by all. Thread: session, and find for the questions of other ranks.
 #pragma once
 
 #include <string>

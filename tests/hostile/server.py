@@ -200,7 +200,8 @@ class Server:
     def left_over(self):
         """Requests, connections, memory and pages that an idle server should not have, as text; "" if there are none."""
         m = self.metrics()
-        left = {name: m[name] for name in ("num_running_reqs", "num_queue_reqs", "num_grammar_queue_reqs", "num_private_pages")}
+        waiting = ("num_queue_reqs", "num_grammar_queue_reqs", "num_prefix_fetch_reqs", "num_decode_prealloc_queue_reqs", "num_decode_transfer_queue_reqs")
+        left = {name: m[name] for name in ("num_running_reqs", *waiting, "num_private_pages")}
         left["http_active_requests"] = m["http_active_requests"] - 1  # without this request for /metrics
         left["http_connections"] = m["http_connections"] - 1
         left["request_memory_bytes"] = m["request_memory_bytes"]

@@ -19,6 +19,8 @@ enum class HashedWeights : uint8_t {
   all  // every byte, by all processors of this process
 };
 
+// Raise it when equal files get another hash, since hashes are kept.
+inline constexpr uint64_t kModelHashLevel = 1;
 // Returns 16 hexadecimal digits, or 32 of all bytes; with --load-format dummy those of the seed.
 // Errors: model_not_found, bad_safetensors, bad_gguf, io.
 Result<std::string> hash_weights(const ModelSettings& model, HashedWeights bytes);

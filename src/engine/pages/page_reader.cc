@@ -120,7 +120,8 @@ size_t PageReader::TaskProgress::last_state(size_t num_pages) {
   return state_;
 }
 
-// Returns false if the task's pages are all there, or need not be looked for.
+// Returns false if the task's pages are all there, need not be looked for, or the source can be
+// asked for no state any more.
 bool PageReader::TaskProgress::read_pages() {
   size_t num_wanted = keys_.size();
   if (has_states() && !is_computed_by(*source_)) num_wanted = last_state(num_wanted);
@@ -130,11 +131,14 @@ bool PageReader::TaskProgress::read_pages() {
     note_failure(asked.error());
     return false;
   }
-  while (end_ < wanted.size() &&
-         !reader_.is_slower_than_computing(*source_, task_, wanted.size() - end_) &&
-         read_one({.task = shared_, .kind = PageKind::page, .index = static_cast<int>(end_)},
+  for (; end_ < wanted.size(); ++end_) {
+    // Pages that a peer was asked for come before its answer to any other question.
+    if (reader_.is_slower_than_computing(*source_, task_, wanted.size() - end_))
+      return source_->tier() != PageTier::peer;
+    if (!read_one({.task = shared_, .kind = PageKind::page, .index = static_cast<int>(end_)},
                   wanted[end_]))
-    ++end_;
+      break;
+  }
   return true;
 }
 

@@ -5,7 +5,9 @@
 #include "engine/pages/page_server.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -177,6 +179,33 @@ TEST_F(PageServerTest, AClientBeyondTheConnectionsIsToldAndComesAgain) {
   EXPECT_EQ(peer->counts().peer_refusals_total, 1u);
   all.pop_front();
   EXPECT_TRUE(comes_true([&] { return opens(*peer, 10); }));
+}
+
+TEST_F(PageServerTest, APeerThatNamesNoSizeOfPagesIsLeftAlone) {
+  for (const uint32_t size : {0u, 48u, 256u, 1u << 31}) {
+    SCOPED_TRACE(size);
+    const auto listener = listen_on(resolve({.host = "127.0.0.1"}).value().front());
+    ASSERT_TRUE(listener.has_value());
+    const std::jthread stranger([&] {
+      pollfd one{.fd = listener->get(), .events = POLLIN, .revents = 0};
+      if (poll(&one, 1, 20'000) != 1) return;
+      Fd socket(accept4(listener->get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      PageLink link(std::move(socket), "the client", [] { return false; });
+      EXPECT_TRUE(link.serve_handshake(kToken));
+      EXPECT_TRUE(link.receive(PageLink::kSilence, 1024));
+      EXPECT_TRUE(link.send(PageFrame::ok, {}, std::as_bytes(std::span(&size, 1))));
+    });
+    PeerSource peer({.peers = {{.host = "127.0.0.1", .port = local_address(*listener).port()}},
+                     .token = kToken,
+                     .forms = forms_});
+    const std::vector<TokenId> prompt(32, TokenId{1});
+    const auto never = [] { return false; };
+    EXPECT_FALSE(peer.open({.prompt = prompt, .is_over = never}));
+    EXPECT_EQ(peer.counts().peer_failures_total, 1u);
+    const auto again = peer.open({.prompt = prompt, .is_over = never});
+    ASSERT_TRUE(again.has_value());
+    EXPECT_EQ(*again, nullptr) << "it is avoided";
+  }
 }
 
 // They hold only connections that no client with the token has.

@@ -29,15 +29,13 @@ std::string_view bytes_of(std::span<const PageKey> keys) {
 
 class PeerPromptPages final : public PromptPages {
  public:
-  PeerPromptPages(PeerSource& source, size_t peer, Fd socket, const PagesWanted& wanted)
+  PeerPromptPages(PeerSource& source, size_t peer, Fd socket, const PagesWanted& wanted,
+                  PeerSource::SentTokens sent)
       : source_(source),
         peer_(peer),
         link_(std::move(socket), fmt::format("the peer {}", to_text(source.options_.peers[peer])),
               wanted.is_over),
-        num_sent_(source.sends(wanted) ? std::ssize(wanted.prompt) : 0) {
-    source_.num_sent_[peer_] += num_sent_;
-  }
-  ~PeerPromptPages() override { source_.num_sent_[peer_] -= num_sent_; }
+        sent_(std::move(sent)) {}
 
   Result<void> begin(const PagesWanted& wanted) {
     const PeerSource::Options& o = source_.options_;
@@ -71,8 +69,9 @@ class PeerPromptPages final : public PromptPages {
       while (answer.type == PageFrame::waiting && RealClock().now() < until) {
         HOCKET_TRY(answer, watch(link_.receive(PageLink::kSilence, PageLink::kMaxKeys)));
       }
-      if (answer.type == PageFrame::waiting) return too_slow();
-      if (answer.type != PageFrame::exist || answer.payload.size() != some.size()) return stray();
+      if (answer.type == PageFrame::waiting) return watch<size_t>(too_slow());
+      if (answer.type != PageFrame::exist || answer.payload.size() != some.size())
+        return watch<size_t>(stray());
       keys = keys.first(keys.size() - some.size());
       const auto last = answer.payload.find_last_not_of('\0');
       if (last != std::string_view::npos) return keys.size() + last + 1;
@@ -104,30 +103,28 @@ class PeerPromptPages final : public PromptPages {
       }
       if (answer.type != PageFrame::page || answer.payload.size() != sizeof key + page.size() ||
           std::memcmp(answer.payload.data(), key.data(), key.size()) != 0)
-        return stray();
+        return watch<bool>(stray());
       std::memcpy(page.data(), answer.payload.data() + key.size(), page.size());
       ++num_got_;
       source_.counts_.add(&PeerCounters::peer_pages_total);
       return true;
     }
-    return too_slow();
+    return watch<bool>(too_slow());
   }
 
  private:
   // A peer that fails is avoided for a while. It has not failed if no request waits for it any
-  // more.
+  // more. Failures of begin() are those of open_at().
   template <class T>
   Result<T> watch(Result<T> result) {
     if (!result && !link_.is_over()) source_.avoid(peer_);
     return result;
   }
-  std::unexpected<Error> stray() {
-    source_.avoid(peer_);
+  std::unexpected<Error> stray() const {
     return fail(error(ErrorCode::io, "{} sent an answer to another question", link_.name())
                     .with_fix("run the same version of hocket on both sides"));
   }
-  std::unexpected<Error> too_slow() {
-    source_.avoid(peer_);
+  std::unexpected<Error> too_slow() const {
     return fail(
         error(ErrorCode::io, "{} has computed no page for {:.0f} s", link_.name(),
               to_seconds(PeerSource::kMaxWait))
@@ -177,7 +174,7 @@ class PeerPromptPages final : public PromptPages {
   PeerSource& source_;
   const size_t peer_;
   PageLink link_;
-  const int64_t num_sent_;  // tokens of the prompt that the peer computes
+  const PeerSource::SentTokens sent_;
   std::vector<PageKey> expected_;
   PageKind kind_ = PageKind::page;
   size_t num_asked_ = 0, num_got_ = 0;  // in expected_
@@ -231,12 +228,15 @@ void PeerSource::note_refusal(const Error& why) {
 }
 
 Result<std::unique_ptr<PromptPages>> PeerSource::open_at(size_t peer, const PagesWanted& wanted) {
+  // Its tokens count from here on, since the name and the connection may take seconds.
+  SentTokens sent(num_sent_[peer], sends(wanted) ? std::ssize(wanted.prompt) : 0);
   auto socket = connect_to_peer(options_.peers[peer], wanted.is_over);
   if (!socket) {
     if (!wanted.is_over()) avoid(peer);
     return fail(std::move(socket.error()));
   }
-  auto pages = std::make_unique<PeerPromptPages>(*this, peer, *std::move(socket), wanted);
+  auto pages =
+      std::make_unique<PeerPromptPages>(*this, peer, *std::move(socket), wanted, std::move(sent));
   if (auto begun = pages->begin(wanted); !begun) {
     if (pages->is_refused()) {
       note_refusal(begun.error());

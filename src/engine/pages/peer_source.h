@@ -16,6 +16,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/log_limit.h"
@@ -59,6 +60,21 @@ class PeerSource final : public PageSource {
 
  private:
   friend class PeerPromptPages;
+  // The tokens of a prompt that a peer is to compute, in the sum of that peer while this lives.
+  class SentTokens {
+   public:
+    SentTokens(std::atomic<int64_t>& sum, int64_t num_tokens) : sum_(&sum), num_(num_tokens) {
+      *sum_ += num_;
+    }
+    SentTokens(SentTokens&& other) noexcept
+        : sum_(other.sum_), num_(std::exchange(other.num_, 0)) {}
+    SentTokens& operator=(SentTokens&&) = delete;
+    ~SentTokens() { *sum_ -= num_; }
+
+   private:
+    std::atomic<int64_t>* sum_;
+    int64_t num_;
+  };
   // Returns true if the peer is to compute the prompt.
   bool sends(const PagesWanted& wanted) const { return computes() && wanted.computes; }
   std::vector<size_t> order_for(const PagesWanted& wanted);

@@ -2,7 +2,11 @@
 // for a copy of the files, and is read from a file as long as nothing changed.
 #include "engine/kept_model_hash.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+
 #include <fstream>
+#include <future>
 
 #include "base/folder_testing.h"
 #include "engine/lockstep/model_hash.h"
@@ -101,6 +105,64 @@ TEST_F(KeptModelHashTest, AFileOfOthersOrOfOtherTextIsNotBelieved) {
   std::ofstream(record()) << line.replace(line.size() - other.size() - 1, other.size(), other);
   fs::permissions(record(), fs::perms::others_write, fs::perm_options::add);
   EXPECT_EQ(kept(copy.path), computed);
+}
+
+// A line that lost its end would shift the words behind it.
+TEST_F(KeptModelHashTest, ADamagedLineDoesNotSpoilTheOthers) {
+  const FolderCopy copy(kGolden / "llama_bf16");
+  const std::string computed = kept(copy.path);
+  const std::string line = text(), state = line.substr(0, 32), other(32, '7');
+  const std::string half(16, 'a');
+  std::ofstream(record()) << half << "\n" << state << " " << other << "\n";
+  EXPECT_EQ(kept(copy.path), other);
+  for (const std::string& bad : {state + " " + half, state + " " + std::string(32, 'x'),
+                                 state + "  " + other, state + " " + other + "0"}) {
+    std::ofstream(record()) << bad << "\n";
+    EXPECT_EQ(kept(copy.path), computed) << bad;
+  }
+}
+
+TEST_F(KeptModelHashTest, AHashThatIsUsedMovesToTheEnd) {
+  const FolderCopy copy(kGolden / "llama_bf16");
+  kept(copy.path);
+  const std::string line = text();
+  kept(source_dir() / kGolden / "llama_bf16");
+  EXPECT_TRUE(text().starts_with(line));
+  kept(copy.path);
+  EXPECT_TRUE(text().ends_with(line));
+  EXPECT_EQ(text().size(), 2 * line.size());
+}
+
+TEST_F(KeptModelHashTest, WhoStartsBesideAProcessThatHashesWaitsForItsHash) {
+  const FolderCopy copy(kGolden / "llama_bf16");
+  const std::string computed = kept(copy.path);
+  const std::string line = text(), other(32, '7');
+  fs::remove(record());
+  const Fd lock(::open((folder_ / KeptModelHash::kLockFile).c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(flock(lock.get(), LOCK_EX | LOCK_NB), 0);
+  auto waits = std::async(std::launch::async, [&] { return kept(copy.path); });
+  EXPECT_EQ(waits.wait_for(std::chrono::milliseconds(300)), std::future_status::timeout);
+  std::ofstream(folder_ / "new") << line.substr(0, 33) << other << "\n";
+  fs::rename(folder_ / "new", record());
+  EXPECT_EQ(waits.get(), other) << "it was not hashed again";
+}
+
+TEST_F(KeptModelHashTest, FilesThatChangeBehindTheHashAreFound) {
+  const FolderCopy copy(kGolden / "llama_bf16");
+  ServerSettings settings = settings_for(copy.path);
+  EXPECT_TRUE(check_unchanged(settings.model, hash_for_pages(settings).value()))
+      << "nothing is hashed without pages";
+  settings.memory.kv_cache_dir = folder_.string();
+  for (const char* name : {"model.safetensors", "config.json"}) {
+    const HashedModel hashed = hash_for_pages(settings).value();
+    EXPECT_EQ(hashed.weights, hash(copy.path, HashedWeights::all));
+    EXPECT_TRUE(check_unchanged(settings.model, hashed));
+    std::ofstream(copy.path / name, std::ios::app) << " ";
+    const auto changed = check_unchanged(settings.model, hashed);
+    ASSERT_FALSE(changed) << name;
+    EXPECT_EQ(changed.error().code, ErrorCode::io);
+    fs::resize_file(copy.path / name, fs::file_size(copy.path / name) - 1);
+  }
 }
 
 TEST_F(KeptModelHashTest, TheOldestOfManyModelsIsForgotten) {

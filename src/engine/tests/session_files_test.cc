@@ -68,6 +68,21 @@ TEST_F(SessionFilesTest, ReadingIsAUseOfTheFile) {
   EXPECT_GT(fs::last_write_time(only_file()), long_ago + std::chrono::hours(999));
 }
 
+TEST_F(SessionFilesTest, FindingIsNoUseAndReadsTheHeadAlone) {
+  EXPECT_FALSE(files_.find(name_).has_value());
+  ASSERT_TRUE(files_.write(name_, session(8)).has_value());
+  const auto long_ago = fs::file_time_type::clock::now() - std::chrono::hours(1000);
+  fs::last_write_time(only_file(), long_ago);
+  EXPECT_EQ(files_.find(name_), 8);
+  EXPECT_LT(fs::last_write_time(only_file()), long_ago + std::chrono::hours(1));
+  EXPECT_FALSE(SessionFiles(folder_, form(2)).find(name_).has_value());
+  const auto size = fs::file_size(only_file());
+  for (const uintmax_t other : {uintmax_t{0}, size - 4, size + 4}) {
+    fs::resize_file(only_file(), other);
+    EXPECT_FALSE(files_.find(name_).has_value()) << other << " bytes";
+  }
+}
+
 TEST_F(SessionFilesTest, BytesThatWereChangedCutOrAddedAreRefused) {
   ASSERT_TRUE(files_.write(name_, session(8)).has_value());
   const fs::path path = only_file();

@@ -1,6 +1,7 @@
 // Tests the paths for sessions by name, and llama.cpp's slots.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
 
 #include "cluster/test_ranks.h"
@@ -115,6 +116,37 @@ TEST_F(SessionRanks, AnyDoorLeadsToTheRankThatKnowsMostOfASession) {
   server(1).engine.session_len = 96;
   EXPECT_EQ(server(1).post("/sessions/a/restore", Json::object())["tokens"], 96);
   EXPECT_EQ(carried_out(1), (std::vector{save, restore, restore}));
+}
+
+// After an edit the longest list may be an old one.
+TEST_F(SessionRanks, ARestoreIsCarriedOutByTheRankThatIsAskedIfItHasAList) {
+  using enum SessionAction;
+  server(0).engine.session_len = 32;
+  server(1).engine.session_len = 96;
+  EXPECT_EQ(server(0).post("/sessions/a/restore", Json::object())["tokens"], 32);
+  EXPECT_EQ(server(0).post("/slots/2?action=restore", {{"filename", "f"}})["n_restored"], 32);
+  EXPECT_EQ(carried_out(0), (std::vector{restore, restore}));
+  EXPECT_EQ(carried_out(1), std::vector<SessionAction>{});
+}
+
+// A rank in a long step may know more of the session than the rank that is asked. Questions that
+// wait for it delay no aborts there.
+TEST_F(SessionRanks, ARankThatIsBusyIsNotTakenForOneThatKnowsNothing) {
+  std::promise<void> step_is_over;
+  std::atomic<bool> is_asked = false;
+  server(0).engine.changing = [&, over = step_is_over.get_future().share()] {
+    is_asked = true;
+    over.wait();
+  };
+  server(1).engine.session_len = 64;
+  TestClient client(server(1).server->port());
+  client.send(TestServer::request_text("POST", "/sessions/a/save", "{}"));
+  EXPECT_TRUE(eventually([&] { return is_asked.load(); }));
+  EXPECT_EQ(server(0).post("/abort_request", {{"rid", "x"}})["aborted"], 0);
+  EXPECT_EQ(client.receive(std::chrono::seconds(20)).status, 503);
+  step_is_over.set_value();
+  EXPECT_EQ(carried_out(1), std::vector<SessionAction>{});
+  EXPECT_EQ(server(1).post("/sessions/a/save", Json::object())["tokens"], 96);
 }
 
 TEST_F(SessionRanks, AllRanksForgetASession) {
