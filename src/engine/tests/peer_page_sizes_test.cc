@@ -88,6 +88,19 @@ TEST_F(PeerPageSizesTest, APrefixComesFromAPeerThatHasItInOtherPages) {
   }
 }
 
+// The prefill service has computed the prompt for a client of its own.
+TEST_F(PeerPageSizesTest, APromptThatThePeerKnowsComesWithAState) {
+  const Answer want = computed(plain(&kDelta), question(3, 600));
+  Service prefill(offering(with_pages(plain(&kDelta), 32), "prefill"));
+  ASSERT_TRUE(prefill.works());
+  expect_same(ask(prefill, question(3, 600)), want);
+  Service decode(decoding(with_pages(plain(&kDelta), 128), port_));
+  const Answer got = ask(decode, question(3, 600));
+  expect_same(got, want);
+  EXPECT_GE(got.summary.cached_tokens, 512);
+  EXPECT_EQ(tier_of(decode).peer_prefills_total, 1u);
+}
+
 // A prompt that goes on behind a known one asks for the rest alone.
 TEST_F(PeerPageSizesTest, OnlyTheRestOfAKnownPrefixMoves) {
   Service prefill(offering(plain(), "prefill"));

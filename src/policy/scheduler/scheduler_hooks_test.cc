@@ -155,6 +155,21 @@ TEST(SchedulerHooksTest, StatesBehindAKnownPrefixAreAtEndsOfThePeersPages) {
   EXPECT_EQ(diary.borders, (std::vector<int>{16, 32, 48, 64, 80, 96}));
 }
 
+// The tree has a state at 24, behind the last end of a page of the peer's.
+TEST(SchedulerHooksTest, AKnownPromptLeavesAStateAtTheLastEndOfThePeersPages) {
+  StateDiary diary;
+  Scheduler scheduler(with_states_at(4096, diary));
+  compute(scheduler, numbered_input(1, 30, 1));
+  ASSERT_EQ(diary.borders, std::vector<int>{24});
+  diary.borders.clear();
+  RequestInput input = numbered_input(1, 30, 1);
+  input.id = RequestId{2};
+  input.border_tokens = 16;
+  compute(scheduler, std::move(input));
+  ASSERT_FALSE(diary.borders.empty());
+  EXPECT_EQ(diary.borders.front(), 16);
+}
+
 TEST(SchedulerHooksTest, AnIdleStepIsABatchWithoutRows) {
   FakeSchedulerHooks hooks;
   Scheduler scheduler({.num_pages = 4, .page_tokens = 4, .hooks = &hooks});
