@@ -3,6 +3,7 @@
 // input says; a page is only ever taken with the bytes of its key.
 //
 //   input: a byte that chooses the side and one mode, then messages: u8 type | u16 length | payload
+//   its highest bit: four bytes come before the messages, the size of the stranger's pages
 //   mode: signed frames, or the bytes as they are after the handshake, or from the first on
 #include <poll.h>
 #include <sys/socket.h>
@@ -13,9 +14,11 @@
 #include <filesystem>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
+#include "engine/pages/page_keys.h"
 #include "engine/pages/page_server.h"
 #include "engine/pages/peer_source.h"
 
@@ -25,6 +28,7 @@ namespace {
 
 constexpr size_t kFuzzedPage = 64;
 constexpr size_t kMaxMessages = 16;
+constexpr size_t kFuzzedPrompt = 256;  // tokens
 enum class Spoken : uint8_t { frames, bytes, strange };
 
 // Pages of one small layer.
@@ -138,7 +142,27 @@ void ask_a_server(Spoken spoken, std::span<const uint8_t> input) {
   wait_for_end(number);
 }
 
-void answer_a_client(Spoken spoken, std::span<const uint8_t> input) {
+// Asks the stranger for the pages of a prompt. Where its pages have another size, their bytes are
+// made into pages here.
+void ask_the_stranger(PromptPages& stranger, bool has_our_size) {
+  const std::vector<TokenId> prompt(kFuzzedPrompt);
+  std::vector<PageKey> keys = {key_number(1), key_number(2)};
+  std::vector<std::byte> page(kFuzzedPage);
+  if (!has_our_size) {
+    const auto page_tokens = fuzzed_forms()->page_tokens();
+    keys.clear();
+    PageKeys(fuzzed_forms()->form(), static_cast<size_t>(page_tokens)).append_to({}, prompt, keys);
+    page.resize(static_cast<size_t>(fuzzed_forms()->pages(page_tokens).page_bytes()));
+  }
+  if (const auto held = stranger.last_held(keys)) HOCKET_CHECK(*held <= keys.size());
+  if (!stranger.expect(keys, PageKind::page)) return;
+  for (const PageKey& key : keys) {
+    const auto found = stranger.get(key, page);
+    if (!found || !*found) return;
+  }
+}
+
+void answer_a_client(Spoken spoken, uint32_t size, std::span<const uint8_t> input) {
   static const auto listener = [] {
     auto made = listen_on(any_port());
     HOCKET_CHECK(made.has_value());
@@ -152,7 +176,6 @@ void answer_a_client(Spoken spoken, std::span<const uint8_t> input) {
     const int number = socket.get();
     PageLink link(std::move(socket), "the client", never);
     if (spoken != Spoken::strange) {
-      const auto size = static_cast<uint32_t>(fuzzed_forms()->page_tokens());
       if (!link.serve_handshake("") || !link.receive(PageLink::kSilence, 1024) ||
           !link.send(PageFrame::ok, {}, std::as_bytes(std::span(&size, 1))))
         return;
@@ -162,16 +185,10 @@ void answer_a_client(Spoken spoken, std::span<const uint8_t> input) {
   });
   const HostPort here{.host = "127.0.0.1", .port = local_address(listener).port()};
   PeerSource source({.peers = {here}, .forms = fuzzed_forms()});
-  const std::vector<TokenId> prompt(32);
+  const std::vector<TokenId> prompt(kFuzzedPrompt);
   if (auto reading = source.open({.prompt = prompt, .is_over = never}); reading && *reading) {
-    const std::vector<PageKey> keys = {key_number(1), key_number(2)};
-    if (const auto held = (*reading)->last_held(keys)) HOCKET_CHECK(*held <= keys.size());
-    HOCKET_CHECK((*reading)->expect(keys, PageKind::page).has_value());
-    std::vector<std::byte> page(kFuzzedPage);
-    for (const PageKey& key : keys) {
-      const auto found = (*reading)->get(key, page);
-      if (!found || !*found) break;
-    }
+    HOCKET_CHECK((spoken == Spoken::strange || PageForms::is_size(size)));
+    ask_the_stranger(**reading, std::cmp_equal(size, fuzzed_forms()->page_tokens()));
   }
   stranger.join();
 }
@@ -193,10 +210,15 @@ extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const auto spoken = static_cast<Spoken>((data[0] >> 1) % 3);
-  const std::span<const uint8_t> input(data + 1, size - 1);
+  std::span<const uint8_t> input(data + 1, size - 1);
+  auto page_tokens = static_cast<uint32_t>(fuzzed_forms()->page_tokens());
+  if ((data[0] & 0x80) != 0 && input.size() >= sizeof page_tokens) {
+    std::memcpy(&page_tokens, input.data(), sizeof page_tokens);
+    input = input.subspan(sizeof page_tokens);
+  }
   if ((data[0] & 1) != 0)
     ask_a_server(spoken, input);
   else
-    answer_a_client(spoken, input);
+    answer_a_client(spoken, page_tokens, input);
   return 0;
 }
