@@ -3,9 +3,8 @@
 // input says; a page is only ever taken with the bytes of its key.
 //
 //   input: a byte that chooses the side and one mode, then messages: u8 type | u16 length | payload
-//   if the byte's highest bit is set, the size of the stranger's pages, a u32, is before the
-//   messages mode: signed frames, or the bytes as they are after the handshake, or from the first
-//   on
+//   its highest bit: four bytes come before the messages, the size of the stranger's pages
+//   mode: signed frames, or the bytes as they are after the handshake, or from the first on
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -15,9 +14,11 @@
 #include <filesystem>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
+#include "engine/pages/page_keys.h"
 #include "engine/pages/page_server.h"
 #include "engine/pages/peer_source.h"
 
@@ -27,6 +28,7 @@ namespace {
 
 constexpr size_t kFuzzedPage = 64;
 constexpr size_t kMaxMessages = 16;
+constexpr size_t kFuzzedPrompt = 256;  // tokens
 enum class Spoken : uint8_t { frames, bytes, strange };
 
 // Pages of one small layer.
@@ -56,20 +58,6 @@ Fd connect_to(const SocketAddress& address) {
   pollfd one{.fd = socket->get(), .events = POLLOUT, .revents = 0};
   HOCKET_CHECK(poll(&one, 1, 1000) == 1);
   return *std::move(socket);
-}
-
-uint32_t own_size() {
-  return static_cast<uint32_t>(fuzzed_forms()->page_tokens());
-}
-
-// Returns the size of pages that begins the input, and takes it off, if the highest bit of the
-// input's head says so; else the own one.
-uint32_t size_in(uint8_t head, std::span<const uint8_t>& input) {
-  uint32_t size = own_size();
-  if ((head & 0x80) == 0 || input.size() < sizeof size) return size;
-  std::memcpy(&size, input.data(), sizeof size);
-  input = input.subspan(sizeof size);
-  return size;
 }
 
 // Sends what the input says until it ends or the other side leaves.
@@ -154,7 +142,26 @@ void ask_a_server(Spoken spoken, std::span<const uint8_t> input) {
   wait_for_end(number);
 }
 
-// size: that of its pages, as the stranger says.
+// Asks the stranger for the pages of a prompt. Where its pages have another size, their bytes are
+// made into pages here.
+void ask_the_stranger(PromptPages& stranger, bool has_our_size) {
+  const std::vector<TokenId> prompt(kFuzzedPrompt);
+  std::vector<PageKey> keys = {key_number(1), key_number(2)};
+  std::vector<std::byte> page(kFuzzedPage);
+  if (!has_our_size) {
+    const auto page_tokens = fuzzed_forms()->page_tokens();
+    keys.clear();
+    PageKeys(fuzzed_forms()->form(), static_cast<size_t>(page_tokens)).append_to({}, prompt, keys);
+    page.resize(static_cast<size_t>(fuzzed_forms()->pages(page_tokens).page_bytes()));
+  }
+  if (const auto held = stranger.last_held(keys)) HOCKET_CHECK(*held <= keys.size());
+  if (!stranger.expect(keys, PageKind::page)) return;
+  for (const PageKey& key : keys) {
+    const auto found = stranger.get(key, page);
+    if (!found || !*found) return;
+  }
+}
+
 void answer_a_client(Spoken spoken, uint32_t size, std::span<const uint8_t> input) {
   static const auto listener = [] {
     auto made = listen_on(any_port());
@@ -178,18 +185,10 @@ void answer_a_client(Spoken spoken, uint32_t size, std::span<const uint8_t> inpu
   });
   const HostPort here{.host = "127.0.0.1", .port = local_address(listener).port()};
   PeerSource source({.peers = {here}, .forms = fuzzed_forms()});
-  const std::vector<TokenId> prompt(32);
-  // The keys below are those of no prompt, so they fit pages of the own size alone.
-  if (auto reading = source.open({.prompt = prompt, .is_over = never});
-      reading && *reading && size == own_size()) {
-    const std::vector<PageKey> keys = {key_number(1), key_number(2)};
-    if (const auto held = (*reading)->last_held(keys)) HOCKET_CHECK(*held <= keys.size());
-    HOCKET_CHECK((*reading)->expect(keys, PageKind::page).has_value());
-    std::vector<std::byte> page(kFuzzedPage);
-    for (const PageKey& key : keys) {
-      const auto found = (*reading)->get(key, page);
-      if (!found || !*found) break;
-    }
+  const std::vector<TokenId> prompt(kFuzzedPrompt);
+  if (auto reading = source.open({.prompt = prompt, .is_over = never}); reading && *reading) {
+    HOCKET_CHECK((spoken == Spoken::strange || PageForms::is_size(size)));
+    ask_the_stranger(**reading, std::cmp_equal(size, fuzzed_forms()->page_tokens()));
   }
   stranger.join();
 }
@@ -212,9 +211,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const auto spoken = static_cast<Spoken>((data[0] >> 1) % 3);
   std::span<const uint8_t> input(data + 1, size - 1);
+  auto page_tokens = static_cast<uint32_t>(fuzzed_forms()->page_tokens());
+  if ((data[0] & 0x80) != 0 && input.size() >= sizeof page_tokens) {
+    std::memcpy(&page_tokens, input.data(), sizeof page_tokens);
+    input = input.subspan(sizeof page_tokens);
+  }
   if ((data[0] & 1) != 0)
     ask_a_server(spoken, input);
   else
-    answer_a_client(spoken, size_in(data[0], input), input);
+    answer_a_client(spoken, page_tokens, input);
   return 0;
 }

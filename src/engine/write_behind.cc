@@ -69,12 +69,12 @@ void WriteBehind::write_state(const Request& request, StoredRequest& stored, siz
     copier_.leave_out({1, copied});
 }
 
-// A state that a second request continues from is written with the pages before it.
+// A state that a second request continues from is written with the pages before it. For a peer it
+// is written whatever the policy: stores may have lost it, or got none, if it was for edits.
 void WriteBehind::write_found_state(const Request& request, StoredRequest& stored) {
   const StateLease& found = request.states.leased;
-  if (options_.writes == StorageWrites::write_through || !found || found.len() == 0 ||
-      found.len() > request.cached_len)
-    return;
+  if (options_.writes == StorageWrites::write_through && !writer_.is_awaited(request.id)) return;
+  if (!found || found.len() == 0 || found.len() > request.cached_len) return;
   const size_t num_pages = static_cast<size_t>(found.len()) / page_tokens_;
   const CopyOutcome copied = copier_.copy_state(num_pages, std::array{found.slot()}, stored);
   if (copied != CopyOutcome::yes) copier_.leave_out({1, copied});

@@ -24,6 +24,7 @@
 #include "engine/pages/page_buffers.h"
 #include "engine/pages/page_source.h"
 #include "engine/pages/read_figures.h"
+#include "engine/plan/tier_buffers.h"
 
 namespace hocket {
 
@@ -56,7 +57,7 @@ struct ReadPage {
 class PageReader {
  public:
   static constexpr size_t kMaxTasks = 64;
-  static constexpr size_t kThreads = 4;  // files alone have one
+  static constexpr size_t kThreads = TierBuffers::kReaders;  // files alone have one
 
   struct Options {
     std::vector<PageSource*> sources;  // in the order in which they are asked

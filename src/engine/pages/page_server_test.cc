@@ -17,6 +17,7 @@
 #include <deque>
 #include <exception>
 #include <fstream>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -308,6 +309,43 @@ TEST_F(PageServerTest, APromptThatIsTooLongForAQuestionLeavesThePeerInUse) {
   EXPECT_FALSE(opens(*peer, PageLink::kMaxAskedBytes / sizeof(TokenId)));
   EXPECT_EQ(peer->counts().peer_failures_total, 0u);
   EXPECT_TRUE(opens(*peer, 10));
+}
+
+// Serves one client up to its consent, which says that pages have `page_tokens`.
+void consent_with(int listener, uint32_t page_tokens) {
+  pollfd one{.fd = listener, .events = POLLIN, .revents = 0};
+  ASSERT_EQ(poll(&one, 1, 20'000), 1);
+  Fd socket(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  ASSERT_TRUE(socket);
+  PageLink link(std::move(socket), "the client", [] { return false; });
+  EXPECT_TRUE(link.serve_handshake(""));
+  EXPECT_TRUE(link.receive(PageLink::kSilence, 1024));
+  EXPECT_TRUE(link.send(PageFrame::ok, {}, std::as_bytes(std::span(&page_tokens, 1))));
+}
+
+TEST(PeerSourceTest, APeerWhosePagesHaveAnImpossibleSizeIsLeftAlone) {
+  const auto listener = listen_on(resolve({.host = "127.0.0.1"}).value().front());
+  ASSERT_TRUE(listener.has_value());
+  const auto forms = std::make_shared<const PageForms>(
+      PageForms::Parts{.pages = {.layers = {{.num_heads = 1, .key_dim = 32, .value_dim = 32}}}});
+  const std::vector<TokenId> prompt(10, TokenId{1});
+  for (const uint32_t size : {0u, 48u, 256u, 1u << 31, 64u}) {
+    SCOPED_TRACE(size);
+    PeerSource peer({.peers = {{.host = "127.0.0.1", .port = local_address(*listener).port()}},
+                     .forms = forms});
+    const auto open = [&] {
+      return peer.open({.prompt = prompt, .is_over = [] { return false; }});
+    };
+    {
+      const Thread server({.name = "peer"}, [&] { consent_with(listener->get(), size); });
+      EXPECT_EQ(open().has_value(), size == 64);
+    }
+    EXPECT_EQ(peer.counts().peer_failures_total > 0, size != 64);
+    if (size == 64) continue;
+    const auto again = open();
+    ASSERT_TRUE(again.has_value()) << "it is not asked";
+    EXPECT_EQ(*again, nullptr);
+  }
 }
 
 TEST(PeerOrderTest, PeersWithFewerTokensUnderWayComeFirstAndEqualOnesTakeTurns) {

@@ -32,10 +32,9 @@ RegroupedPages::RegroupedPages(std::unique_ptr<PromptPages> peer, const PageForm
       windows_there_(windows_of(forms, peer_tokens)),
       window_tokens_(forms.window_tokens()),
       peer_tokens_(peer_tokens),
+      record_bytes_(static_cast<size_t>(forms.record_bytes(peer_tokens))),
       keys_(keys_of(forms, forms.page_tokens(), wanted)),
-      peer_keys_(keys_of(forms, peer_tokens, wanted)),
-      page_(static_cast<size_t>(there_.page_bytes())),
-      record_(static_cast<size_t>(keeps_windows_ ? forms.record_bytes(peer_tokens) : 0)) {}
+      peer_keys_(keys_of(forms, peer_tokens, wanted)) {}
 
 std::optional<RegroupedPages::Place> RegroupedPages::find(const PageKey& key) const {
   if (const auto page = std::ranges::find(keys_, key); page != keys_.end())
@@ -61,15 +60,35 @@ Result<size_t> RegroupedPages::last_held(std::span<const PageKey> keys) {
   const std::optional<Place> first = find(keys.front());
   HOCKET_CHECK((first.has_value() && first->index + keys.size() <= keys_.size()));
   std::vector<PageKey> asked;
-  std::vector<size_t> counts;  // for each of `asked` how many of `keys` there are up to it
+  std::vector<size_t> counts;  // how many of `keys` there are up to each of `asked`
   for (size_t i = 0; i < keys.size(); ++i) {
     const auto key = peer_key({.index = first->index + i, .kind = first->kind});
     if (!key) continue;
     asked.push_back(*key);
     counts.push_back(i + 1);
   }
-  HOCKET_TRY(const size_t held, peer_->last_held(asked));
-  return held == 0 ? 0 : counts[held - 1];
+  while (true) {
+    HOCKET_TRY(const size_t held, peer_->last_held(asked));
+    if (held == 0) return 0;
+    const size_t count = counts[held - 1];
+    if (first->kind == PageKind::page) return count;
+    HOCKET_TRY(const bool is_whole, has_earlier_records(end_of(first->index + count - 1)));
+    if (is_whole) return count;
+    asked.resize(held - 1);
+  }
+}
+
+// Returns whether the peer has what the record behind `border` here takes beside the peer's own
+// record there. A peer that computed the prompt for none but itself may lack it.
+Result<bool> RegroupedPages::has_earlier_records(int border) {
+  if (!keeps_windows_) return true;
+  for (const int at : record_borders(border, window_tokens_, peer_tokens_, here_tokens())) {
+    if (at == border) continue;
+    const PageKey key = record_key(at);
+    HOCKET_TRY(const size_t held, peer_->last_held({&key, 1}));
+    if (held == 0) return false;
+  }
+  return true;
 }
 
 Result<void> RegroupedPages::expect(std::span<const PageKey> keys, PageKind kind) {
@@ -108,6 +127,7 @@ Result<bool> RegroupedPages::get_page(size_t index, std::span<std::byte> page) {
     if (source >= peer_keys_.size()) return false;
     if (held_ != source) {
       held_ = SIZE_MAX;
+      page_.resize(static_cast<size_t>(there_.page_bytes()));
       HOCKET_TRY(const bool found, peer_->get(peer_keys_[source], page_));
       if (!found) return false;
       held_ = source;
@@ -120,9 +140,12 @@ Result<bool> RegroupedPages::get_page(size_t index, std::span<std::byte> page) {
   return true;
 }
 
+PageKey RegroupedPages::record_key(int border) const {
+  return PageKeys::of_state(peer_keys_[static_cast<size_t>(border / peer_tokens_) - 1]);
+}
+
 Result<bool> RegroupedPages::fetch_record(int border, std::span<std::byte> record) {
-  const auto page = static_cast<size_t>(border / peer_tokens_) - 1;
-  const PageKey key = PageKeys::of_state(peer_keys_[page]);
+  const PageKey key = record_key(border);
   HOCKET_TRY_VOID(peer_->expect({&key, 1}, PageKind::state));
   return peer_->get(key, record);
 }
@@ -131,6 +154,7 @@ Result<bool> RegroupedPages::get_state(int border, std::span<std::byte> record) 
   if (border % peer_tokens_ != 0 || border > std::ssize(peer_keys_) * peer_tokens_) return false;
   if (!keeps_windows_) return fetch_record(border, record);
   std::ranges::fill(record, std::byte{0});
+  record_.resize(record_bytes_);
   int end = border;  // tokens from here on are there
   for (const int at : record_borders(border, window_tokens_, peer_tokens_, here_tokens())) {
     HOCKET_TRY(const bool found, fetch_record(at, record_));

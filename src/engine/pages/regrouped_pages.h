@@ -22,12 +22,12 @@ namespace hocket {
 class RegroupedPages final : public PromptPages {
  public:
   // `peer` has the prompt of `wanted` in pages of `peer_tokens`. forms: those of this service.
-  // Memory: two keys a page of the prompt, a page and a record of the peer.
+  // Memory: two keys a page of the prompt; a page and a record of the peer, once they are read.
   RegroupedPages(std::unique_ptr<PromptPages> peer, const PageForms& forms, int peer_tokens,
                  const PagesWanted& wanted);
 
-  // As PromptPages. A state that last_held() names may still be absent: a window takes several
-  // records of a peer with smaller pages.
+  // As PromptPages. A window takes several records of a peer with smaller pages; last_held() counts
+  // it if the peer has all of them.
   Result<size_t> last_held(std::span<const PageKey> keys) override;
   Result<void> expect(std::span<const PageKey> keys, PageKind kind) override;
   Result<bool> get(const PageKey& key, std::span<std::byte> page) override;
@@ -43,6 +43,9 @@ class RegroupedPages final : public PromptPages {
   std::optional<PageKey> peer_key(const Place& place) const;
   Result<bool> get_page(size_t index, std::span<std::byte> page);
   Result<bool> get_state(int border, std::span<std::byte> record);
+  Result<bool> has_earlier_records(int border);
+  // Returns the peer's key of the state behind `border`, an end of a page there.
+  PageKey record_key(int border) const;
   Result<bool> fetch_record(int border, std::span<std::byte> record);
   void take_windows(int record_border, int end, int border, std::span<std::byte> record) const;
 
@@ -51,6 +54,7 @@ class RegroupedPages final : public PromptPages {
   const bool keeps_windows_;
   const PageLayout windows_here_, windows_there_;  // without layers if no window is kept
   const int window_tokens_, peer_tokens_;
+  const size_t record_bytes_;  // the peer's
   std::vector<PageKey> keys_, peer_keys_;
   std::vector<Place> expected_;           // in order
   size_t num_got_ = 0;                    // the first ones of expected_

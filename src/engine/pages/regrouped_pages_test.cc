@@ -264,6 +264,22 @@ TEST(RegroupedPages, WindowsOfOneSizeBecomeThoseOfAnother) {
   }
 }
 
+// A peer that computed the prompt for itself has one record at the prompt's last border.
+TEST(RegroupedPages, ABorderCountsIfAllRecordsOfItsWindowAreThere) {
+  constexpr int kWindow = 32;
+  const std::vector<TokenId> prompt = prompt_of(kLen);
+  const PageForms forms(with_window(32, kWindow));
+  PeerMemory memory;
+  memory.add_window(forms, 1, 384);
+  PagesHere pages(forms, 1, memory, prompt);
+  EXPECT_EQ(pages.last_state(), 0u);
+  for (const int border : {128, 97}) memory.add_window(forms, 1, border);
+  EXPECT_EQ(pages.last_state(), 4u);
+  EXPECT_TRUE(pages.read_state(4, forms.record_bytes(32)) == PeerMemory::window_of(forms, 32, 128));
+  memory.add_window(forms, 1, 353);
+  EXPECT_EQ(pages.last_state(), 12u);
+}
+
 TEST(PageForms, FormsOfAllSizesDifferAndAreKnown) {
   const PageForms forms(with_window(32, 100)), other(with_window(64, 100));
   for (int tokens = 1; tokens <= PageLayout::kMaxTokens; tokens *= 2) {

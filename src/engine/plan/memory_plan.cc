@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/show_bytes.h"
+#include "compute/kv/page_layout.h"
 #include "engine/plan/model_choice.h"
 #include "engine/plan/scheduler_settings.h"
 #include "engine/plan/state_plan.h"
@@ -106,15 +107,19 @@ int64_t tier_bytes(const MemoryPlanInput& q, const MemoryPlan& plan) {
   if (!has_cache_tier(q.settings)) return 0;
   TierBuffers buffers{.page_bytes = q.page_bytes,
                       .chunk_pages = chunk_pages(plan.chunk_tokens, plan.max_prefill_tokens,
-                                                 q.settings.memory.page_size)};
-  if (q.model.num_linear_layers() > 0)
+                                                 q.settings.memory.page_size),
+                      .peer_bytes = has_peers(q.settings) ? q.peer_page_bytes : 0};
+  if (q.model.num_linear_layers() > 0) {
     buffers.record_bytes = q.model.num_linear_layers() *
                            delta_shape_of(q.model, q.dtype, plan.max_drafts).state_bytes();
-  else if (q.window_page_bytes > 0)
+  } else if (q.window_page_bytes > 0) {
+    const int window = std::min(q.model.window().max_keys(), plan.context_length);
     buffers.record_bytes =
-        q.window_page_bytes *
-        window_record_pages(std::min(q.model.window().max_keys(), plan.context_length),
-                            q.settings.memory.page_size);
+        q.window_page_bytes * window_record_pages(window, q.settings.memory.page_size);
+    if (buffers.peer_bytes > 0)
+      buffers.peer_bytes +=
+          q.peer_window_page_bytes * window_record_pages(window, PageLayout::kMaxTokens);
+  }
   if (q.settings.peers.kv_cache_listen.empty()) return buffers.bytes();
   // The ranks of a process share the buffers of its server, and each plans with its part of the
   // memory.
@@ -255,6 +260,8 @@ MemoryPlanInput memory_plan_input(const ServerSettings& settings, const ModelCho
           .page_bytes = choice.kv_full_page_bytes(page_tokens),
           .window_page_bytes = choice.kv_window_page_bytes(page_tokens),
           .module_page_bytes = choice.module_page_bytes(page_tokens),
+          .peer_page_bytes = choice.kv_full_page_bytes(PageLayout::kMaxTokens),
+          .peer_window_page_bytes = choice.kv_window_page_bytes(PageLayout::kMaxTokens),
           .scratch = choice.scratch_need(0, page_tokens),
           .placement = nullptr,
           .combine_groups = choice.combine_groups};

@@ -62,6 +62,8 @@ struct MemoryPlanInput {
   int64_t page_bytes = 0;         // one page in all layers, window layers excepted
   int64_t window_page_bytes = 0;  // one page in all window layers; 0: the model has none
   int64_t module_page_bytes = 0;  // one page in one of the modules that are loaded; 0: none are
+  // The first two in pages of PageLayout::kMaxTokens, the largest that a peer may have.
+  int64_t peer_page_bytes = 0, peer_window_page_bytes = 0;
   int64_t total_bytes = 0, available_bytes = 0;
   ScratchNeed scratch;  // its max_rows is set by the plan
   int num_workers = 0;  // 0: no scratch

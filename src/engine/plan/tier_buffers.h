@@ -21,11 +21,16 @@ struct TierBuffers {
   static constexpr int64_t kMinRecords = 2, kMaxRecords = 64;
   // Pages or records that are read from files for peers at a time (engine/pages/page_server.h).
   static constexpr int64_t kMinServed = 4, kMaxServed = 64;
+  // Threads of a rank that read, if some of its sources are networks (engine/pages/page_reader.h).
+  static constexpr int64_t kReaders = 4;
 
   int64_t page_bytes = 0;
   int64_t record_bytes = 0;              // 0: the model has none
   int64_t record_budget_bytes = kBytes;  // for the records one way
   int64_t chunk_pages = 0;               // that a chunk can fill; 0: prompts are never cut
+  // Size of a page and of a record of windows at a peer, in the largest pages that it may have; 0:
+  // there are no peers. Each thread that reads has both (engine/pages/regrouped_pages.h).
+  int64_t peer_bytes = 0;
 
   // Numbers of buffers one way. Models without records have buffers of a byte.
   int64_t num_pages() const {
@@ -39,7 +44,7 @@ struct TierBuffers {
   int64_t of_pages() const { return num_pages() * page_bytes; }
   int64_t of_records() const { return num_records() * std::max<int64_t>(record_bytes, 1); }
   // Returns the size of all, both ways.
-  int64_t bytes() const { return 2 * (of_pages() + of_records()); }
+  int64_t bytes() const { return 2 * (of_pages() + of_records()) + kReaders * peer_bytes; }
   // Buffers of a process that offers pages to peers: how many, the size of one, and the size of
   // all. The call that reads a file has a copy of its own (engine/pages/file_store.h).
   int64_t served_size() const { return std::max(page_bytes, record_bytes); }
@@ -57,11 +62,15 @@ constexpr int window_record_pages(int window_tokens, int page_tokens) {
   return (window_tokens - 1 + page_tokens - 1) / page_tokens;
 }
 
+inline bool has_peers(const ServerSettings& settings) {
+  return !settings.peers.kv_cache_peers.empty() ||
+         !settings.peers.disaggregation_prefill_url.empty();
+}
+
 // Returns true if the settings name stores or peers.
 inline bool has_cache_tier(const ServerSettings& settings) {
   return !settings.memory.kv_cache_dir.empty() || !settings.memory.kv_cache_store.empty() ||
-         !settings.peers.kv_cache_peers.empty() ||
-         !settings.peers.disaggregation_prefill_url.empty();
+         has_peers(settings);
 }
 
 }  // namespace hocket

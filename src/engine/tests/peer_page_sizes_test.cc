@@ -88,6 +88,33 @@ TEST_F(PeerPageSizesTest, APrefixComesFromAPeerThatHasItInOtherPages) {
   }
 }
 
+// The peer keeps the windows of its own borders alone, and these make no window in larger pages.
+TEST_F(PeerPageSizesTest, NoPagesTravelForAWindowThatThePeerHasInPart) {
+  constexpr int kPrompt = 673;  // its last border at the peer, 672, is an end of a page here
+  Service peer(offering(with_pages(plain(&kMimo), 1)));
+  ASSERT_TRUE(peer.works());
+  const Answer want = ask(peer, question(1, kPrompt));
+  ASSERT_TRUE(peer.read_until([&] { return tier_of(peer).pages_written_total > kPrompt; }));
+  Service service(asking(with_pages(plain(&kMimo), 32), port_));
+  const Answer got = ask(service, question(1, kPrompt));
+  expect_same(got, want);
+  EXPECT_EQ(got.summary.cached_tokens, 0);
+  EXPECT_EQ(tier_of(service).peer_pages_total, 0u);
+}
+
+// The prefill service has computed the prompt for a client of its own.
+TEST_F(PeerPageSizesTest, APromptThatThePeerKnowsComesWithAState) {
+  const Answer want = computed(plain(&kDelta), question(3, 600));
+  Service prefill(offering(with_pages(plain(&kDelta), 32), "prefill"));
+  ASSERT_TRUE(prefill.works());
+  expect_same(ask(prefill, question(3, 600)), want);
+  Service decode(decoding(with_pages(plain(&kDelta), 128), port_));
+  const Answer got = ask(decode, question(3, 600));
+  expect_same(got, want);
+  EXPECT_GE(got.summary.cached_tokens, 512);
+  EXPECT_EQ(tier_of(decode).peer_prefills_total, 1u);
+}
+
 // A prompt that goes on behind a known one asks for the rest alone.
 TEST_F(PeerPageSizesTest, OnlyTheRestOfAKnownPrefixMoves) {
   Service prefill(offering(plain(), "prefill"));

@@ -34,6 +34,22 @@ TEST_F(TierBuffersTest, ThePlanHoldsTheBuffersOfEveryKindOfCache) {
   }
 }
 
+TEST_F(TierBuffersTest, ThePlanHoldsTheLargestPageAndWindowOfAPeerForEachThreadThatReads) {
+  for (const Form& form : {kMoe, kDelta, kMimo}) {
+    SCOPED_TRACE(form.name);
+    ServerSettings settings = plain(&form);
+    settings.memory.kv_cache_dir = folder_.string();
+    const int64_t without = load_ranks({.settings = settings}).value()[0]->plan().tier_bytes;
+    settings.peers.kv_cache_peers = "127.0.0.1:1";
+    const auto runners = load_ranks({.settings = settings}).value();
+    int64_t bytes = runners[0]->pages().layout().with_tokens(128).page_bytes();
+    // A window of the model has fewer than 128 tokens.
+    if (const PagePool* windows = runners[0]->windows())
+      bytes += windows->layout().with_tokens(128).page_bytes();
+    EXPECT_EQ(runners[0]->plan().tier_bytes - without, 4 * bytes);
+  }
+}
+
 TEST_F(TierBuffersTest, TheRanksOfAProcessPlanTheBuffersForPeersOnce) {
   ServerSettings settings = plain(&kMoe);
   settings.parallel.ep_size = 2;

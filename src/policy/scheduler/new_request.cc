@@ -85,7 +85,9 @@ std::unique_ptr<Request> make_request(RequestInput input, const SchedulerOptions
   request->cache_namespace = input.cache_namespace;
   request->session = input.session;
   request->prefill_peer = input.prefill_peer;
-  request->border_tokens = input.border_tokens;
+  const bool needs_borders = options.num_states > 0 || options.window.bounded();
+  if (needs_borders && input.border_tokens > options.page_tokens)
+    request->border_tokens = input.border_tokens;
   request->prediction = std::move(input.prediction);
   request->taken_over = input.taken_over;
   request->queue_place = std::move(input.queue_place);

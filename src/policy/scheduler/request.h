@@ -92,6 +92,8 @@ struct Request {
   CacheNamespace cache_namespace;
   SessionKey session;
   int prefill_peer = -1;
+  // RequestInput's; 0 also if the model continues behind any page, or each border here is one
+  // there.
   int border_tokens = 0;
   std::shared_ptr<const std::vector<TokenId>> prediction;  // this and the next: RequestInput's
   bool taken_over = false;
@@ -179,12 +181,15 @@ struct Request {
     return end;
   }
   // Returns the tokens that a cached prefix may replace: never the last one, nor rows that must
-  // report, nor an answer whose rows differ from those of a prompt.
+  // report, nor an answer whose rows differ from those of a prompt. A peer that awaits the prompt
+  // continues from its last border, so a prefix behind that would leave nothing there.
   std::span<const TokenId> reusable_tokens() const {
     if (sampling.return_routed_experts) return {};
     const int from = logprobs_from();
-    const auto count = from >= 0 ? static_cast<size_t>(from) : tokens.size() - 1;
-    return std::span(tokens).first(std::min(count, num_shareable()));
+    auto count = from >= 0 ? static_cast<size_t>(from) : tokens.size() - 1;
+    count = std::min(count, num_shareable());
+    if (border_tokens > 0) count -= count % static_cast<size_t>(border_tokens);
+    return std::span(tokens).first(count);
   }
 };
 

@@ -34,7 +34,9 @@ struct RequestStates {
   bool loads_state = false;  // the next rows begin a block: the block slot is filled from `last`
   // States of prompts that the tree gets when their rows are committed, by rising `end`.
   std::vector<PlannedState> planned;
-  int cached_to = 0;    // end of the last state that the tree has or gets
+  // Border at which the tree has or gets a state, the last one; behind a match that ends between
+  // two borders of a peer, the border before it.
+  int cached_to = 0;
   int branches_at = 0;  // border at which other prompts differ; 0: none is known
   int message_at = 0;   // border at which the prompt's last message begins; 0: none is known
   // Border at which the generation prompt begins; 0: none is known.

@@ -123,6 +123,53 @@ TEST(SchedulerHooksTest, StatesOfAPromptThatAPeerAwaitsAreAtEndsOfThePeersPages)
   }
 }
 
+// Computes the prompt, and one token behind it.
+void compute(Scheduler& scheduler, RequestInput input) {
+  input.sampling.max_new_tokens = 1;
+  ASSERT_TRUE(scheduler.add(std::move(input)));
+  const Batch& batch = scheduler.schedule({});
+  scheduler.commit(batch, std::vector<SampledToken>{{TokenId{1}, false}}, {});
+}
+
+SchedulerOptions with_states_at(int interval, StateDiary& diary) {
+  return {.num_pages = 64,
+          .page_tokens = 4,
+          .num_states = 16,
+          .state_tokens = 8,
+          .cached_state_interval = interval,
+          .max_running_requests = 2,
+          .hooks = &diary};
+}
+
+// The first 8 tokens are known, and the peer has pages of 16.
+TEST(SchedulerHooksTest, StatesBehindAKnownPrefixAreAtEndsOfThePeersPages) {
+  StateDiary diary;
+  Scheduler scheduler(with_states_at(16, diary));
+  compute(scheduler, numbered_input(1, 12, 1));
+  ASSERT_EQ(diary.borders, std::vector<int>{8});
+  diary.borders.clear();
+  RequestInput input = numbered_input(1, 100, 1);
+  input.id = RequestId{2};
+  input.border_tokens = 16;
+  compute(scheduler, std::move(input));
+  EXPECT_EQ(diary.borders, (std::vector<int>{16, 32, 48, 64, 80, 96}));
+}
+
+// The tree has a state at 24, behind the last end of a page of the peer's.
+TEST(SchedulerHooksTest, AKnownPromptLeavesAStateAtTheLastEndOfThePeersPages) {
+  StateDiary diary;
+  Scheduler scheduler(with_states_at(4096, diary));
+  compute(scheduler, numbered_input(1, 30, 1));
+  ASSERT_EQ(diary.borders, std::vector<int>{24});
+  diary.borders.clear();
+  RequestInput input = numbered_input(1, 30, 1);
+  input.id = RequestId{2};
+  input.border_tokens = 16;
+  compute(scheduler, std::move(input));
+  ASSERT_FALSE(diary.borders.empty());
+  EXPECT_EQ(diary.borders.front(), 16);
+}
+
 TEST(SchedulerHooksTest, AnIdleStepIsABatchWithoutRows) {
   FakeSchedulerHooks hooks;
   Scheduler scheduler({.num_pages = 4, .page_tokens = 4, .hooks = &hooks});

@@ -66,8 +66,9 @@ void StateSlots::begin(Request& request, PrefixMatch& match) {
   held.loads_state = true;
   held.last = {match.state.len(), match.state.slot()};
   held.leased = std::move(match.state);
-  held.cached_to = held.last.end;
   const int spacing = border_spacing(request);
+  // The match may end between two borders of a peer, which takes no state from there.
+  held.cached_to = held.last.end / spacing * spacing;
   const int branch = match.longest_len / spacing * spacing;
   held.branches_at = branch > held.last.end ? branch : 0;
   const auto prompt = std::span(request.tokens).first(static_cast<size_t>(request.prompt_len));
