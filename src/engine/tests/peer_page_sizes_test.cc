@@ -142,7 +142,7 @@ TEST_F(PeerPageSizesTest, TurnsOfAConversationFindTheirStates) {
       const Answer got = ask(decode, input);
       expect_same(got, computed(plain(&form), input));
       EXPECT_GE(got.summary.cached_tokens, static_cast<int>(input.prompt.size() - 1) / 128 * 128);
-      for (const TokenId token : random_tokens(10 + turn, 280)) input.prompt.push_back(token);
+      for (const int token : got.tokens) input.prompt.push_back(TokenId{token});
       for (const int token : random_tokens(10 + turn, 280)) input.prompt.push_back(TokenId{token});
     }
   }
