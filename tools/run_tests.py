@@ -82,9 +82,10 @@ class Tally:
 
 
 class Program:
-    """Runs a program and gives its lines. After SILENCE_S without one it is killed, with all processes that it started."""
+    """Runs a program and gives its lines. After SILENCE_S without one it is killed, with all processes that it started, unless it may
+    be silent."""
 
-    def __init__(self, command, environment=None):
+    def __init__(self, command, environment=None, may_be_silent=False):
         self.process = subprocess.Popen(
             [str(word) for word in command],
             stdout=subprocess.PIPE,
@@ -99,7 +100,8 @@ class Program:
         self.timed_out = False
         self.last_line = time.monotonic()
         self.ended = threading.Event()
-        threading.Thread(target=self._watch, daemon=True).start()
+        if not may_be_silent:
+            threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self):
         while not self.ended.wait(max(0, self.last_line + SILENCE_S - time.monotonic())):
@@ -445,8 +447,11 @@ def alone_jobs(build, wanted):
 
 
 def run_command(tally, name, words):
-    """Runs a command that the tests need; only its failure is a result. Returns True if it succeeded."""
-    running = Program(words)
+    """Runs a command that the tests need; only its failure is a result. Returns True if it succeeded.
+
+    It may be silent: one file takes the compiler minutes beside tests, and installers print nothing while they load packages.
+    """
+    running = Program(words, may_be_silent=True)
     output = [line for line in running.lines() if not line.startswith("[")]  # without ninja's own lines
     if status := running.end():
         tally.fail(name, "\n".join(output[-200:]), status)

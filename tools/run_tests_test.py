@@ -156,6 +156,11 @@ class RunTestsTest(unittest.TestCase):
             self.assertEqual(list(program.lines()), ["1", "2", "3", "4"])
             self.assertEqual(program.end(), "killed after 0.5 s of silence")
 
+    def test_commands_that_prepare_may_be_silent(self):
+        with mock.patch.object(run_tests, "SILENCE_S", 0.2):
+            self.assertTrue(run_tests.run_command(self.tally, "build", ["sleep", "0.8"]))
+        self.assertEqual(self.tally.failed, [])
+
     def test_the_pieces_of_a_program_hold_each_test_once(self):
         with tempfile.TemporaryDirectory() as folder:
             program = Path(folder) / "engine_test"
