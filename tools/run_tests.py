@@ -25,6 +25,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -451,7 +452,11 @@ def run_command(tally, name, words):
 
     It may be silent: one file takes the compiler minutes beside tests, and installers print nothing while they load packages.
     """
-    running = Program(words, may_be_silent=True)
+    try:
+        running = Program(words, may_be_silent=True)
+    except OSError as error:
+        tally.fail(name, str(error))
+        return False
     output = [line for line in running.lines() if not line.startswith("[")]  # without ninja's own lines
     if status := running.end():
         tally.fail(name, "\n".join(output[-200:]), status)
@@ -508,9 +513,20 @@ class Runs:
 
 
 def run_job(job):
+    """Runs a job and returns its results. An exception of the job itself is one more that failed, beside those that it had."""
     tally = Tally()
-    job(tally)
+    try:
+        job(tally)
+    except Exception:
+        tally.fail(name_of(job), traceback.format_exc(), "the test runner itself")
     return tally
+
+
+def name_of(job):
+    """Returns the name of a job's function with what tells it from others, such as `run_hosts script=faults piece=1 pieces=3`."""
+    if not isinstance(job, partial):
+        return job.__name__
+    return " ".join([job.func.__name__, *map(str, job.args), *(f"{name}={value}" for name, value in job.keywords.items())])
 
 
 def serving_at_once(cores):

@@ -4,7 +4,7 @@ import argparse
 import io
 import sys
 import tempfile
-import threading
+import time
 import unittest
 from functools import partial
 from pathlib import Path
@@ -209,43 +209,68 @@ class RunTestsTest(unittest.TestCase):
 
 
 class RunsTest(unittest.TestCase):
-    """Jobs that only note that they ran. Those of servers wait for `gate`."""
+    """Jobs that only note that they ran, after something that the test has them do first."""
 
     def setUp(self):
-        self.ran, self.gate, self.folder = [], threading.Event(), tempfile.TemporaryDirectory()
+        self.ran, self.folder = [], tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
+        self.begun = Path(self.folder.name) / "begun"
 
-    def jobs(self, name, waits=False):
-        def job(tally):
-            self.assertTrue(self.gate.wait(20) or not waits)
+    def jobs(self, kind, *firsts):
+        def job(tally, name, first):
+            first()
             self.ran.append(name)
             tally.ok(name)
 
-        return mock.patch.object(run_tests, f"{name}_jobs", lambda _build, _wanted: [job])
+        named = [partial(job, name=kind + "+" * i, first=first) for i, first in enumerate(firsts or [lambda: None])]
+        return mock.patch.object(run_tests, f"{kind}_jobs", lambda _build, _wanted: named)
 
-    def run_with(self, make=None, install=None):
-        with mock.patch("sys.stdout", io.StringIO()), self.jobs("computing"), self.jobs("installed"), self.jobs("serving", True):
-            with self.jobs("installed_serving"), self.jobs("alone"):
-                return run_tests.Runs(Path("build"), ("unit",)).run(make, install)
+    def run_with(self, make, install, *serving):
+        """Runs one job of each kind; `serving` is what the jobs of servers that need no installed packages do first."""
+        with mock.patch("sys.stdout", io.StringIO()) as self.out, self.jobs("computing"), self.jobs("installed"), self.jobs("alone"):
+            with self.jobs("serving", *serving), self.jobs("installed_serving"):
+                self.runs = run_tests.Runs(Path("build"), ("unit",))
+                return self.runs.run(make, install)
+
+    def when_begun(self, status=0):
+        """Returns a command that ends with this status once the file `begun` is there."""
+        return ["sh", "-c", f"for i in $(seq 1000); do [ -e {self.begun} ] && exit {status}; sleep 0.02; done; exit 99"]
 
     def test_servers_are_tested_while_programs_are_made_and_the_last_run_alone(self):
-        mark = Path(self.folder.name) / "made"
-        threading.Thread(target=lambda: (self.wait_for(mark), self.gate.set())).start()
-        total = self.run_with(["sh", "-c", f"touch {mark}"], ["true"])
+        total = self.run_with(self.when_begun(), ["true"], self.begun.touch)
         self.assertEqual((total.passed, total.failed), (5, []))
         self.assertEqual(self.ran[-1], "alone")
         self.assertLess(self.ran.index("computing"), self.ran.index("installed"))
 
-    def wait_for(self, path):
-        while not path.exists():
-            threading.Event().wait(0.01)
-
     def test_after_a_failed_build_no_other_test_begins(self):
-        self.gate.set()
-        total = self.run_with(["sh", "-c", "echo '[1/2] one'; echo 'a.cc:1: error'; exit 3"])
+        def fail_the_build():
+            self.begun.touch()
+            until = time.monotonic() + 20
+            while time.monotonic() < until and not any(job.cancelled() for job in self.runs._begun):
+                time.sleep(0.01)
+
+        with mock.patch.object(run_tests, "serving_at_once", lambda _cores: 1):
+            total = self.run_with(self.when_begun(3), self.when_begun(), fail_the_build, lambda: None)
         self.assertEqual(total.failed, ["build"])
-        self.assertNotIn("computing", self.ran)
-        self.assertNotIn("alone", self.ran)
+        self.assertIn("build  exit 3\n", self.out.getvalue())
+        self.assertEqual(set(self.ran) - {"installed_serving"}, {"serving"})
+
+    def test_after_a_failed_install_tests_that_need_it_do_not_begin(self):
+        for install in (["sh", "-c", "echo no network; exit 1"], [str(self.begun)]):
+            self.ran.clear()
+            total = self.run_with(["true"], install)
+            self.assertEqual(total.failed, ["packages of the tests"])
+            self.assertLessEqual(set(self.ran), {"serving", "computing"})
+
+    def test_a_job_that_cannot_go_on_is_one_failure_and_all_others_run(self):
+        def break_off():
+            raise OSError("no such compiler")
+
+        total = self.run_with(["true"], ["true"], break_off)
+        self.assertEqual(total.passed, 4)
+        self.assertEqual([name.split()[:2] for name in total.failed], [["job", "name=serving"]])
+        self.assertEqual(self.ran[-1], "alone")
+        self.assertIn("OSError: no such compiler\n", self.out.getvalue())
 
 
 if __name__ == "__main__":
