@@ -16,6 +16,7 @@ page (the page in a headless Chromium, and a check that its bundle was built fro
 """
 
 import argparse
+import contextlib
 import os
 import re
 import shutil
@@ -36,6 +37,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PARTS = ("unit", "kernels", "scenarios", "simulation", "golden", "api", "clients", "manifests", "packages", "page", "hosts", "hostile")
 SUITES = {"scenarios": "*Scenario*", "simulation": "*Simulation*", "golden": "*Golden*"}  # inside the rooms' programs
 SILENCE_S = 600  # a program that prints nothing for so long hangs, which is a failure
+LEAVE_S = 10  # within which programs end at Ctrl-C
 SHARDS = {"engine_test": 4, "server_test": 2}  # these run for minutes: pieces of them keep all cores busy to the end
 # Scripts of tests/hosts, the long ones first, and in how many pieces each runs.
 HOSTS = {"tolerates": 3, "faults": 3, "equality": 2, "random_faults": 1, "comes_back": 1, "apart": 1, "etcd": 1, "strangers": 1}
@@ -86,6 +88,8 @@ class Program:
     """Runs a program and gives its lines. After SILENCE_S without one it is killed, with all processes that it started, unless it may
     be silent."""
 
+    _running, _lock, _stopped = set(), threading.Lock(), False
+
     def __init__(self, command, environment=None, may_be_silent=False):
         self.process = subprocess.Popen(
             [str(word) for word in command],
@@ -101,6 +105,11 @@ class Program:
         self.timed_out = False
         self.last_line = time.monotonic()
         self.ended = threading.Event()
+        with self._lock:
+            self._running.add(self)
+            stopped = self._stopped
+        if stopped:
+            self._signal(signal.SIGKILL)
         if not may_be_silent:
             threading.Thread(target=self._watch, daemon=True).start()
 
@@ -108,8 +117,27 @@ class Program:
         while not self.ended.wait(max(0, self.last_line + SILENCE_S - time.monotonic())):
             if time.monotonic() - self.last_line >= SILENCE_S:
                 self.timed_out = True
-                os.killpg(self.process.pid, signal.SIGKILL)
+                self._signal(signal.SIGKILL)
                 return
+
+    def _signal(self, number):
+        """Sends a signal to the program and all that it started, which have no share in Ctrl-C at the terminal."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    @classmethod
+    def stop_all(cls):
+        """Interrupts all programs, kills those that have not ended after LEAVE_S, and each that begins later."""
+        with cls._lock:
+            cls._stopped = True
+            running = list(cls._running)
+        for program in running:
+            program._signal(signal.SIGINT)
+        until = time.monotonic() + LEAVE_S
+        for program in running:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                program.process.wait(max(0, until - time.monotonic()))
+            program._signal(signal.SIGKILL)
 
     def lines(self):
         for line in self.process.stdout:
@@ -120,6 +148,9 @@ class Program:
         """Waits for the end and returns the exit status in words; empty if it is 0."""
         status = self.process.wait()
         self.ended.set()
+        self.process.stdout.close()
+        with self._lock:
+            self._running.discard(self)
         if self.timed_out:
             return f"killed after {SILENCE_S} s of silence"
         if status < 0:
@@ -471,20 +502,30 @@ class Runs:
         cores = len(os.sched_getaffinity(0))
         self._computing = ThreadPoolExecutor(cores)
         self._serving = ThreadPoolExecutor(serving_at_once(cores))
+        self._preparing = ThreadPoolExecutor(2)
         self._begun, self._lock = [], threading.Lock()
         self._prepared = Tally()
 
     def run(self, make=None, install=None):
         """Runs all jobs, after the commands that they need, and returns their results.
 
-        While `make` and `install` run, tests do that need neither. After a failed one nothing begins any more.
+        While `make` and `install` run, tests do that need neither. After a failed one nothing begins any more. Ctrl-C ends all.
         """
+        try:
+            return self._run(make, install)
+        except BaseException:
+            for pool in (self._preparing, self._computing, self._serving):
+                pool.shutdown(wait=False, cancel_futures=True)
+            Program.stop_all()
+            raise
+
+    def _run(self, make, install):
         self._begin(self._serving, serving_jobs)
-        with ThreadPoolExecutor(2) as preparing:
-            made = preparing.submit(self._prepare, "build", make, self._computing, computing_jobs)
-            installed = preparing.submit(self._prepare, "packages of the tests", install, self._serving, installed_serving_jobs)
-            if made.result() and installed.result():
-                self._begin(self._computing, installed_jobs)
+        made = self._preparing.submit(self._prepare, "build", make, self._computing, computing_jobs)
+        installed = self._preparing.submit(self._prepare, "packages of the tests", install, self._serving, installed_serving_jobs)
+        if made.result() and installed.result():
+            self._begin(self._computing, installed_jobs)
+        self._preparing.shutdown()
         self._computing.shutdown()
         self._serving.shutdown()
         total = Tally()

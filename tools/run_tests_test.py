@@ -2,8 +2,10 @@
 
 import argparse
 import io
+import signal
 import sys
 import tempfile
+import threading
 import time
 import unittest
 from functools import partial
@@ -208,6 +210,12 @@ class RunTestsTest(unittest.TestCase):
         self.assertEqual(pieces, [f"{i}/{run_tests.HOSTS['tolerates']}" for i in range(run_tests.HOSTS["tolerates"])])
 
 
+def wait_until(holds):
+    until = time.monotonic() + 20
+    while time.monotonic() < until and not holds():
+        time.sleep(0.01)
+
+
 class RunsTest(unittest.TestCase):
     """Jobs that only note that they ran, after something that the test has them do first."""
 
@@ -245,9 +253,7 @@ class RunsTest(unittest.TestCase):
     def test_after_a_failed_build_no_other_test_begins(self):
         def fail_the_build():
             self.begun.touch()
-            until = time.monotonic() + 20
-            while time.monotonic() < until and not any(job.cancelled() for job in self.runs._begun):
-                time.sleep(0.01)
+            wait_until(lambda: any(job.cancelled() for job in self.runs._begun))
 
         with mock.patch.object(run_tests, "serving_at_once", lambda _cores: 1):
             total = self.run_with(self.when_begun(3), self.when_begun(), fail_the_build, lambda: None)
@@ -271,6 +277,21 @@ class RunsTest(unittest.TestCase):
         self.assertEqual([name.split()[:2] for name in total.failed], [["job", "name=serving"]])
         self.assertEqual(self.ran[-1], "alone")
         self.assertIn("OSError: no such compiler\n", self.out.getvalue())
+
+    def test_an_interrupt_ends_all_programs_and_no_other_begins(self):
+        def interrupt():
+            wait_until(self.begun.exists)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
+        with mock.patch.object(run_tests.Program, "_stopped", False), mock.patch.object(run_tests, "LEAVE_S", 0.5):
+            with self.assertRaises(KeyboardInterrupt):
+                self.run_with(["sh", "-c", f"touch {self.begun}; trap '' INT; sleep 60 & wait"], ["true"], interrupt)
+            self.runs._preparing.shutdown()  # it holds the thread that waits for the command
+            late = run_tests.Program(["sleep", "60"])
+            self.assertEqual((list(late.lines()), late.end()), ([], "died of SIGKILL"))
+        self.assertNotIn("computing", self.ran)
+        self.assertNotIn("alone", self.ran)
 
 
 if __name__ == "__main__":
