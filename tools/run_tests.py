@@ -37,6 +37,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PARTS = ("unit", "kernels", "scenarios", "simulation", "golden", "api", "clients", "manifests", "packages", "page", "hosts", "hostile")
 SUITES = {"scenarios": "*Scenario*", "simulation": "*Simulation*", "golden": "*Golden*"}  # inside the rooms' programs
 SILENCE_S = 600  # a program that prints nothing for so long hangs, which is a failure
+STATUSES_OF_FAILED_TESTS = ("exit 1", "exit 101")  # the second is cargo's
 LEAVE_S = 10  # within which programs end at Ctrl-C
 SHARDS = {"engine_test": 4, "server_test": 2}  # these run for minutes: pieces of them keep all cores busy to the end
 # Scripts of tests/hosts, the long ones first, and in how many pieces each runs.
@@ -158,6 +159,20 @@ class Program:
         return f"exit {status}" if status else ""
 
 
+def is_unexplained(status, tally, failed_before):
+    """Returns True if failed tests do not explain a program's end, such as a death after the first of them: other tests never ran."""
+    return bool(status) and (status not in STATUSES_OF_FAILED_TESTS or len(tally.failed) == failed_before)
+
+
+def report_end(status, tally, failed_before, name, rest):
+    """Prints the lines that are no results, if a test has failed, and counts an end that failed tests do not explain."""
+    failed = len(tally.failed) > failed_before
+    if is_unexplained(status, tally, failed_before):
+        tally.fail(name, "\n".join(rest if failed else rest[-40:]), status)
+    elif failed:
+        tally.line("\n".join(rest))
+
+
 GTEST_START = re.compile(r"^\[ RUN      \] (\S+)")
 GTEST_END = re.compile(r"\[ +(OK|FAILED|SKIPPED) +\] (\S+?)(?:, where .*)? \((\d+) ms\)$")  # may follow text that the test printed
 
@@ -197,8 +212,8 @@ def run_gtest(program, tally, only="*", shard=0):
         status = running.end()
         if unfinished:
             tally.fail(f"{room} {unfinished}", output, status or "ended early")
-        elif status and len(tally.failed) == failed_before:
-            tally.fail(f"{room} (the program itself)", output, status)
+        elif is_unexplained(status, tally, failed_before):
+            tally.fail(f"{room} {shard}/{SHARDS.get(program.name, 1)} (the program itself)", output, status)
 
 
 PYTEST_LINE = re.compile(r"^(\S+::.+?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b")
@@ -230,11 +245,7 @@ def run_pytest(build, tally, part, piece=0, pieces=1):
     running = Program([python, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--tb=short", *files], environment)
     failed_before = len(tally.failed)
     rest = read_pytest(running.lines(), tally)
-    status = running.end()
-    if len(tally.failed) > failed_before:
-        tally.line("\n".join(rest))
-    elif status:
-        tally.fail(f"{part} (pytest itself)", "\n".join(rest[-40:]), status)
+    report_end(running.end(), tally, failed_before, f"{part} {piece}/{pieces} (pytest itself)", rest)
 
 
 HOSTS_LINE = re.compile(r"^(ok|skipped|FAILED) +(\S.*?)(?:  (.*))?$")
@@ -276,8 +287,8 @@ def run_script(part, words, environment, tally):
     failed_before = len(tally.failed)
     rest = read_hosts(running.lines(), tally, part)
     status = running.end()
-    if status and len(tally.failed) == failed_before:
-        tally.fail(f"{part} {words[0].stem} (the program itself)", "\n".join(rest[-40:]), status)
+    if is_unexplained(status, tally, failed_before):
+        tally.fail(" ".join([part, words[0].stem, *words[1:], "(the program itself)"]), "\n".join(rest[-40:]), status)
 
 
 UNITTEST_LINE = re.compile(r"^(\w+) \((\S+)\)(?:.*)? \.\.\. (ok|FAIL|ERROR|skipped.*)$")
@@ -296,11 +307,7 @@ def run_tools(tally):
             tally.skip(f"tools {match.group(1)}")
         else:
             tally.fail(f"tools {match.group(1)}")
-    status = running.end()
-    if len(tally.failed) > failed_before:
-        tally.line("\n".join(rest))
-    elif status:
-        tally.fail("tools (unittest itself)", "\n".join(rest[-40:]), status)
+    report_end(running.end(), tally, failed_before, "tools (unittest itself)", rest)
 
 
 def run_units(build, tally):
@@ -340,11 +347,7 @@ def run_rust(build, tally):
     running = Program(command, environment)
     failed_before = len(tally.failed)
     rest = read_cargo(running.lines(), tally)
-    status = running.end()
-    if len(tally.failed) > failed_before:
-        tally.line("\n".join(rest))
-    elif status:
-        tally.fail("rust (cargo itself)", "\n".join(rest[-40:]), status)
+    report_end(running.end(), tally, failed_before, "rust (cargo itself)", rest)
 
 
 def reference_models(golden):
@@ -428,7 +431,7 @@ def run_page(build, tally):
     failed_before = len(tally.failed)
     rest = read_tap(running.lines(), tally)
     status = running.end()
-    if status and len(tally.failed) == failed_before:
+    if is_unexplained(status, tally, failed_before):
         tally.fail("page (node itself)", "\n".join(rest[-40:]), status)
     return None
 

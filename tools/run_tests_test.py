@@ -163,6 +163,25 @@ class RunTestsTest(unittest.TestCase):
             self.assertTrue(run_tests.run_command(self.tally, "build", ["sleep", "0.8"]))
         self.assertEqual(self.tally.failed, [])
 
+    def test_a_script_that_dies_after_a_failed_case_is_one_more_failure(self):
+        said = "print('FAILED  one  1 s', flush=True); import os, sys; "
+        itself = "hosts faults --piece 1/3 (the program itself)"
+        for end, more in (("os.kill(os.getpid(), 9)", [itself]), ("sys.exit(3)", [itself]), ("sys.exit(1)", [])):
+            with self.subTest(end), tempfile.TemporaryDirectory() as folder:
+                script = Path(folder) / "faults.py"
+                script.write_text(said + end, encoding="utf-8")
+                tally = run_tests.Tally(self.out)
+                run_tests.run_script("hosts", [script, "--piece", "1/3"], None, tally)
+                self.assertEqual(tally.failed, ["hosts one", *more])
+
+    def test_an_end_of_pytest_that_failed_tests_do_not_explain_is_one_more_failure(self):
+        self.tally.fail("tests/api/test_chat.py::test_stream")
+        for status, more in (("", 0), ("exit 1", 0), ("exit 3", 1), ("died of SIGKILL", 1)):
+            before = len(self.tally.failed)
+            run_tests.report_end(status, self.tally, before - 1, "api 0/2 (pytest itself)", ["a traceback"])
+            self.assertEqual(len(self.tally.failed), before + more, status)
+            self.assertIn("a traceback", self.out.getvalue().splitlines()[-1 - more])
+
     def test_the_pieces_of_a_program_hold_each_test_once(self):
         with tempfile.TemporaryDirectory() as folder:
             program = Path(folder) / "engine_test"
@@ -184,6 +203,12 @@ class RunTestsTest(unittest.TestCase):
             for piece in range(3):
                 self.assertTrue(harness.run(cases, argparse.Namespace(only="case", piece=f"{piece}/3")))
         self.assertEqual(sorted(run_tests.HOSTS_LINE.match(line).group(2) for line in told), [f"case {i}" for i in range(7)])
+
+    def test_a_piece_without_a_case_is_refused(self):
+        cases = [("case", str)]
+        for only, piece, why in (("", "3/3", "0 to N - 1"), ("", "-1/3", "0 to N - 1"), ("", "1/2", "no case"), ("other", "0/1", "no case")):
+            with self.subTest(piece, only=only), self.assertRaisesRegex(SystemExit, why):
+                harness.run(cases, argparse.Namespace(only=only, piece=piece))
 
     def test_each_file_of_a_part_and_each_script_of_hosts_runs(self):
         began = []
