@@ -41,7 +41,9 @@ import tempfile
 import threading
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "hosts"))
 from llama_server import LlamaServer
+from ports import free_port
 from serving_hosts import BINARY, SMALL, netns
 
 SHAPES = {
@@ -70,12 +72,6 @@ WRITES_LIMIT = 1.02
 SESSION = "kept"
 POOL_TOKENS = 65536
 AGENTS_IN_POOL = 10
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def quantile(values, q):

@@ -16,6 +16,7 @@ page (the page in a headless Chromium, and a check that its bundle was built fro
 """
 
 import argparse
+import contextlib
 import os
 import re
 import shutil
@@ -25,6 +26,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -35,6 +37,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PARTS = ("unit", "kernels", "scenarios", "simulation", "golden", "api", "clients", "manifests", "packages", "page", "hosts", "hostile")
 SUITES = {"scenarios": "*Scenario*", "simulation": "*Simulation*", "golden": "*Golden*"}  # inside the rooms' programs
 SILENCE_S = 600  # a program that prints nothing for so long hangs, which is a failure
+STATUSES_OF_FAILED_TESTS = ("exit 1", "exit 101")  # the second is cargo's
+LEAVE_S = 10  # within which programs end at Ctrl-C
 SHARDS = {"engine_test": 4, "server_test": 2}  # these run for minutes: pieces of them keep all cores busy to the end
 # Scripts of tests/hosts, the long ones first, and in how many pieces each runs.
 HOSTS = {"tolerates": 3, "faults": 3, "equality": 2, "random_faults": 1, "comes_back": 1, "apart": 1, "etcd": 1, "strangers": 1}
@@ -82,9 +86,12 @@ class Tally:
 
 
 class Program:
-    """Runs a program and gives its lines. After SILENCE_S without one it is killed, with all processes that it started."""
+    """Runs a program and gives its lines. After SILENCE_S without one it is killed, with all processes that it started, unless it may
+    be silent."""
 
-    def __init__(self, command, environment=None):
+    _running, _lock, _stopped = set(), threading.Lock(), False
+
+    def __init__(self, command, environment=None, may_be_silent=False):
         self.process = subprocess.Popen(
             [str(word) for word in command],
             stdout=subprocess.PIPE,
@@ -99,14 +106,39 @@ class Program:
         self.timed_out = False
         self.last_line = time.monotonic()
         self.ended = threading.Event()
-        threading.Thread(target=self._watch, daemon=True).start()
+        with self._lock:
+            self._running.add(self)
+            stopped = self._stopped
+        if stopped:
+            self._signal(signal.SIGKILL)
+        if not may_be_silent:
+            threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self):
         while not self.ended.wait(max(0, self.last_line + SILENCE_S - time.monotonic())):
             if time.monotonic() - self.last_line >= SILENCE_S:
                 self.timed_out = True
-                os.killpg(self.process.pid, signal.SIGKILL)
+                self._signal(signal.SIGKILL)
                 return
+
+    def _signal(self, number):
+        """Sends a signal to the program and all that it started, which have no share in Ctrl-C at the terminal."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    @classmethod
+    def stop_all(cls):
+        """Interrupts all programs, kills those that have not ended after LEAVE_S, and each that begins later."""
+        with cls._lock:
+            cls._stopped = True
+            running = list(cls._running)
+        for program in running:
+            program._signal(signal.SIGINT)
+        until = time.monotonic() + LEAVE_S
+        for program in running:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                program.process.wait(max(0, until - time.monotonic()))
+            program._signal(signal.SIGKILL)
 
     def lines(self):
         for line in self.process.stdout:
@@ -117,11 +149,28 @@ class Program:
         """Waits for the end and returns the exit status in words; empty if it is 0."""
         status = self.process.wait()
         self.ended.set()
+        self.process.stdout.close()
+        with self._lock:
+            self._running.discard(self)
         if self.timed_out:
             return f"killed after {SILENCE_S} s of silence"
         if status < 0:
             return f"died of {signal.Signals(-status).name}"
         return f"exit {status}" if status else ""
+
+
+def is_unexplained(status, tally, failed_before):
+    """Returns True if failed tests do not explain a program's end, such as a death after the first of them: other tests never ran."""
+    return bool(status) and (status not in STATUSES_OF_FAILED_TESTS or len(tally.failed) == failed_before)
+
+
+def report_end(status, tally, failed_before, name, rest):
+    """Prints the lines that are no results, if a test has failed, and counts an end that failed tests do not explain."""
+    failed = len(tally.failed) > failed_before
+    if is_unexplained(status, tally, failed_before):
+        tally.fail(name, "\n".join(rest if failed else rest[-40:]), status)
+    elif failed:
+        tally.line("\n".join(rest))
 
 
 GTEST_START = re.compile(r"^\[ RUN      \] (\S+)")
@@ -163,8 +212,8 @@ def run_gtest(program, tally, only="*", shard=0):
         status = running.end()
         if unfinished:
             tally.fail(f"{room} {unfinished}", output, status or "ended early")
-        elif status and len(tally.failed) == failed_before:
-            tally.fail(f"{room} (the program itself)", output, status)
+        elif is_unexplained(status, tally, failed_before):
+            tally.fail(f"{room} {shard}/{SHARDS.get(program.name, 1)} (the program itself)", output, status)
 
 
 PYTEST_LINE = re.compile(r"^(\S+::.+?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b")
@@ -196,11 +245,7 @@ def run_pytest(build, tally, part, piece=0, pieces=1):
     running = Program([python, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--tb=short", *files], environment)
     failed_before = len(tally.failed)
     rest = read_pytest(running.lines(), tally)
-    status = running.end()
-    if len(tally.failed) > failed_before:
-        tally.line("\n".join(rest))
-    elif status:
-        tally.fail(f"{part} (pytest itself)", "\n".join(rest[-40:]), status)
+    report_end(running.end(), tally, failed_before, f"{part} {piece}/{pieces} (pytest itself)", rest)
 
 
 HOSTS_LINE = re.compile(r"^(ok|skipped|FAILED) +(\S.*?)(?:  (.*))?$")
@@ -242,8 +287,8 @@ def run_script(part, words, environment, tally):
     failed_before = len(tally.failed)
     rest = read_hosts(running.lines(), tally, part)
     status = running.end()
-    if status and len(tally.failed) == failed_before:
-        tally.fail(f"{part} {words[0].stem} (the program itself)", "\n".join(rest[-40:]), status)
+    if is_unexplained(status, tally, failed_before):
+        tally.fail(" ".join([part, words[0].stem, *words[1:], "(the program itself)"]), "\n".join(rest[-40:]), status)
 
 
 UNITTEST_LINE = re.compile(r"^(\w+) \((\S+)\)(?:.*)? \.\.\. (ok|FAIL|ERROR|skipped.*)$")
@@ -262,11 +307,7 @@ def run_tools(tally):
             tally.skip(f"tools {match.group(1)}")
         else:
             tally.fail(f"tools {match.group(1)}")
-    status = running.end()
-    if len(tally.failed) > failed_before:
-        tally.line("\n".join(rest))
-    elif status:
-        tally.fail("tools (unittest itself)", "\n".join(rest[-40:]), status)
+    report_end(running.end(), tally, failed_before, "tools (unittest itself)", rest)
 
 
 def run_units(build, tally):
@@ -306,11 +347,7 @@ def run_rust(build, tally):
     running = Program(command, environment)
     failed_before = len(tally.failed)
     rest = read_cargo(running.lines(), tally)
-    status = running.end()
-    if len(tally.failed) > failed_before:
-        tally.line("\n".join(rest))
-    elif status:
-        tally.fail("rust (cargo itself)", "\n".join(rest[-40:]), status)
+    report_end(running.end(), tally, failed_before, "rust (cargo itself)", rest)
 
 
 def reference_models(golden):
@@ -394,7 +431,7 @@ def run_page(build, tally):
     failed_before = len(tally.failed)
     rest = read_tap(running.lines(), tally)
     status = running.end()
-    if status and len(tally.failed) == failed_before:
+    if is_unexplained(status, tally, failed_before):
         tally.fail("page (node itself)", "\n".join(rest[-40:]), status)
     return None
 
@@ -445,8 +482,15 @@ def alone_jobs(build, wanted):
 
 
 def run_command(tally, name, words):
-    """Runs a command that the tests need; only its failure is a result. Returns True if it succeeded."""
-    running = Program(words)
+    """Runs a command that the tests need; only its failure is a result. Returns True if it succeeded.
+
+    It may be silent: one file takes the compiler minutes beside tests, and installers print nothing while they load packages.
+    """
+    try:
+        running = Program(words, may_be_silent=True)
+    except OSError as error:
+        tally.fail(name, str(error))
+        return False
     output = [line for line in running.lines() if not line.startswith("[")]  # without ninja's own lines
     if status := running.end():
         tally.fail(name, "\n".join(output[-200:]), status)
@@ -461,20 +505,30 @@ class Runs:
         cores = len(os.sched_getaffinity(0))
         self._computing = ThreadPoolExecutor(cores)
         self._serving = ThreadPoolExecutor(serving_at_once(cores))
+        self._preparing = ThreadPoolExecutor(2)
         self._begun, self._lock = [], threading.Lock()
         self._prepared = Tally()
 
     def run(self, make=None, install=None):
         """Runs all jobs, after the commands that they need, and returns their results.
 
-        While `make` and `install` run, tests do that need neither. After a failed one nothing begins any more.
+        While `make` and `install` run, tests do that need neither. After a failed one nothing begins any more. Ctrl-C ends all.
         """
+        try:
+            return self._run(make, install)
+        except BaseException:
+            for pool in (self._preparing, self._computing, self._serving):
+                pool.shutdown(wait=False, cancel_futures=True)
+            Program.stop_all()
+            raise
+
+    def _run(self, make, install):
         self._begin(self._serving, serving_jobs)
-        with ThreadPoolExecutor(2) as preparing:
-            made = preparing.submit(self._prepare, "build", make, self._computing, computing_jobs)
-            installed = preparing.submit(self._prepare, "packages of the tests", install, self._serving, installed_serving_jobs)
-            if made.result() and installed.result():
-                self._begin(self._computing, installed_jobs)
+        made = self._preparing.submit(self._prepare, "build", make, self._computing, computing_jobs)
+        installed = self._preparing.submit(self._prepare, "packages of the tests", install, self._serving, installed_serving_jobs)
+        if made.result() and installed.result():
+            self._begin(self._computing, installed_jobs)
+        self._preparing.shutdown()
         self._computing.shutdown()
         self._serving.shutdown()
         total = Tally()
@@ -503,9 +557,20 @@ class Runs:
 
 
 def run_job(job):
+    """Runs a job and returns its results. An exception of the job itself is one more that failed, beside those that it had."""
     tally = Tally()
-    job(tally)
+    try:
+        job(tally)
+    except Exception:
+        tally.fail(name_of(job), traceback.format_exc(), "the test runner itself")
     return tally
+
+
+def name_of(job):
+    """Returns the name of a job's function with what tells it from others, such as `run_hosts script=faults piece=1 pieces=3`."""
+    if not isinstance(job, partial):
+        return job.__name__
+    return " ".join([job.func.__name__, *map(str, job.args), *(f"{name}={value}" for name, value in job.keywords.items())])
 
 
 def serving_at_once(cores):

@@ -2,9 +2,11 @@
 
 import argparse
 import io
+import signal
 import sys
 import tempfile
 import threading
+import time
 import unittest
 from functools import partial
 from pathlib import Path
@@ -156,6 +158,30 @@ class RunTestsTest(unittest.TestCase):
             self.assertEqual(list(program.lines()), ["1", "2", "3", "4"])
             self.assertEqual(program.end(), "killed after 0.5 s of silence")
 
+    def test_commands_that_prepare_may_be_silent(self):
+        with mock.patch.object(run_tests, "SILENCE_S", 0.2):
+            self.assertTrue(run_tests.run_command(self.tally, "build", ["sleep", "0.8"]))
+        self.assertEqual(self.tally.failed, [])
+
+    def test_a_script_that_dies_after_a_failed_case_is_one_more_failure(self):
+        said = "print('FAILED  one  1 s', flush=True); import os, sys; "
+        itself = "hosts faults --piece 1/3 (the program itself)"
+        for end, more in (("os.kill(os.getpid(), 9)", [itself]), ("sys.exit(3)", [itself]), ("sys.exit(1)", [])):
+            with self.subTest(end), tempfile.TemporaryDirectory() as folder:
+                script = Path(folder) / "faults.py"
+                script.write_text(said + end, encoding="utf-8")
+                tally = run_tests.Tally(self.out)
+                run_tests.run_script("hosts", [script, "--piece", "1/3"], None, tally)
+                self.assertEqual(tally.failed, ["hosts one", *more])
+
+    def test_an_end_of_pytest_that_failed_tests_do_not_explain_is_one_more_failure(self):
+        self.tally.fail("tests/api/test_chat.py::test_stream")
+        for status, more in (("", 0), ("exit 1", 0), ("exit 3", 1), ("died of SIGKILL", 1)):
+            before = len(self.tally.failed)
+            run_tests.report_end(status, self.tally, before - 1, "api 0/2 (pytest itself)", ["a traceback"])
+            self.assertEqual(len(self.tally.failed), before + more, status)
+            self.assertIn("a traceback", self.out.getvalue().splitlines()[-1 - more])
+
     def test_the_pieces_of_a_program_hold_each_test_once(self):
         with tempfile.TemporaryDirectory() as folder:
             program = Path(folder) / "engine_test"
@@ -177,6 +203,12 @@ class RunTestsTest(unittest.TestCase):
             for piece in range(3):
                 self.assertTrue(harness.run(cases, argparse.Namespace(only="case", piece=f"{piece}/3")))
         self.assertEqual(sorted(run_tests.HOSTS_LINE.match(line).group(2) for line in told), [f"case {i}" for i in range(7)])
+
+    def test_a_piece_without_a_case_is_refused(self):
+        cases = [("case", str)]
+        for only, piece, why in (("", "3/3", "0 to N - 1"), ("", "-1/3", "0 to N - 1"), ("", "1/2", "no case"), ("other", "0/1", "no case")):
+            with self.subTest(piece, only=only), self.assertRaisesRegex(SystemExit, why):
+                harness.run(cases, argparse.Namespace(only=only, piece=piece))
 
     def test_each_file_of_a_part_and_each_script_of_hosts_runs(self):
         began = []
@@ -203,42 +235,86 @@ class RunTestsTest(unittest.TestCase):
         self.assertEqual(pieces, [f"{i}/{run_tests.HOSTS['tolerates']}" for i in range(run_tests.HOSTS["tolerates"])])
 
 
+def wait_until(holds):
+    until = time.monotonic() + 20
+    while time.monotonic() < until and not holds():
+        time.sleep(0.01)
+
+
 class RunsTest(unittest.TestCase):
-    """Jobs that only note that they ran. Those of servers wait for `gate`."""
+    """Jobs that only note that they ran, after something that the test has them do first."""
 
     def setUp(self):
-        self.ran, self.gate, self.folder = [], threading.Event(), tempfile.TemporaryDirectory()
+        self.ran, self.folder = [], tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
+        self.begun = Path(self.folder.name) / "begun"
 
-    def jobs(self, name, waits=False):
-        def job(tally):
-            self.assertTrue(self.gate.wait(20) or not waits)
+    def jobs(self, kind, *firsts):
+        def job(tally, name, first):
+            first()
             self.ran.append(name)
             tally.ok(name)
 
-        return mock.patch.object(run_tests, f"{name}_jobs", lambda _build, _wanted: [job])
+        named = [partial(job, name=kind + "+" * i, first=first) for i, first in enumerate(firsts or [lambda: None])]
+        return mock.patch.object(run_tests, f"{kind}_jobs", lambda _build, _wanted: named)
 
-    def run_with(self, make=None, install=None):
-        with mock.patch("sys.stdout", io.StringIO()), self.jobs("computing"), self.jobs("installed"), self.jobs("serving", True):
-            with self.jobs("installed_serving"), self.jobs("alone"):
-                return run_tests.Runs(Path("build"), ("unit",)).run(make, install)
+    def run_with(self, make, install, *serving):
+        """Runs one job of each kind; `serving` is what the jobs of servers that need no installed packages do first."""
+        with mock.patch("sys.stdout", io.StringIO()) as self.out, self.jobs("computing"), self.jobs("installed"), self.jobs("alone"):
+            with self.jobs("serving", *serving), self.jobs("installed_serving"):
+                self.runs = run_tests.Runs(Path("build"), ("unit",))
+                return self.runs.run(make, install)
+
+    def when_begun(self, status=0):
+        """Returns a command that ends with this status once the file `begun` is there."""
+        return ["sh", "-c", f"for i in $(seq 1000); do [ -e {self.begun} ] && exit {status}; sleep 0.02; done; exit 99"]
 
     def test_servers_are_tested_while_programs_are_made_and_the_last_run_alone(self):
-        mark = Path(self.folder.name) / "made"
-        threading.Thread(target=lambda: (self.wait_for(mark), self.gate.set())).start()
-        total = self.run_with(["sh", "-c", f"touch {mark}"], ["true"])
+        total = self.run_with(self.when_begun(), ["true"], self.begun.touch)
         self.assertEqual((total.passed, total.failed), (5, []))
         self.assertEqual(self.ran[-1], "alone")
         self.assertLess(self.ran.index("computing"), self.ran.index("installed"))
 
-    def wait_for(self, path):
-        while not path.exists():
-            threading.Event().wait(0.01)
-
     def test_after_a_failed_build_no_other_test_begins(self):
-        self.gate.set()
-        total = self.run_with(["sh", "-c", "echo '[1/2] one'; echo 'a.cc:1: error'; exit 3"])
+        def fail_the_build():
+            self.begun.touch()
+            wait_until(lambda: any(job.cancelled() for job in self.runs._begun))
+
+        with mock.patch.object(run_tests, "serving_at_once", lambda _cores: 1):
+            total = self.run_with(self.when_begun(3), self.when_begun(), fail_the_build, lambda: None)
         self.assertEqual(total.failed, ["build"])
+        self.assertIn("build  exit 3\n", self.out.getvalue())
+        self.assertEqual(set(self.ran) - {"installed_serving"}, {"serving"})
+
+    def test_after_a_failed_install_tests_that_need_it_do_not_begin(self):
+        for install in (["sh", "-c", "echo no network; exit 1"], [str(self.begun)]):
+            self.ran.clear()
+            total = self.run_with(["true"], install)
+            self.assertEqual(total.failed, ["packages of the tests"])
+            self.assertLessEqual(set(self.ran), {"serving", "computing"})
+
+    def test_a_job_that_cannot_go_on_is_one_failure_and_all_others_run(self):
+        def break_off():
+            raise OSError("no such compiler")
+
+        total = self.run_with(["true"], ["true"], break_off)
+        self.assertEqual(total.passed, 4)
+        self.assertEqual([name.split()[:2] for name in total.failed], [["job", "name=serving"]])
+        self.assertEqual(self.ran[-1], "alone")
+        self.assertIn("OSError: no such compiler\n", self.out.getvalue())
+
+    def test_an_interrupt_ends_all_programs_and_no_other_begins(self):
+        def interrupt():
+            wait_until(self.begun.exists)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
+        with mock.patch.object(run_tests.Program, "_stopped", False), mock.patch.object(run_tests, "LEAVE_S", 0.5):
+            with self.assertRaises(KeyboardInterrupt):
+                self.run_with(["sh", "-c", f"touch {self.begun}; trap '' INT; sleep 60 & wait"], ["true"], interrupt)
+            self.runs._preparing.shutdown()  # it holds the thread that waits for the command
+            late = run_tests.Program(["sleep", "60"])
+            self.assertEqual((list(late.lines()), late.end()), ([], "died of SIGKILL"))
         self.assertNotIn("computing", self.ran)
         self.assertNotIn("alone", self.ran)
 

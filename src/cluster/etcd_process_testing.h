@@ -120,16 +120,13 @@ class EtcdProcess {
     std::string folder = (std::filesystem::temp_directory_path() / "hocket_etcd_XXXXXX").string();
     HOCKET_CHECK(mkdtemp(folder.data()) != nullptr);
     folder_ = folder;
-    const auto a = listen_on(TestProxy::loopback(0)), b = listen_on(TestProxy::loopback(0));
-    port_ = local_address(*a).port();
-    peer_port_ = local_address(*b).port();
   }
 
   const std::string name_;
   std::filesystem::path folder_;
   std::string members_;
   std::vector<std::string> tls_words_;
-  uint16_t port_ = 0, peer_port_ = 0;
+  const uint16_t port_ = TestProxy::free_port(), peer_port_ = TestProxy::free_port();
   pid_t pid_ = -1;
 };
 

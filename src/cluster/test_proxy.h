@@ -3,7 +3,6 @@
 #pragma once
 
 #include <poll.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <list>
@@ -43,19 +42,34 @@ class TestProxy {
     return resolve({.host = "127.0.0.1", .port = port})->front();
   }
   // Returns a port that was free a moment ago. It lies below those that the kernel gives to
-  // clients, and each program begins elsewhere, so nobody takes it while a rank is down.
+  // clients, in a block of this program alone, so nobody takes it while a rank is down. It comes
+  // again after all others of the block.
   static uint16_t free_port() {
-    static std::atomic<uint32_t> next = 1009 * static_cast<uint32_t>(::getpid());
+    static const PortBlock block = take_port_block();
+    static std::atomic<uint32_t> next = 0;
     uint16_t port = 0;
-    do port = static_cast<uint16_t>(10000 + next++ % 6000);
+    do port = static_cast<uint16_t>(block.first + 1 + next++ % (kPortBlock - 1));
     while (!listen_on(loopback(port)));
     return port;
   }
 
  private:
+  // A program listens on the first port of its block as long as it runs.
+  struct PortBlock {
+    Fd held;
+    uint16_t first;
+  };
   struct Pair {
     Fd near, far;
   };
+  static constexpr uint16_t kPortBlock = 100;
+
+  static PortBlock take_port_block() {
+    for (uint16_t first = 10000;; first += kPortBlock) {
+      HOCKET_CHECK(first < 16000);
+      if (Result<Fd> held = listen_on(loopback(first))) return {std::move(*held), first};
+    }
+  }
 
   void run() {
     while (!stopping_) {

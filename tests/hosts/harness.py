@@ -1,8 +1,8 @@
 """Runs cases, each a function, and prints a line for each in the form that tools/run_tests.py reads."""
 
 import argparse
-import itertools
 import subprocess
+import sys
 import time
 import traceback
 
@@ -27,9 +27,18 @@ def need_ucx():
 
 
 def run(cases, given):
-    """Runs cases (name, function). A case fails by any exception and may return a remark. Returns True if none failed."""
-    passed, (piece, pieces) = True, map(int, given.piece.split("/"))
-    for name, case in itertools.islice(((name, case) for name, case in cases if given.only in name), piece, None, pieces):
+    """Runs cases (name, function). A case fails by any exception and may return a remark. Returns True if none failed.
+
+    Exits with an error if there is no such piece, or no case in it: nothing would be tested.
+    """
+    piece, pieces = map(int, given.piece.split("/"))
+    if not 0 <= piece < pieces:
+        sys.exit(f"error: --piece {given.piece}: I is 0 to N - 1")
+    chosen = [(name, case) for name, case in cases if given.only in name][piece::pieces]
+    if not chosen:
+        sys.exit(f"error: --piece {given.piece} --only {given.only!r} holds no case; take fewer pieces, or a part of a name")
+    passed = True
+    for name, case in chosen:
         began = time.monotonic()
         try:
             need_ucx()

@@ -28,9 +28,12 @@ export function greedyModel() {
   return folder;
 }
 
-// Returns a free port below those that the kernel gives to clients, of which tests beside this one have many.
+// Returns a free port below those that the kernel gives to clients, of which tests beside this one have many. None comes twice: the
+// server that was given one may not listen yet.
+let nextPort = 8000 + (process.pid % 1000);
 async function freePort() {
-  for (let port = 8000 + (process.pid % 1000); ; port++) {
+  for (;;) {
+    const port = nextPort++;
     const probe = createServer();
     const isFree = await new Promise((resolve) => {
       probe.on("error", () => resolve(false));
