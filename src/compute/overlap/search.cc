@@ -84,12 +84,16 @@ void move_to_best_share(const SearchInput& q, Cuts& cuts, Candidate& candidate,
 // order, so it is sought for the fastest order of each grain, and the others are predicted there,
 // too. A search for each order would take four times as long.
 void predict_two_halves(const SearchInput& q, SearchResult& answer) {
+  const auto is_two = [](const Candidate& candidate) {
+    return candidate.kind == PlanKind::two_batch;
+  };
+  if (std::ranges::none_of(answer.candidates, is_two)) return;
   Cuts cuts(q);
   for (const Grain& grain : kTuning.grains) {
     predict_grain(q, cuts.at(kEvenShare), grain, kEvenShare, answer);
     Candidate& best =
         *std::ranges::min_element(answer.candidates, {}, [&](const Candidate& candidate) {
-          return candidate.kind == PlanKind::two_batch && candidate.plan.grain() == grain
+          return is_two(candidate) && candidate.plan.grain() == grain
                      ? candidate.step_us
                      : std::numeric_limits<double>::infinity();
         });

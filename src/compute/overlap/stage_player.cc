@@ -10,11 +10,8 @@
 namespace hocket {
 namespace {
 
-// Returns the time of a part in whole nanoseconds; the first part also has the remainder.
-Duration time_of_part(double us, int part, int parts) {
-  const auto whole = std::llround(us * 1e3);
-  const auto each = whole / parts;
-  return Duration(part == 0 ? whole - each * (parts - 1) : each);
+int64_t whole_ns(double us) {
+  return std::llround(us * 1e3);
 }
 
 size_t bytes_of(double busy_us, double bytes_per_s, int num_messages) {
@@ -38,13 +35,12 @@ struct StagePlayer::Playing {
 
   // Spends the time of one of several equal shares of an operation.
   void spend(int half, Op op, int share, int shares) {
-    spend(time_of_part(times(half).of(op, kinds.of(layer)), share, shares));
+    spend(Duration(time_of_piece(whole_ns(times(half).of(op, kinds.of(layer))), share, shares)));
   }
   void spend_wave(int half, int wave, double more_us) {
     const StageTimes& of = times(half);
-    spend(Duration(
-              time_of_wave(std::llround(of.of(Op::experts) * 1e3), plan.grain, wave, of.up_first)) +
-          time_of_part(more_us, 0, 1));
+    spend(Duration(time_of_wave(whole_ns(of.of(Op::experts)), plan.grain, wave, of.up_first) +
+                   whole_ns(more_us)));
   }
   void spend(Duration time) {
     if (time.count() > 0) work.spend(time);
