@@ -177,8 +177,8 @@ def report(samples, info):
             print(f"{name:7} step {statistics.median(times):.2f} ms, {statistics.median(times) / base:.3f} x before, {len(times)} samples, worst {max(times):.2f} ms")
         else:
             print(f"{name:7} no samples")
-    print(f"moved   {sum(one['experts'] for one in info)} experts, {sum(one['bytes'] for one in info) / 1e6:.1f} MB, {sum(one['load_seconds'] for one in info):.2f} s of cores; looks {info[0]['looks']}, rebalances {info[0]['rebalances']}")
-    last = info[0]["last_look"]
+    print(f"moved   {sum(one['experts'] for one in info)} experts, {sum(one['bytes'] for one in info) / 1e6:.1f} MB, {sum(one['load_seconds'] for one in info):.2f} s of cores; checks {info[0]['checks']}, rebalances {info[0]['rebalances']}")
+    last = info[0]["last_check"]
     print(f"work    mean / largest {last['balancedness_before']:.3f} -> {last['balancedness_after']:.3f}")
 
 

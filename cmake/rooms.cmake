@@ -3,7 +3,7 @@
 # COLD: it runs at the start, once a request or less often, so in Release it is compiled fast (-O1) instead of for speed.
 # A folder inside it that is a room of its own stays out; such a room comes first, as it is below.
 enable_testing()
-# What is tested is compiled for speed; the tests themselves are compiled fast.
+# Tests are compiled fast. What they test is compiled for speed, but for COLD rooms.
 set(HOCKET_TEST_OPTIONS $<$<CONFIG:Release>:-O1>)
 
 # The one file that holds the path of the source tree, so that the compiler's cache serves all others to every checkout.

@@ -26,6 +26,15 @@ class ChatTokens(list[int]):
 
     reasoning: int = 0  # a value of hocket_request.reasoning; what is cut from the list or joined to it is a plain list
 
+    @property
+    def thoughts(self) -> int:
+        """The old name of `reasoning`, which the next version lacks."""
+        return self.reasoning
+
+    @thoughts.setter
+    def thoughts(self, value: int) -> None:
+        self.reasoning = value
+
 
 @dataclass(frozen=True)
 class Sampling:

@@ -1,4 +1,4 @@
-// The sentence of every error whose answer has the header Retry-After (server/http/error_map.h).
+// The remedy of errors whose answer has the header Retry-After and that have no better remedy.
 #pragma once
 
 namespace hocket {

@@ -147,7 +147,7 @@ def test_every_family(start, family):
     assert server.stop() == 0
 
 
-def test_thoughts_come_before_structure(client):
+def test_reasoning_comes_before_structure(client):
     number = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "integer"}}}
     choice = ask(client, tools=[], response_format=number, temperature=0, extra_body=THINK).choices[0]
     assert choice.message.reasoning_content == "30 + 40 = 70. 8 + 5 = 13. 70 + 13 = 83."
@@ -156,7 +156,7 @@ def test_thoughts_come_before_structure(client):
     check(choice, ["book_trip"])
 
 
-def test_thoughts_end_at_their_budget(client):
+def test_reasoning_ends_at_its_budget(client):
     def thought(budget, **fields):
         answer = ask(client, tools=[], temperature=0, extra_body={**THINK, "thinking_budget": budget, **fields})
         return answer.choices[0].message, answer.usage.completion_tokens_details.reasoning_tokens

@@ -72,7 +72,7 @@ def test_choice_none_leaves_tools_out(client):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_thoughts(client, stream):
+def test_reasoning(client, stream):
     kwargs = {"chat_template_kwargs": {"enable_thinking": True}}
     question = [{"role": "user", "content": "What is 38 + 45?"}]
     answer = ask(client, question, tools=[], stream=stream, extra_body=kwargs)
@@ -87,7 +87,7 @@ def test_thoughts(client, stream):
     assert content == "83"
 
 
-def test_without_thoughts(client):
+def test_without_reasoning(client):
     question = [{"role": "user", "content": "What is 38 + 45?"}]
     for options in ({"chat_template_kwargs": {"enable_thinking": False}}, {"reasoning_effort": "none"}):
         message = ask(client, question, tools=[], extra_body=options).choices[0].message

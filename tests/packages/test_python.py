@@ -152,6 +152,20 @@ def test_thoughts_come_before_the_form_where_the_model_is_asked_to_think(python)
     assert plain == ["42", "42"]
 
 
+def test_the_old_name_of_reasoning_still_works(python):
+    said = play(
+        python,
+        """
+        chat = engine.chat_tokens(SUM, chat_template_kwargs={"enable_thinking": True})
+        known = chat.reasoning
+        print(json.dumps([known != 0, chat.thoughts == known]))
+        chat.thoughts = 0
+        print(json.dumps([chat.reasoning, engine.generate(chat, temperature=0, regex="[0-9]{2}").text]))
+        """,
+    ).splitlines()
+    assert [json.loads(line) for line in said] == [[True, True], [0, "42"]]
+
+
 def test_two_forms_and_bad_ones_are_refused(python):
     said = play(
         python,

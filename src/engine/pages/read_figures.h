@@ -24,6 +24,7 @@ struct ReadFigures {
   void note_held_too_long(Duration limit, bool is_sent);
   // A request that waited for `before` waits for `now`; nullopt: for no pages.
   void note_wait(std::optional<PageWait> before, std::optional<PageWait> now);
+  // Sets the counts of each tier. PageWriter::add_to sets those of writing and must come after it.
   void add_to(CacheTierStats& stats) const;
 };
 

@@ -20,11 +20,11 @@ struct GateTuning {
   int few_keys = 1024;   // keys an answer; steps with fewer are of one size
 
   // Steps without drafts, to which others are compared.
-  int remembered = 15;  // steps, whose median limits what a slow one may count
-  double max_off = 2;   // such medians that a step counts as, at most
+  int remembered = 15;  // steps whose times make a median
+  double max_off = 2;   // a slower step counts as if it took this many times the median
   int few_plain = 8;    // steps before the first one with drafts
-  // Steps after which the time without drafts is measured again, at least and at most; and at least
-  // if the drafter only follows.
+  // Steps after which the time without drafts is measured again, at least and at most.
+  // first_rest_age: at least, while no drafts are played and the drafter only follows requests.
   double min_plain_age = 32, max_plain_age = 1000, first_rest_age = 50;
 
   // Costs of drafts, as logarithms of time ratios (draft_costs.h). Before it is measured, a step of
@@ -35,9 +35,9 @@ struct GateTuning {
   double speed_change = 0.02;                    // variance that a step adds, in that of its noise
   double cost_change = 0.003;                    // standard error that a step adds to each cost
   double first_noise = 0.05, min_noise = 0.005;  // standard deviations of single steps
-  double max_errors = 2.5;                       // standard errors that a step may be off and count
-  double bias_rate = 1.0 / 3;                    // weight of a step in the mean of such errors
-  double bias_of_change = 1.6;                   // standard errors; such a mean is another speed
+  double max_errors = 2.5;      // standard errors; a step further off counts as this
+  double bias_rate = 1.0 / 3;   // weight of a step in the mean of these errors
+  double bias_of_change = 1.6;  // standard errors; a larger mean: a cost changed
 
   // The choice.
   double begin_gain = 0.02;  // gain that is needed to begin, or to be tried

@@ -294,11 +294,12 @@ Json to_json(const ExpertMoveStats& moves) {
   add_counters<ExpertMoveCounters>(kExpertMoveCounters, moves, json);
   json["layers_left"] = moves.num_remaining_layers;
   json["last_error"] = moves.last_error.empty() ? Json() : Json(moves.last_error);
-  json["last_check"] = {{"balancedness_before", moves.balancedness_before},
-                        {"balancedness_after", moves.balancedness_after},
-                        {"gain_seconds", moves.gain_seconds},
-                        {"cost_seconds", moves.cost_seconds}};
-  json["last_look"] = json["last_check"];  // old name
+  const Json last_check = {{"balancedness_before", moves.balancedness_before},
+                           {"balancedness_after", moves.balancedness_after},
+                           {"gain_seconds", moves.gain_seconds},
+                           {"cost_seconds", moves.cost_seconds}};
+  json["last_check"] = last_check;
+  json["last_look"] = last_check;  // old name
   return json;
 }
 

@@ -18,6 +18,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/check.h"
 #include "core/named_counter.h"
 
 namespace hocket {
@@ -65,14 +66,16 @@ class MetricSnapshot {
           row.label == nullptr ? std::nullopt : std::optional(Label{row.label, row.label_value}));
   }
   // Adds the counts of several things, each by a value of the label. counts_of(i) returns those of
-  // the i-th.
+  // the i-th. No row may have an old name, whose metrics would stand between those of the new one.
   template <class Counts, size_t num_rows, class CountsOf>
   void counters_by(const char* label, std::span<const std::string_view> values,
                    const std::array<NamedCounter<Counts>, num_rows>& table,
                    const CountsOf& counts_of) {
-    for (const NamedCounter<Counts>& row : table)
+    for (const NamedCounter<Counts>& row : table) {
+      HOCKET_CHECK(row.old_name == nullptr);
       for (size_t i = 0; i < values.size(); ++i)
         add_named<Counts>(row, counts_of(i), Label{label, std::string(values[i])});
+    }
   }
   void move_to(std::vector<prometheus::MetricFamily>& families) {
     std::ranges::move(families_, std::back_inserter(families));
