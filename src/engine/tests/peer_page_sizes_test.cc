@@ -17,6 +17,8 @@ class PeerPageSizesTest : public testing::PeerServicesTest {
 
   static ServerSettings with_pages(ServerSettings settings, int page_tokens) {
     settings.memory.page_size = page_tokens;
+    int& chunk = settings.scheduler.chunked_prefill_size;
+    if (chunk > 0) chunk = std::max(chunk, page_tokens);
     return settings;
   }
 };

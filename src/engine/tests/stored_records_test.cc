@@ -35,7 +35,7 @@ class StoredRecordsTest : public StoredPagesTest {
 };
 
 TEST_F(StoredRecordsTest, ADamagedStateOrWindowIsComputedAnew) {
-  for (const Form& form : {kDelta, kKimiLinear, kMimo, kGptOss}) {
+  for (const Form& form : {kDelta, kKimiLinear, kMimo}) {
     SCOPED_TRACE(form.name);
     fs::remove_all(folder_);
     const Answer want = computed(plain(&form), question(1));
