@@ -158,17 +158,19 @@ INSTANTIATE_TEST_SUITE_P(Ways, MovedClusterRanks,
                          ::testing::Values(ClusterCase{"memory2", ucx_shared_memory, 2}),
                          [](const auto& param) { return std::string(param.param.name); });
 
-// Rank 0 has a folder of pages and computes prompts for others. Requests wait long for a lost rank.
+// Each rank has a folder of pages and computes prompts for others. Requests wait long for a lost
+// rank.
 class KeepingClusterRanks : public ClusterRanks {
  protected:
   KeepingClusterRanks() { std::filesystem::remove_all(folder_); }
   ~KeepingClusterRanks() override { std::filesystem::remove_all(folder_); }
   double lost_rank_wait_s() const override { return 600; }
   void change(ServerSettings& settings) const override {
-    if (!services_.empty()) return;
-    settings.memory.kv_cache_dir = folder_.string();
+    const bool is_first = services_.empty();
+    settings.memory.kv_cache_dir = (folder_ / (is_first ? "0" : "1")).string();
     settings.memory.hicache_write_policy = "write_through_selective";
-    settings.peers.kv_cache_listen = fmt::format("127.0.0.1:{}", pages_port_);
+    settings.peers.kv_cache_listen =
+        fmt::format("127.0.0.1:{}", is_first ? pages_port_ : other_pages_port_);
     settings.peers.disaggregation_mode = "prefill";
   }
   void lose_rank_1() {
@@ -177,7 +179,7 @@ class KeepingClusterRanks : public ClusterRanks {
         service(0).read_until([&] { return service(0).engine().stats().lost.has_value(); }));
   }
 
-  const uint16_t pages_port_ = TestProxy::free_port();
+  const uint16_t pages_port_ = TestProxy::free_port(), other_pages_port_ = TestProxy::free_port();
   const std::filesystem::path folder_ =
       std::filesystem::path(::testing::TempDir()) / fmt::format("keeping_ranks_{}", getpid());
 };
