@@ -156,7 +156,7 @@ Result<std::string> KeptModelHash::find_or_compute(const ModelSettings& model) c
     std::this_thread::sleep_for(kLookAgain);
   }
   const TimePoint begin = RealClock().now();
-  HOCKET_TRY(const std::string hash, hash_weights(model, HashedWeights::all));
+  HOCKET_TRY(std::string hash, hash_weights(model, HashedWeights::all));
   const double seconds = to_seconds(RealClock().now() - begin);
   HOCKET_TRY(const FileStates after, look_at(files));
   if (after.text != before.text) return files_changed(model);
