@@ -575,7 +575,7 @@ def name_of(job):
 
 def serving_at_once(cores):
     """Returns how many tests of servers run beside those that compute."""
-    return cores // 2 + 1
+    return max(1, cores // 2)
 
 
 def main():

@@ -61,10 +61,10 @@ class Server:
     def client(self, **options):
         options.setdefault("api_key", "none")
         options.setdefault("max_retries", 0)
-        options.setdefault("timeout", 60)
+        options.setdefault("timeout", 180)
         return openai.OpenAI(base_url=self.url + "/v1", **options)
 
-    def call(self, path, body=None, headers=None, timeout=60):
+    def call(self, path, body=None, headers=None, timeout=180):
         """Sends one request, a POST if there is a body. Returns status, headers and the body's bytes."""
         request = urllib.request.Request(self.url + path, data=body, headers=headers or {})
         try:

@@ -67,7 +67,7 @@ def story(url, into):
     body = {"prompt": "Tell me a story", "max_tokens": LONG, "ignore_eos": True}
     request = urllib.request.Request(url + "/v1/completions", json.dumps(body).encode())
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=180) as answer:
             into.append((answer.status, json.loads(answer.read())))
     except urllib.error.HTTPError as answer:
         into.append((answer.code, json.loads(answer.read())))
@@ -119,7 +119,7 @@ def test_answers_by_a_schema_are_those_of_one_process(two, start, monkeypatch):
             ask = [{"role": "user", "content": f"What is {seed} + {seed}?"}]
             body = {"messages": ask, "max_tokens": 200, "temperature": seed % 2, "seed": seed, "response_format": form}
             request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/chat/completions", json.dumps(body).encode())
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=180) as answer:
                 choice = json.loads(answer.read())["choices"][0]
             return choice["finish_reason"], choice["message"]["content"]
 
