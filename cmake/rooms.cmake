@@ -1,9 +1,8 @@
-# hocket_room(NAME DIR dir [COLD] [LINK libs...] [PRIVATE libs...])
+# hocket_room(NAME DIR dir [LINK libs...] [PRIVATE libs...])
 # One library hocket_NAME from src/dir/**.cc and, where *_test.cc exist, one program NAME_test.
-# COLD: it runs at the start, once a request or less often, so in Release it is compiled fast (-O1) instead of for speed.
 # A folder inside it that is a room of its own stays out; such a room comes first, as it is below.
 enable_testing()
-# Tests are compiled fast. What they test is compiled for speed, but for COLD rooms.
+# Tests are compiled fast. What they test is compiled for speed.
 set(HOCKET_TEST_OPTIONS $<$<CONFIG:Release>:-O1>)
 
 # The one file that holds the path of the source tree, so that the compiler's cache serves all others to every checkout.
@@ -12,7 +11,7 @@ target_include_directories(hocket_source_dir PUBLIC ${CMAKE_SOURCE_DIR}/src)
 target_compile_definitions(hocket_source_dir PRIVATE HOCKET_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
 
 function(hocket_room name)
-  cmake_parse_arguments(ARG "COLD" "DIR" "LINK;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "" "DIR" "LINK;PRIVATE" ${ARGN})
   file(GLOB_RECURSE all CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${ARG_DIR}/*.cc)
   list(FILTER all EXCLUDE REGEX "_testing\\.cc$")
   get_property(rooms GLOBAL PROPERTY HOCKET_ROOM_FOLDERS)
@@ -31,10 +30,6 @@ function(hocket_room name)
     set_target_properties(hocket_${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 18)
     set(scope PUBLIC)
     target_link_libraries(hocket_${name} PRIVATE ${ARG_PRIVATE})
-    hocket_use_headers(hocket_${name} hocket_headers)
-    if(ARG_COLD)
-      target_compile_options(hocket_${name} PRIVATE $<$<CONFIG:Release>:-O1>)
-    endif()
   else()
     add_library(hocket_${name} INTERFACE)
     set(scope INTERFACE)
@@ -48,10 +43,10 @@ function(hocket_room name)
   foreach(file ${all})
     if(file MATCHES "/kernels/cpu/avx512((_(vnni|vbmi|bf16))*)[^/]*\\.cc$")
       string(REPLACE "_" ";-mavx512" more "${CMAKE_MATCH_1}")
-      set_source_files_properties(${file} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS
+      set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS
         "${avx512}${more}")
     elseif(file MATCHES "/kernels/cpu/amx[^/]*\\.cc$")
-      set_source_files_properties(${file} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS
+      set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS
         "${avx512};-mamx-tile;-mamx-bf16;-mamx-int8")
     endif()
   endforeach()
@@ -60,7 +55,6 @@ function(hocket_room name)
     target_link_libraries(${name}_test PRIVATE hocket_${name} hocket_source_dir
       GTest::gtest_main GTest::gmock)
     target_compile_options(${name}_test PRIVATE ${HOCKET_TEST_OPTIONS})
-    hocket_use_headers(${name}_test hocket_test_headers)
     add_test(NAME ${name} COMMAND ${name}_test)
   endif()
 endfunction()
