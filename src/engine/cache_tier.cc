@@ -11,6 +11,8 @@ PageReader::Options reader_options(const CacheTierOptions& options, const PagePo
                              .page_tokens = static_cast<size_t>(options.page_tokens),
                              .page_bytes = pages.page_bytes(),
                              .state_bytes = states.bytes(),
+                             .border_tokens = static_cast<size_t>(states.border_tokens()),
+                             .min_sent_tokens = CacheTierOptions::kMinTokens,
                              .waits_for_networks = options.peers || options.redis};
   if (options.files) reader.sources.push_back(options.files.get());
   if (options.redis) reader.sources.push_back(options.redis.get());

@@ -1,5 +1,6 @@
 #include "engine/pages/page_reader.h"
 
+#include <algorithm>
 #include <exception>
 #include <thread>
 #include <utility>
@@ -29,7 +30,22 @@ class PageReader::TaskProgress {
            (task_.until != TimePoint::max() && reader_.clock_->now() >= task_.until);
   }
   bool is_computed_by(const PageSource& source) const { return task_.is_sent && source.computes(); }
-  bool is_complete() const { return (has_states() ? state_ : end_) == keys_.size(); }
+  // Returns how many of the pages are of use: those behind the last border have no state.
+  size_t num_useful() const {
+    const size_t spacing = std::max(reader_.options_.border_tokens, reader_.options_.page_tokens);
+    const size_t border = keys_.size() * reader_.options_.page_tokens / spacing * spacing;
+    return has_states() ? border / reader_.options_.page_tokens : keys_.size();
+  }
+  // Returns how many of them lack.
+  size_t num_lacking() const {
+    return num_useful() - std::min(num_useful(), has_states() ? state_ : end_);
+  }
+  bool is_complete() const { return num_lacking() == 0; }
+  // Returns true if a peer would compute the whole prompt for fewer tokens than are worth a wait.
+  bool is_sent_for_little(const PageSource& source) const {
+    return is_computed_by(source) &&
+           num_lacking() * reader_.options_.page_tokens < reader_.options_.min_sent_tokens;
+  }
   bool is_slow(const PageSource& source) const {
     return reader_.is_slower_than_computing(source, task_, keys_.size() - end_);
   }
@@ -123,7 +139,7 @@ size_t PageReader::TaskProgress::last_state(size_t num_pages) {
 // Returns false if the task's pages are all there, need not be looked for, or the source can be
 // asked for no state any more.
 bool PageReader::TaskProgress::read_pages() {
-  size_t num_wanted = keys_.size();
+  size_t num_wanted = num_useful();
   if (has_states() && !is_computed_by(*source_)) num_wanted = last_state(num_wanted);
   if (num_wanted <= end_) return has_states() && num_wanted > state_;
   const auto wanted = std::span<const PageKey>(keys_).first(num_wanted);
@@ -182,7 +198,7 @@ void PageReader::TaskProgress::read_all() {
   task_.begun_ns = reader_.clock_->now().time_since_epoch().count();
   bool slow = false;  // a source promises to take longer than computing
   for (PageSource* source : reader_.options_.sources) {
-    if (is_complete() || source->is_away()) continue;
+    if (is_complete() || source->is_away() || is_sent_for_little(*source)) continue;
     if (!is_slow(*source)) read_from(*source);
     slow |= !is_complete() && is_slow(*source);
   }

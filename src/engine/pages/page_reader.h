@@ -64,7 +64,9 @@ class PageReader {
     PageKey form{};                    // PageKeys
     size_t page_tokens = 0;
     int64_t page_bytes = 0, state_bytes = 0;  // state_bytes == 0: the model has no states
-    bool waits_for_networks = false;          // a source is one, so several threads read
+    size_t border_tokens = 1;                 // states lie behind multiples of these tokens
+    size_t min_sent_tokens = 0;       // a prompt that lacks fewer is computed here, not by a peer
+    bool waits_for_networks = false;  // a source is one, so several threads read
   };
   // All that is borrowed outlives it.
   PageReader(Options options, TransferBuffers::Memory memory, ReadFigures& figures);
