@@ -127,6 +127,7 @@ void WriteBehind::write_windows(const Request& request, StoredRequest& stored,
 
 void WriteBehind::on_pages_cached(const Request& request, const Scheduler& scheduler) {
   if (!writer_.has_stores()) return;
+  if (!writer_.files_take_writes()) writer_.end_waiting(request.id);
   StoredRequest& stored = requests_[request.id];
   keys_.append_to(
       request.cache_namespace,

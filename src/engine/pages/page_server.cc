@@ -173,6 +173,11 @@ class PageConnection {
     if (!options_.role->takes_prompts())
       return link_.send(PageFrame::no, fmt::format("its --disaggregation-mode is {}",
                                                    disaggregation_name(options_.role->mode())));
+    // The client gets the pages from there alone.
+    if (!options_.files->takes_writes()) {
+      options_.counts->add(&ServedCounters::served_refused_total);
+      return link_.send(PageFrame::no, "its folder is full or away, and takes no pages now");
+    }
     std::memcpy(&name_space, payload.data(), sizeof name_space);
     payload.remove_prefix(sizeof name_space);
     std::vector<TokenId> tokens(payload.size() / sizeof(TokenId), TokenId{0});

@@ -197,6 +197,9 @@ void PageWriter::put(StoreWriter& writer, WriteOutcome& outcome) {
     store.note_success();
     if (writer.store == options_.files) save_speed();
   }
+  // The page may be of any prompt that is computed for a peer, whose pages behind it are of no use.
+  const bool lacks = outcome.num_written < pages.size() && writer.store == options_.files;
+  if (lacks && options_.prefills) options_.prefills->end_all();
 }
 
 // Nothing more can be done if there is no memory for the line either; the pages are counted.

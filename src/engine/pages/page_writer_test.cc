@@ -1,10 +1,14 @@
-// Tests the writer of pages alone, over a store in memory.
+// Tests the writer of pages alone, over a store in memory and over a folder.
 #include "engine/pages/page_writer.h"
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <future>
 #include <new>
+#include <thread>
+
+#include "base/folder_testing.h"
 
 namespace hocket {
 namespace {
@@ -33,6 +37,8 @@ class PoorStore final : public PageStore {
   const bool throws_;
   bool is_first_ = true;
 };
+
+using PageWriterFolderTest = testing::FolderTest;
 
 // Every buffer is free again afterwards, as the second round needs all of them.
 TEST(PageWriter, ALackOfMemoryCostsThePagesOfOneCall) {
@@ -68,6 +74,31 @@ TEST(PageWriter, ALackOfMemoryCostsThePagesOfOneCall) {
     writer.begin_end();
     writer.join();
   }
+}
+
+// A client waits for the pages of a prompt until its end, unless it hears that they do not come.
+TEST_F(PageWriterFolderTest, APageThatCannotBeWrittenEndsTheWaitsOfPeers) {
+  const auto files = std::make_shared<FileStore>(std::shared_ptr(PageFiles::open(folder_).value()),
+                                                 FileStore::calls_for(folder_));
+  const auto prefills = std::make_shared<PrefillWatch>();
+  PageWriter writer({.files = files, .redis = nullptr, .prefills = prefills},
+                    TransferBuffers::allocate({.page_bytes = 64}).value());
+  const RealClock clock;
+  writer.start(clock, [] {});
+  std::ofstream(folder_ / "00") << "no folder";
+  ASSERT_TRUE(prefills->begin(RequestId{1}));
+  const PageWriter::Lacked page{.kind = PageKind::page, .stores = 1};  // its name begins with 00
+  ASSERT_EQ(writer.copy(page, [](std::span<std::byte>) {}), PageWriter::CopyOutcome::yes);
+  const TimePoint end = clock.now() + std::chrono::seconds(20);
+  while (writer.is_awaited(RequestId{1}) && clock.now() < end) std::this_thread::yield();
+  EXPECT_FALSE(writer.is_awaited(RequestId{1}));
+  EXPECT_FALSE(writer.files_take_writes());
+  // Nor does one that began meanwhile wait for the others.
+  ASSERT_TRUE(prefills->begin(RequestId{2}));
+  writer.end_waiting(RequestId{2});
+  EXPECT_FALSE(writer.is_awaited(RequestId{2}));
+  writer.begin_end();
+  writer.join();
 }
 
 // A session is not saved if its files could not be looked for, and its client learns so.

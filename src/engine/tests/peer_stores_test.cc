@@ -18,6 +18,17 @@ class PeerStoresTest : public testing::PeerServicesTest {
     mine.memory.kv_cache_dir = (folder_ / "here").string();
     return mine;
   }
+  // Has every write of a page below the folder fail, also for root.
+  static void spoil(const fs::path& folder) {
+    for (const auto& form : fs::directory_iterator(folder)) {
+      if (!form.is_directory()) continue;
+      for (int i = 0; i < 256; ++i) {
+        const fs::path place = form.path() / fmt::format("{:02x}", i);
+        fs::remove_all(place);
+        std::ofstream(place) << "no folder";
+      }
+    }
+  }
 };
 
 // In a model with states a prompt of 19 or 21 whole pages has its last state behind 18 or 20.
@@ -48,6 +59,20 @@ TEST_F(PeerStoresTest, APromptThatFilesHaveIsSentToNoPeer) {
       EXPECT_EQ(tier_of(prefill).served_prefills_total, 1u) << "so much is worth a peer";
     }
   }
+}
+
+// The first prompt ends in the middle, since its pages cannot be written; the second is not taken.
+TEST_F(PeerStoresTest, APeerWhoseFolderTakesNoPagesIsAskedForNoPrompt) {
+  Service prefill(offering(plain(), "prefill"));
+  ASSERT_TRUE(prefill.works());
+  spoil(folder_);
+  Service decode(decoding(plain(), port_));
+  for (const int seed : {1, 2}) {
+    expect_same(ask(decode, question(seed)), computed(plain(), question(seed)));
+    EXPECT_EQ(tier_of(prefill).served_prefills_total, 1u);
+    EXPECT_EQ(tier_of(decode).peer_failures_total, 0u);
+  }
+  EXPECT_EQ(tier_of(decode).peer_refusals_total, 1u);
 }
 
 }  // namespace
