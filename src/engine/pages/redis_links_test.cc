@@ -1,0 +1,43 @@
+// Tests the connections of a store in a Redis: those that ended while they were idle, and those
+// that are used again.
+#include "engine/pages/test_pages.h"
+
+namespace hocket {
+namespace {
+
+using namespace testing;
+
+using RedisLinksTest = RedisStoreTest;
+
+// Servers and proxies end connections that are idle; the store is well.
+TEST_F(RedisLinksTest, AConnectionThatEndedWhileItWasIdleIsNoFailure) {
+  TestRedis redis({"--timeout", "1"});
+  redis.start();
+  RedisStore store(options(redis.port()));
+  ASSERT_EQ(put_numbers(store, 0, 4), 4u);
+  const auto is_alone = [&] {
+    return redis.ask({"INFO", "clients"})->text.contains("connected_clients:1\r");
+  };
+  for (int i = 0; i < 2000 && !is_alone(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ASSERT_TRUE(is_alone());
+  EXPECT_EQ(get_numbers(store, 0, 4), 4);
+  EXPECT_EQ(store.figures().failures_total, 0u);
+  EXPECT_FALSE(store.is_away());
+}
+
+// One that was idle for long has to answer first.
+TEST_F(RedisLinksTest, AnIdleConnectionIsAskedWhetherItAnswers) {
+  TestRedis redis;
+  redis.start();
+  RedisStore::Options distrustful = options(redis.port());
+  distrustful.trusted_for = {};
+  RedisStore store(distrustful);
+  ASSERT_EQ(put_numbers(store, 0, 4), 4u);
+  EXPECT_EQ(get_numbers(store, 0, 4), 4);
+  EXPECT_TRUE(redis.ask({"INFO", "commandstats"})->text.contains("cmdstat_ping:calls=2"))
+      << "that of the test's start, and that of the second use";
+}
+
+}  // namespace
+}  // namespace hocket
