@@ -39,5 +39,24 @@ TEST_F(RedisLinksTest, AnIdleConnectionIsAskedWhetherItAnswers) {
       << "that of the test's start, and that of the second use";
 }
 
+// The ordinary new prompt is not there.
+TEST_F(RedisLinksTest, APromptThatIsAbsentCostsNoConnection) {
+  TestRedis redis;
+  redis.start();
+  RedisStore store(options(redis.port()));
+  const auto num_connections = [&] {
+    const std::string text = redis.ask({"INFO", "stats"})->text;
+    return std::stoi(text.substr(text.find("total_connections_received:") + 27));
+  };
+  EXPECT_EQ(get_numbers(store, 0, 100), 0);
+  const int before = num_connections();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(get_numbers(store, 100 * i, 100 * i + 100), 0);
+  EXPECT_EQ(num_connections(), before + 1) << "that of the question itself";
+  ASSERT_EQ(put_numbers(store, 1, 4), 3u);
+  EXPECT_EQ(get_numbers(store, 0, 4), 0) << "pages behind the absent one end the connection";
+  EXPECT_EQ(get_numbers(store, 1, 4), 3);
+  EXPECT_EQ(store.figures().failures_total, 0u);
+}
+
 }  // namespace
 }  // namespace hocket

@@ -105,6 +105,17 @@ class RedisPromptPages final : public PromptPages {
     return {};
   }
 
+  // Behind a page that is absent the others mostly are, too. Their short replies are read, so that
+  // the connection serves the next prompt; a page among them ends it.
+  void drain() {
+    expected_.clear();
+    num_asked_ = num_got_ = 0;
+    while (link_->num_awaited() > 0) {
+      const auto reply = link_->receive();
+      if (!reply || reply->kind == RedisReply::Kind::text) return;
+    }
+  }
+
   Result<void> request_ahead(size_t page_bytes) {
     const size_t max_requested =
         std::clamp<size_t>(RedisStore::kMaxAheadBytes / page_bytes, 1, RedisStore::kMaxAhead);
@@ -127,6 +138,7 @@ class RedisPromptPages final : public PromptPages {
       return fail(refusal(link_->name(), value));
     if (value.kind == RedisReply::Kind::absent) {
       store_.forget(key);
+      drain();
       return false;
     }
     if (value.kind == RedisReply::Kind::text && unpack(value.text, key, page)) {
