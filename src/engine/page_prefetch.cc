@@ -121,15 +121,13 @@ bool PagePrefetch::is_ready(PrefetchedRequest& mine, const Request& request,
     mine.task = request_pages(request, scheduler, mine);
     if (!mine.task) return true;
     if (mine.is_sent) num_reserved_ += mine.num_reserved = num_pages;
-    mine.may_take = time_to_compute(static_cast<int>(mine.task->num_whole) -
-                                    mine.task->first * options_.page_tokens);
   }
   if (!mine.task) return true;
   if (clock_->now() >= *mine.hold_until) {
     figures_.note_held_too_long(kMaxHold, mine.task->is_sent);
   } else {
     if (options_.prefetch == StoragePrefetch::best_effort && !mine.task->is_sent) return true;
-    if (is_worth_waiting(mine)) return false;
+    if (is_worth_waiting(mine, scheduler)) return false;
   }
   ++figures_.num_given_up;
   give_up(mine);
@@ -139,11 +137,17 @@ bool PagePrefetch::is_ready(PrefetchedRequest& mine, const Request& request,
 
 // Returns true while reading takes no longer than computing would, or must be awaited in any case.
 // Precondition: the request has a task.
-bool PagePrefetch::is_worth_waiting(const PrefetchedRequest& request) const {
+bool PagePrefetch::is_worth_waiting(const PrefetchedRequest& request,
+                                    const Scheduler& scheduler) const {
   if (options_.prefetch == StoragePrefetch::wait_complete || request.task->is_sent) return true;
-  // While other prompts are read, it waits for its turn; each of them has such a limit.
   const Duration begun{request.task->begun_ns.load()};
-  return begun == Duration::zero() || clock_->now() < TimePoint(begun) + request.may_take;
+  const TimePoint now = clock_->now();
+  if (begun != Duration::zero()) return now < TimePoint(begun) + request.may_take;
+  // While others are read, each within such a limit, it waits for its turn. If nothing else is
+  // computed, it is computed at last: one prompt, since the next one finds the engine busy.
+  if (now < request.ordered + kMaxTurn * request.may_take) return true;
+  const SchedulerStats stats = scheduler.stats();
+  return stats.num_running + stats.num_waiting > 0;
 }
 
 std::shared_ptr<ReadTask> PagePrefetch::task_of(const CacheNamespace& name_space,
@@ -193,6 +197,9 @@ std::shared_ptr<ReadTask> PagePrefetch::request_pages(const Request& request,
   task->is_sent = mine.is_sent;
   if (options_.prefetch != StoragePrefetch::wait_complete && speed_.is_known())
     task->to_compute = speed_.time_of(mine.num_lacking);
+  mine.may_take = time_to_compute(static_cast<int>(whole.size()) - num_held);
+  mine.ordered = clock_->now();
+  task->due = mine.ordered + mine.may_take;
   std::optional<UnreadReason> why = why_not_read(*task, num_pages);
   if (std::shared_ptr<ReadTask> ordered = task; !why && !reader_.add(ordered))
     why = UnreadReason::queue_full;
@@ -206,7 +213,7 @@ bool PagePrefetch::restore(const SessionTokens& session, const Scheduler& schedu
       task_of(session.name_space, session.tokens,
               session.tokens.size() / page_tokens_ * page_tokens_, scheduler);
   task->at_end = std::move(done);
-  task->until = until;
+  task->until = task->due = until;
   return reader_.add(task);
 }
 

@@ -3,7 +3,9 @@
 // tree.
 //
 // Both speeds are measured, that of reading for each source. Once reading has begun, a prompt is
-// held no longer than computing would take (StoragePrefetch::timeout). One that a peer computes
+// held no longer than computing would take (StoragePrefetch::timeout); before, it waits for its
+// turn, but while the engine is idle no longer than kMaxTurn times as long. One that a peer
+// computes
 // (--disaggregation-mode decode) is held until the peer is done or fails. Whatever the policy, no
 // prompt is held longer than max_hold().
 //
@@ -34,6 +36,7 @@ class PagePrefetch {
   // may also take kMaxPeerFactor times the time of computing it here, or kMaxPeerToken a token
   // while the speed of prompts is not known.
   static constexpr Duration kMaxHold = std::chrono::seconds(300);
+  static constexpr int kMaxTurn = 2;
   static constexpr int kMaxPeerFactor = 4;
   static constexpr Duration kMaxPeerToken = std::chrono::milliseconds(100);
 
@@ -67,6 +70,7 @@ class PagePrefetch {
     bool asked = false;                   // its pages are ordered, or need not be
     std::optional<TimePoint> hold_until;  // max_hold()
     Duration may_take{};                  // its reading: StoragePrefetch::timeout
+    TimePoint ordered{};                  // when its task was
     int num_reserved = 0;                 // pages of the pool for those that a peer computes
     int num_lacking = 0;                  // tokens whose pages the pool lacked at first
     bool is_sent = false;                 // its prompt was sent to a peer that computes
@@ -98,7 +102,7 @@ class PagePrefetch {
   bool is_awaited(RequestId id) const;
   bool may_send(const Request& request);
   bool has_no_room(int num_pages, const Scheduler& scheduler) const;
-  bool is_worth_waiting(const PrefetchedRequest& request) const;
+  bool is_worth_waiting(const PrefetchedRequest& request, const Scheduler& scheduler) const;
   Duration time_to_compute(int num_tokens) const;
   Duration max_hold(int num_tokens, bool is_sent) const;
   void give_up(PrefetchedRequest& request);

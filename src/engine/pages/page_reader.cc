@@ -248,8 +248,8 @@ void PageReader::run() {
   while (!stopping_) {
     auto task = tasks_.wait_pop(kReaderWait);
     if (!task) continue;
-    read(*task);
-    deliver({.task = *std::move(task)});
+    read(task);
+    deliver({.task = std::move(task)});
   }
 }
 

@@ -24,26 +24,10 @@
 #include "engine/pages/page_buffers.h"
 #include "engine/pages/page_source.h"
 #include "engine/pages/read_figures.h"
+#include "engine/pages/read_queue.h"
 #include "engine/plan/tier_buffers.h"
 
 namespace hocket {
-
-// Pages to read: those of `prompt` from `first` on.
-struct ReadTask {
-  RequestId request{};  // that waits for them, if there is one
-  CacheNamespace name_space;
-  std::vector<TokenId> prompt;
-  size_t num_whole = 0;  // tokens of its whole pages
-  int first = 0;
-  int peer = -1;                          // PagesWanted::peer
-  bool is_sent = false;                   // a peer computes the prompt: PagesWanted::computes
-  int num_cached = 0;                     // pages behind which a model can continue already
-  Duration to_compute = Duration::max();  // a source that would take longer is not read
-  TimePoint until = TimePoint::max();     // no request waits for it after this time
-  std::function<void()> at_end;           // empty, or to be called when all is read that will be
-  std::atomic<bool> given_up{false};
-  std::atomic<int64_t> begun_ns{0};  // when its reading began; 0: it has not
-};
 
 // A page or a state that was read, or the end of its task.
 struct ReadPage {
@@ -77,7 +61,9 @@ class PageReader {
 
   // Returns false, and leaves the task, if kMaxTasks wait.
   [[nodiscard]] bool add(std::shared_ptr<ReadTask>& task) { return tasks_.push(task); }
-  bool is_full() const { return tasks_.size() == kMaxTasks; }
+  bool is_full() const { return num_waiting() == kMaxTasks; }
+  // Returns how many tasks wait for their turn.
+  size_t num_waiting() const { return tasks_.size(); }
   bool has_pages() const { return read_.size() > 0; }
   std::optional<ReadPage> pop() { return read_.pop(); }
   // Precondition: it is no end of a task, and not released yet.
@@ -101,7 +87,7 @@ class PageReader {
   std::function<void()> wake_;
   ReadFigures& figures_;
   TransferBuffers buffers_;
-  Mailbox<std::shared_ptr<ReadTask>> tasks_;
+  ReadQueue tasks_;
   Mailbox<ReadPage> read_;
   std::atomic<bool> stopping_{false};
   LogLimit exceptions_{std::chrono::seconds(60)};
