@@ -5,6 +5,10 @@
 namespace hocket {
 namespace {
 
+int64_t senders_of(const CacheTierOptions& options) {
+  return options.peers && options.peers->computes() ? num_senders(options.peers->num_tries()) : 0;
+}
+
 PageReader::Options reader_options(const CacheTierOptions& options, const PagePool& pages,
                                    const BorderStates& states) {
   PageReader::Options reader{.form = options.form,
@@ -13,7 +17,8 @@ PageReader::Options reader_options(const CacheTierOptions& options, const PagePo
                              .state_bytes = states.bytes(),
                              .border_tokens = static_cast<size_t>(states.border_tokens()),
                              .min_sent_tokens = CacheTierOptions::kMinTokens,
-                             .waits_for_networks = options.peers || options.redis};
+                             .waits_for_networks = options.peers || options.redis,
+                             .num_senders = static_cast<size_t>(senders_of(options))};
   if (options.files) reader.sources.push_back(options.files.get());
   if (options.redis) reader.sources.push_back(options.redis.get());
   if (options.peers) reader.sources.push_back(options.peers.get());
@@ -24,12 +29,13 @@ PageReader::Options reader_options(const CacheTierOptions& options, const PagePo
 
 Result<std::unique_ptr<CacheTier>> CacheTier::create(Options options, PagePool& pages,
                                                      const BorderStates& states) {
-  const TierBuffers sizes{.page_bytes = pages.page_bytes(),
-                          .record_bytes = states.bytes(),
-                          .record_budget_bytes = options.record_budget_bytes,
-                          .chunk_pages = options.chunk_pages};
-  HOCKET_TRY(TransferBuffers::Memory reads, TransferBuffers::allocate(sizes));
+  TierBuffers sizes{.page_bytes = pages.page_bytes(),
+                    .record_bytes = states.bytes(),
+                    .record_budget_bytes = options.record_budget_bytes,
+                    .chunk_pages = options.chunk_pages};
   HOCKET_TRY(TransferBuffers::Memory writes, TransferBuffers::allocate(sizes));
+  sizes.num_senders = senders_of(options);
+  HOCKET_TRY(TransferBuffers::Memory reads, TransferBuffers::allocate(sizes));
   return std::unique_ptr<CacheTier>(
       new CacheTier(std::move(options), pages, states, std::move(reads), std::move(writes)));
 }

@@ -4,7 +4,7 @@
 // (engine/border_states.h): that of delta nets, or a window.
 //
 //   ready(), take_read_pages()            PagePrefetch: the pages that a prompt lacks, and its wait
-//     threads kv_read                       PageReader: reads and checks them
+//     threads kv_read, kv_await             PageReader: reads and checks them
 //   on_pages_cached(), copy_delayed()     WriteBehind: what is new in the tree
 //     threads kv_write                      PageWriter: writes it behind the steps
 //

@@ -3,8 +3,10 @@
 //
 //   add(task)                     orders the pages of a prompt
 //   threads kv_read               hash, read and check one page after the other
+//   threads kv_await              the same for prompts that peers compute, behind all other sources
 //   pop() .. release()            the pages in order, then the end of the task
 //
+// A peer may compute for minutes, so prompts that are sent to one keep no other from its pages.
 // A source is not read if that is expected to be slower than computing. A lack of memory ends the
 // reading for one task. Owner: the rank's CacheTier. Thread: the engine's, beside the threads
 // inside.
@@ -41,7 +43,7 @@ struct ReadPage {
 class PageReader {
  public:
   static constexpr size_t kMaxTasks = 64;
-  static constexpr size_t kThreads = TierBuffers::kReaders;  // files alone have one
+  static constexpr size_t kThreads = TierBuffers::kReaders;  // kv_read; files alone have one
 
   struct Options {
     std::vector<PageSource*> sources;  // in the order in which they are asked
@@ -51,6 +53,7 @@ class PageReader {
     size_t border_tokens = 1;                 // states lie behind multiples of these tokens
     size_t min_sent_tokens = 0;       // a prompt that lacks fewer is computed here, not by a peer
     bool waits_for_networks = false;  // a source is one, so several threads read
+    size_t num_senders = 0;           // threads kv_await; 0: no source computes
   };
   // All that is borrowed outlives it.
   PageReader(Options options, TransferBuffers::Memory memory, ReadFigures& figures);
@@ -59,11 +62,14 @@ class PageReader {
   // Ends the threads, which leave the rest unread.
   void stop();
 
-  // Returns false, and leaves the task, if kMaxTasks wait.
-  [[nodiscard]] bool add(std::shared_ptr<ReadTask>& task) { return tasks_.push(task); }
-  bool is_full() const { return num_waiting() == kMaxTasks; }
+  // Returns false, and leaves the task, if kMaxTasks wait.   Precondition: only a reader with
+  // threads kv_await gets one that is sent.
+  [[nodiscard]] bool add(std::shared_ptr<ReadTask>& task) {
+    return !is_full() && tasks_.push(task);
+  }
+  bool is_full() const { return num_waiting() >= kMaxTasks; }
   // Returns how many tasks wait for their turn.
-  size_t num_waiting() const { return tasks_.size(); }
+  size_t num_waiting() const { return tasks_.size() + sent_.size(); }
   bool has_pages() const { return read_.size() > 0; }
   std::optional<ReadPage> pop() { return read_.pop(); }
   // Precondition: it is no end of a task, and not released yet.
@@ -79,7 +85,9 @@ class PageReader {
  private:
   class TaskProgress;
   void run();
-  void read(const std::shared_ptr<ReadTask>& task);
+  void run_sent();
+  std::shared_ptr<TaskProgress> read(const std::shared_ptr<ReadTask>& task);
+  void guard(const std::function<void()>& reading);
   void deliver(ReadPage page);
 
   const Options options_;
@@ -88,6 +96,7 @@ class PageReader {
   ReadFigures& figures_;
   TransferBuffers buffers_;
   ReadQueue tasks_;
+  Mailbox<std::shared_ptr<TaskProgress>> sent_;  // those that a peer is to compute now
   Mailbox<ReadPage> read_;
   std::atomic<bool> stopping_{false};
   LogLimit exceptions_{std::chrono::seconds(60)};

@@ -49,8 +49,9 @@ TEST(PageReader, TheTimeOfComputingIsNotThatOfReading) {
     FakeClock clock;
     SlowPeer peer(clock);
     ReadFigures figures;
-    PageReader reader({.sources = {&peer}, .page_tokens = 32, .page_bytes = kBytes},
-                      TransferBuffers::allocate({.page_bytes = kBytes}).value(), figures);
+    PageReader reader(
+        {.sources = {&peer}, .page_tokens = 32, .page_bytes = kBytes, .num_senders = 1},
+        TransferBuffers::allocate({.page_bytes = kBytes}).value(), figures);
     reader.start(clock, [] {});
     auto task = std::make_shared<ReadTask>();
     task->prompt = std::vector<TokenId>(100, TokenId{1});

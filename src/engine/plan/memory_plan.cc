@@ -108,7 +108,8 @@ int64_t tier_bytes(const MemoryPlanInput& q, const MemoryPlan& plan) {
   TierBuffers buffers{.page_bytes = q.page_bytes,
                       .chunk_pages = chunk_pages(plan.chunk_tokens, plan.max_prefill_tokens,
                                                  q.settings.memory.page_size),
-                      .peer_bytes = has_peers(q.settings) ? q.peer_page_bytes : 0};
+                      .peer_bytes = has_peers(q.settings) ? q.peer_page_bytes : 0,
+                      .num_senders = num_senders(q.settings)};
   if (q.model.num_linear_layers() > 0) {
     buffers.record_bytes = q.model.num_linear_layers() *
                            delta_shape_of(q.model, q.dtype, plan.max_drafts).state_bytes();
