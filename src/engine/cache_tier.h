@@ -48,6 +48,11 @@ class CacheTier {
   bool ready(const Request& request, const Scheduler& scheduler) {
     return prefetch_.ready(request, scheduler);
   }
+  // Returns true if a request that could begin is to wait once more, until ready(): its pages were
+  // evicted while it waited in line or ran, and are read again.
+  bool waits_again(const Request& request, const Scheduler& scheduler) {
+    return prefetch_.waits_again(request, scheduler);
+  }
   // Writes the pages that the tree took of a request, and windows behind them, as far as stores
   // lack them.
   void on_pages_cached(const Request& request, const Scheduler& scheduler);

@@ -86,8 +86,31 @@ bool PagePrefetch::ready(const Request& request, const Scheduler& scheduler) {
   const std::optional<PageWait> wait = is_held ? std::optional(wait_of(mine)) : std::nullopt;
   figures_.note_wait(std::exchange(mine.wait, wait), wait);
   if (is_held) return false;
+  mine.known_len = static_cast<int>(whole_pages(request).size()) - num_lacking(request, scheduler);
   if (!std::exchange(mine.is_counted, true)) note_load(mine, request, scheduler);
   return true;
+}
+
+// A request that was retracted begins its prompt again, whose pages stores got when it was
+// computed.
+bool PagePrefetch::waits_again(const Request& request, const Scheduler& scheduler) {
+  const auto found = requests_.find(request.id);
+  if (found == requests_.end()) return false;
+  PrefetchedRequest& mine = found->second;
+  const auto num_whole = static_cast<int>(whole_pages(request).size());
+  int known_len = mine.known_len;
+  if (request.num_retractions > 0)
+    known_len =
+        std::min(num_whole, request.prompt_len / options_.page_tokens * options_.page_tokens);
+  if (mine.task || mine.num_again == kMaxAgain || known_len < CacheTierOptions::kMinTokens)
+    return false;
+  const int held_len = num_whole - num_lacking(request, scheduler);
+  if (known_len - held_len < CacheTierOptions::kMinTokens) return false;
+  ++mine.num_again;
+  release(mine);
+  mine.asked = false;
+  mine.hold_until.reset();
+  return !ready(request, scheduler);
 }
 
 PageWait PagePrefetch::wait_of(const PrefetchedRequest& held) {
@@ -175,18 +198,21 @@ std::optional<UnreadReason> PagePrefetch::why_not_read(const ReadTask& task,
   return std::nullopt;
 }
 
+std::span<const TokenId> PagePrefetch::whole_pages(const Request& request) const {
+  const auto reusable = request.reusable_tokens();
+  return reusable.first(reusable.size() - reusable.size() % page_tokens_);
+}
+
 // Returns how many tokens of whole pages the cache lacks.
 int PagePrefetch::num_lacking(const Request& request, const Scheduler& scheduler) const {
-  const auto reusable = request.reusable_tokens();
-  const auto whole = reusable.first(reusable.size() - reusable.size() % page_tokens_);
+  const auto whole = whole_pages(request);
   return static_cast<int>(whole.size()) - scheduler.cached_len(request.cache_namespace, whole);
 }
 
 std::shared_ptr<ReadTask> PagePrefetch::request_pages(const Request& request,
                                                       const Scheduler& scheduler,
                                                       PrefetchedRequest& mine) {
-  const auto reusable = request.reusable_tokens();
-  const auto whole = reusable.first(reusable.size() - reusable.size() % page_tokens_);
+  const auto whole = whole_pages(request);
   const int num_held = scheduler.in_tree_len(request.cache_namespace, whole);
   if (mine.num_lacking < CacheTierOptions::kMinTokens) return nullptr;
   const size_t num_pages = (whole.size() - static_cast<size_t>(num_held)) / page_tokens_;

@@ -37,6 +37,9 @@ class PagePrefetch {
   // while the speed of prompts is not known.
   static constexpr Duration kMaxHold = std::chrono::seconds(300);
   static constexpr int kMaxTurn = 2;
+  // Times that the pages of one request are read again, because they were evicted before it began:
+  // so a pool that is too small for its requests does not only read.
+  static constexpr int kMaxAgain = 2;
   static constexpr int kMaxPeerFactor = 4;
   static constexpr Duration kMaxPeerToken = std::chrono::milliseconds(100);
 
@@ -47,6 +50,7 @@ class PagePrefetch {
 
   // As those of CacheTier.
   bool ready(const Request& request, const Scheduler& scheduler);
+  bool waits_again(const Request& request, const Scheduler& scheduler);
   bool restore(const SessionTokens& session, const Scheduler& scheduler, TimePoint until,
                std::function<void()> done);
   void take_read_pages(Scheduler& scheduler, EngineLoad load);
@@ -73,6 +77,8 @@ class PagePrefetch {
     TimePoint ordered{};                  // when its task was
     int num_reserved = 0;                 // pages of the pool for those that a peer computes
     int num_lacking = 0;                  // tokens whose pages the pool lacked at first
+    int known_len = 0;                    // tokens that the cache had when it could wait in line
+    int num_again = 0;                    // kMaxAgain
     bool is_sent = false;                 // its prompt was sent to a peer that computes
     bool is_counted = false;              // as load: note_load()
     std::optional<PageWait> wait;         // nullopt: it is not held for pages
@@ -92,6 +98,7 @@ class PagePrefetch {
                       const Scheduler& scheduler);
   static PageWait wait_of(const PrefetchedRequest& held);
   void note_load(PrefetchedRequest& mine, const Request& request, const Scheduler& scheduler);
+  std::span<const TokenId> whole_pages(const Request& request) const;
   int num_lacking(const Request& request, const Scheduler& scheduler) const;
   std::shared_ptr<ReadTask> request_pages(const Request& request, const Scheduler& scheduler,
                                           PrefetchedRequest& mine);
