@@ -40,6 +40,7 @@ class PrefillRole {
   // Changes the mode, and announces it. Errors: those of check().
   Result<void> set(Disaggregation mode);
   Disaggregation mode() const { return mode_; }
+  Disaggregation mode_at_start() const { return options_.mode; }
 
   // True while this service computes prompts of others.
   bool takes_prompts() const;
