@@ -15,6 +15,7 @@
 #include "engine/cache_store_setup.h"
 #include "engine/lockstep/identity.h"
 #include "engine/pages/saved_speed.h"
+#include "engine/plan/folder_limit.h"
 #include "engine/plan/tier_buffers.h"
 
 namespace hocket {
@@ -22,7 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kShareOfFreeDisk = 0.5;
 constexpr double kMinStoreGb = 0.001;  // less would delete nearly every page that is written
 
 Error unfit(const char* flag, std::string why, std::string fix) {
@@ -106,27 +106,16 @@ Result<void> check_needless_flags(const ServerSettings& settings) {
   return {};
 }
 
-// Returns what the files of `folder` may take, which take held_bytes now. Planned: a share of the
-// disk that is free or theirs, so that a restart plans the same.
-Result<int64_t> choose_bytes(double given_gb, const fs::path& folder, int64_t held_bytes) {
+// Warns of a limit of files, which take held_bytes now, that the disk cannot hold.
+void warn_of_limit(double given_gb, const fs::path& folder, int64_t held_bytes) {
   std::error_code problem;
   const fs::space_info space = fs::space(folder, problem);
-  const auto room =
-      static_cast<double>(held_bytes) + static_cast<double>(problem ? 0 : space.available);
-  if (given_gb > 0) {
-    if (!problem && given_gb * 1e9 > room)
-      log::warning(
-          "--kv-cache-dir-gb {} is more than the {:.2f} GB that are free at {} or hold its "
-          "pages; when the disk is full, no prefix is written",
-          given_gb, room * 1e-9, folder.string());
-    return static_cast<int64_t>(given_gb * 1e9);
-  }
-  if (problem)
-    return fail(unfit(
-        "kv-cache-dir-gb",
-        fmt::format("the free disk at {} is not known: {}", folder.string(), problem.message()),
-        "--kv-cache-dir-gb 100"));
-  return static_cast<int64_t>(kShareOfFreeDisk * room);
+  const double room = static_cast<double>(held_bytes) + static_cast<double>(space.available);
+  if (!problem && given_gb * 1e9 > room)
+    log::warning(
+        "--kv-cache-dir-gb {} is more than the {:.2f} GB that are free at {} or hold its pages; "
+        "when the disk is full, no prefix is written",
+        given_gb, room * 1e-9, folder.string());
 }
 
 // Lists the folder's files, bounds what they take, and says what there is.
@@ -142,8 +131,14 @@ Result<void> list_folder(PageFiles& files, double given_gb) {
   // One that cannot be listed is bounded all the same, by what is known of it.
   const PageFiles::Figures held = files.figures();
   HOCKET_TRY(const int64_t max_bytes,
-             choose_bytes(given_gb, files.folder(), held.bytes + held.other_bytes));
+             folder_limit(given_gb, files.folder(), held.bytes + held.other_bytes));
+  warn_of_limit(given_gb, files.folder(), held.bytes + held.other_bytes);
   files.limit(max_bytes);
+  if (is_in_memory(files.folder()))
+    log::info(
+        "note: {} is in memory, so --kv-cache-dir-gb (here {:.2f}) is taken from that of weights "
+        "and pages",
+        files.folder().string(), static_cast<double>(max_bytes) * 1e-9);
   if (!listed) return listed;
   const PageFiles::Figures now = files.figures();
   const std::string others =

@@ -71,6 +71,12 @@ constexpr int window_record_pages(int window_tokens, int page_tokens) {
   return (window_tokens - 1 + page_tokens - 1) / page_tokens;
 }
 
+// Returns how many ranks share what a process has once, such as its folder: those in one process.
+inline int num_sharing_ranks(const ParallelSettings& parallel) {
+  const bool has_processes = parallel.nnodes > 0 || parallel.ranks_per_node > 0;
+  return has_processes ? 1 : parallel.ep_size;
+}
+
 inline bool has_peers(const ServerSettings& settings) {
   return !settings.peers.kv_cache_peers.empty() ||
          !settings.peers.disaggregation_prefill_url.empty();
