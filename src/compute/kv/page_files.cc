@@ -108,6 +108,11 @@ void PageFiles::limit(int64_t max_bytes) {
   make_room();
 }
 
+int64_t PageFiles::max_bytes() const {
+  const MutexLock lock(mutex_);
+  return max_bytes_;
+}
+
 Result<void> PageFiles::list() {
   std::vector<File> found;
   std::vector<std::shared_ptr<OtherFolder>> others;

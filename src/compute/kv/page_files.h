@@ -59,6 +59,7 @@ class PageFiles {
   // in any case. Without it there is no limit. The first file of another folder that is deleted is
   // announced.
   void limit(int64_t max_bytes);
+  int64_t max_bytes() const;
 
   // Returns true if the page is known to be there, and counts that as a use. Reads no disk.
   bool has(const PageKey& key);

@@ -79,6 +79,7 @@ class PageConnection {
     if (is_served_) --server_.num_served_;
     if (prefill_) options_.abort(*prefill_);
     if (prefill_) options_.prefills->end(*prefill_);
+    server_.prompt_bytes_ -= prompt_bytes_;
   }
 
   Result<void> run() {
@@ -178,6 +179,12 @@ class PageConnection {
       options_.counts->add(&ServedCounters::served_refused_total);
       return link_.send(PageFrame::no, "its folder is full or away, and takes no pages now");
     }
+    if (!has_room_for((payload.size() - sizeof name_space) / sizeof(TokenId))) {
+      options_.counts->add(&ServedCounters::served_refused_total);
+      return link_.send(PageFrame::no,
+                        "its folder is too small for the pages of the prompt beside those of "
+                        "others, by --kv-cache-dir-gb");
+    }
     std::memcpy(&name_space, payload.data(), sizeof name_space);
     payload.remove_prefix(sizeof name_space);
     std::vector<TokenId> tokens(payload.size() / sizeof(TokenId), TokenId{0});
@@ -191,6 +198,16 @@ class PageConnection {
     prefill_ = *id;
     options_.counts->add(&ServedCounters::served_prefills_total);
     return link_.send(PageFrame::ok, {});
+  }
+
+  // Reserves room in the folder, until the connection ends.
+  bool has_room_for(size_t num_tokens) {
+    const auto num_pages = static_cast<int64_t>(num_tokens) / options_.forms->page_tokens();
+    prompt_bytes_ = num_pages * options_.page_bytes;
+    const int64_t all = server_.prompt_bytes_.fetch_add(prompt_bytes_) + prompt_bytes_;
+    if (all <= options_.files->max_bytes() / PageServer::kShareOfFolder) return true;
+    server_.prompt_bytes_ -= std::exchange(prompt_bytes_, 0);
+    return false;
   }
 
   Result<void> get(std::string_view payload) {
@@ -255,8 +272,9 @@ class PageConnection {
   const int socket_;  // link_ owns it
   PageLink link_;
   TimePoint said_{};
-  bool is_served_ = false;  // PageServer::num_served_ counts it
-  int client_tokens_ = 0;   // the size of the client's pages
+  bool is_served_ = false;    // PageServer::num_served_ counts it
+  int client_tokens_ = 0;     // the size of the client's pages
+  int64_t prompt_bytes_ = 0;  // in PageServer::prompt_bytes_
   std::optional<RequestId> prefill_;
 };
 
