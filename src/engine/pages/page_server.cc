@@ -246,13 +246,16 @@ class PageConnection {
   }
 
   // Waits for a page that a prompt's computing is about to add, and for a buffer while others use
-  // all. Returns null if the page is absent.
+  // all. Returns null if the page is absent. The disk is asked at first and at the end, and between
+  // only for a page that was written: others wait for the threads that read and write files, too.
   Result<BufferLoan> find(const PageKey& key, size_t size) {
     const TimePoint until = clock_.now() + PageServer::kMaxWait;
-    while (true) {
+    for (bool is_first = true;;) {
       // Asks in this order, so that a page which is added between the two is found.
       const bool is_last = !is_computing() || clock_.now() > until;
-      if (BufferLoan loan = borrow(); loan) {
+      const bool may_be_there = is_first || is_last || options_.files->has(key);
+      if (BufferLoan loan = may_be_there ? borrow() : nullptr) {
+        is_first = false;
         const Result<bool> found = options_.files->get(key, loan->first(size));
         if (found && *found) return loan;
         if (!found || is_last) return nullptr;
