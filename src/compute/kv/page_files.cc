@@ -125,8 +125,6 @@ Result<void> PageFiles::list() {
   };
   std::error_code problem;
   add_found(find_pages(folder_, 2 * kMaxFiles, problem), nullptr);
-  if (problem && problem != std::errc::no_such_file_or_directory)
-    return page_file_error("list", folder_, problem.value());
   for (const fs::path& path : find_idle_folders(folder_)) {
     std::error_code ignored;  // a folder that cannot be listed counts nothing
     const auto pages = find_pages(path, 2 * kMaxFiles, ignored);
@@ -154,6 +152,8 @@ Result<void> PageFiles::list() {
         add_at(order_.end(), one);
   }
   make_room();
+  if (problem && problem != std::errc::no_such_file_or_directory)
+    return page_file_error("list", folder_, problem.value());
   return {};
 }
 

@@ -52,7 +52,7 @@ class PageFiles {
   // Lists the files that are there, and those of folders beside it that no process uses, by the
   // time of their last use, which takes seconds for hundreds of thousands; all else may run
   // meanwhile. Until then only files that were written or read since open() are known to has(),
-  // figures() and limit(). Errors: io.
+  // figures() and limit(). Errors: io; what could be listed is known all the same.
   Result<void> list();
 
   // Sets the limit for the size of all files together, and deletes what is more; the newest is kept

@@ -119,19 +119,27 @@ fs::path path_of_page(const fs::path& folder, const PageKey& key) {
 std::vector<FoundPage> find_pages(const fs::path& folder, size_t max_files,
                                   std::error_code& problem) {
   std::vector<FoundPage> found;
-  fs::recursive_directory_iterator entries(folder, problem);
-  for (; !problem && entries != fs::recursive_directory_iterator(); entries.increment(problem)) {
-    if (entries.depth() > 0) entries.disable_recursion_pending();
+  const auto add = [&](const fs::directory_entry& file) {
     std::error_code gone;  // another process may have deleted it
-    const auto used = entries->last_write_time(gone);
-    const std::string name = entries->path().filename();
-    if (gone || !entries->is_regular_file(gone)) continue;
-    const auto bytes = static_cast<int64_t>(entries->file_size(gone));
-    if (is_abandoned_file(entries->path())) fs::remove(entries->path(), gone);
-    const auto key = key_of_name(name);
-    if (key && path_of_page(folder, *key) == entries->path() && found.size() < max_files)
+    const auto used = file.last_write_time(gone);
+    if (gone || !file.is_regular_file(gone)) return;
+    const auto bytes = static_cast<int64_t>(file.file_size(gone));
+    if (is_abandoned_file(file.path())) fs::remove(file.path(), gone);
+    const auto key = key_of_name(file.path().filename().string());
+    if (key && path_of_page(folder, *key) == file.path() && found.size() < max_files)
       found.push_back({used, *key, bytes});
+  };
+  std::error_code first;  // of the folders below, the others of which are listed all the same
+  fs::directory_iterator entries(folder, problem);
+  for (; !problem && entries != fs::directory_iterator(); entries.increment(problem)) {
+    add(*entries);
+    if (!is_folder(entries->path())) continue;
+    std::error_code below;
+    fs::directory_iterator files(entries->path(), below);
+    for (; !below && files != fs::directory_iterator(); files.increment(below)) add(*files);
+    if (below && below != std::errc::no_such_file_or_directory && !first) first = below;
   }
+  if (!problem) problem = first;
   return found;
 }
 

@@ -42,7 +42,7 @@ struct FoundPage {
   int64_t bytes = 0;
 };
 // Finds at most max_files files of pages in a folder, and deletes abandoned ones. Errors: those of
-// the system.
+// the system; what can be listed is returned all the same.
 std::vector<FoundPage> find_pages(const std::filesystem::path& folder, size_t max_files,
                                   std::error_code& problem);
 // Finds the folders beside that of a form which have pages of other forms, and which no process
