@@ -17,6 +17,7 @@ namespace {
 class PoorStore final : public PageStore {
  public:
   explicit PoorStore(bool throws) : PageStore(kRetryInterval), throws_(throws) {}
+  using PageStore::leave;
   PageTier tier() const override { return PageTier::redis; }
   Result<std::unique_ptr<PromptPages>> open(const PagesWanted& /*wanted*/) override {
     return nullptr;
@@ -99,6 +100,25 @@ TEST_F(PageWriterFolderTest, APageThatCannotBeWrittenEndsTheWaitsOfPeers) {
   EXPECT_FALSE(writer.is_awaited(RequestId{2}));
   writer.begin_end();
   writer.join();
+}
+
+// Pages that find no buffer are tried again, perhaps many times.
+TEST_F(PageWriterFolderTest, APageThatAStoreThatIsAwayLacksCountsOnce) {
+  const auto files = std::make_shared<FileStore>(std::shared_ptr(PageFiles::open(folder_).value()),
+                                                 FileStore::calls_for(folder_));
+  const auto redis = std::make_shared<PoorStore>(false);
+  const TierBuffers sizes{.page_bytes = 64};
+  PageWriter writer({.files = files, .redis = redis, .prefills = nullptr},
+                    TransferBuffers::allocate(sizes).value());
+  redis->leave();
+  const auto copy = [&] {  // no thread runs that would free a buffer
+    return writer.copy({.kind = PageKind::page, .stores = 3}, [](std::span<std::byte>) {});
+  };
+  for (int64_t i = 0; i < sizes.num_pages(); ++i) EXPECT_EQ(copy(), PageWriter::CopyOutcome::yes);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(copy(), PageWriter::CopyOutcome::no_buffer);
+  CacheTierStats stats;
+  writer.add_to(stats);
+  EXPECT_EQ(stats.left_out(UnwrittenReason::store_away), static_cast<uint64_t>(sizes.num_pages()));
 }
 
 // A session is not saved if its files could not be looked for, and its client learns so.
