@@ -125,6 +125,7 @@ Result<void> PageFiles::list() {
   };
   std::error_code problem;
   add_found(find_pages(folder_, 2 * kMaxFiles, problem), nullptr);
+  delete_abandoned(folder_);
   for (const fs::path& path : find_idle_folders(folder_)) {
     std::error_code ignored;  // a folder that cannot be listed counts nothing
     const auto pages = find_pages(path, 2 * kMaxFiles, ignored);

@@ -77,6 +77,13 @@ fs::file_time_type sessions_since(const fs::path& folder) {
              : fs::file_time_type::max();
 }
 
+void delete_abandoned_in(const fs::path& folder) {
+  std::error_code problem;
+  fs::directory_iterator files(folder, problem);
+  for (; !problem && files != fs::directory_iterator(); files.increment(problem))
+    if (is_abandoned_file(files->path())) unlink(files->path().c_str());
+}
+
 }  // namespace
 
 int make_private_folder(const fs::path& folder) {
@@ -141,6 +148,14 @@ std::vector<FoundPage> find_pages(const fs::path& folder, size_t max_files,
   }
   if (!problem) problem = first;
   return found;
+}
+
+void delete_abandoned(const fs::path& form) {
+  if (is_form_name(form.filename().string())) delete_abandoned_in(form.parent_path());
+  std::error_code problem;
+  fs::directory_iterator owners(form / kSessionsFolder, problem);
+  for (; !problem && owners != fs::directory_iterator(); owners.increment(problem))
+    if (is_folder(owners->path())) delete_abandoned_in(owners->path());
 }
 
 std::vector<fs::path> find_idle_folders(const fs::path& own) {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include <chrono>
 #include <fstream>
 
 #include "base/folder_testing.h"
@@ -44,6 +44,33 @@ TEST_F(PageFoldersTest, AFolderThatCannotBeListedHidesNoOther) {
   std::error_code problem;
   EXPECT_EQ(find_pages(folder_, 1000, problem).size(), static_cast<size_t>(kFolders * 3 / 4));
   EXPECT_EQ(problem, std::errc::permission_denied);
+}
+
+using AbandonedFilesTest = testing::FolderTest;
+
+// A process was killed while it wrote the hashes of a model, or the list of a session.
+TEST_F(AbandonedFilesTest, TheyAreDeletedBesideFoldersOfPagesToo) {
+  const fs::path form = folder_ / "0123456789abcdef";
+  const auto files = PageFiles::open(form);
+  ASSERT_TRUE(files.has_value());
+  const fs::path owner = form / kSessionsFolder / "owner";
+  fs::create_directories(owner);
+  const auto make = [](const fs::path& path, std::chrono::hours age) {
+    std::ofstream(path) << "half";
+    fs::last_write_time(path, fs::file_time_type::clock::now() - age);
+  };
+  for (const fs::path& place : {folder_, form, owner}) {
+    make(place / "unfinished-a", std::chrono::hours(2));
+    make(place / "unfinished-b", std::chrono::hours(0));
+    make(place / "another", std::chrono::hours(2));
+  }
+  ASSERT_TRUE((*files)->list());
+  for (const fs::path& place : {folder_, form, owner}) {
+    SCOPED_TRACE(place.string());
+    EXPECT_FALSE(fs::exists(place / "unfinished-a"));
+    EXPECT_TRUE(fs::exists(place / "unfinished-b")) << "its writer may be at work";
+    EXPECT_TRUE(fs::exists(place / "another"));
+  }
 }
 
 }  // namespace
