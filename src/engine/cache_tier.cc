@@ -1,5 +1,6 @@
 #include "engine/cache_tier.h"
 
+#include <new>
 #include <utility>
 
 namespace hocket {
@@ -67,7 +68,11 @@ void CacheTier::start(const Clock& clock, std::function<void()> wake,
 
 void CacheTier::on_pages_cached(const Request& request, const Scheduler& scheduler) {
   prefetch_.note_cached(request.id);
-  writes_.on_pages_cached(request, scheduler);
+  try {
+    writes_.on_pages_cached(request, scheduler);
+  } catch (const std::bad_alloc&) {  // its pages are copied behind its next chunk, or never
+    writer_.end_waiting(request.id);
+  }
 }
 
 void CacheTier::note_step(const Batch& batch, Duration took) {

@@ -1,6 +1,7 @@
 #include "engine/page_prefetch.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -141,7 +142,12 @@ bool PagePrefetch::is_ready(PrefetchedRequest& mine, const Request& request,
     if (may_order && waits_for_room(mine, request.id, num_pages, scheduler)) return false;
     if (next_ && next_->id == request.id) next_.reset();
     mine.asked = true;
-    mine.task = request_pages(request, scheduler, mine);
+    // A prompt that is held is asked for outside of any limit of memory, on the engine's thread.
+    try {
+      mine.task = request_pages(request, scheduler, mine);
+    } catch (const std::bad_alloc&) {
+      figures_.note_not_read(UnreadReason::queue_full, PageReader::kMaxTasks);
+    }
     if (!mine.task) return true;
     if (mine.is_sent) num_reserved_ += mine.num_reserved = num_pages;
   }
