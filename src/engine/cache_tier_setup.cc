@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
@@ -14,6 +15,7 @@
 #include "compute/kv/page_folders.h"
 #include "engine/cache_store_setup.h"
 #include "engine/lockstep/identity.h"
+#include "engine/pages/page_link.h"
 #include "engine/pages/saved_speed.h"
 #include "engine/plan/folder_limit.h"
 #include "engine/plan/tier_buffers.h"
@@ -157,6 +159,17 @@ Result<void> list_folder(PageFiles& files, double given_gb) {
   return {};
 }
 
+// Checks that a page and a record of the model fit into a message between peers.
+Result<void> check_frames(Runner& runner, const char* flag) {
+  const int64_t largest = std::max(runner.pages().page_bytes(), border_states_of(runner).bytes());
+  if (largest <= PageLink::kMaxPageBytes) return {};
+  return fail(unfit(flag,
+                    fmt::format("a page or a state of this model has {} bytes, and peers send at "
+                                "most {}",
+                                largest, PageLink::kMaxPageBytes),
+                    fmt::format("leave out --{}; services may share a --kv-cache-dir", flag)));
+}
+
 // Opens the folder of the model's pages. The list of its files is waited for at most kListWait: it
 // takes long for many, and pages are found without it.
 Result<std::shared_ptr<FileStore>> open_files(const MemorySettings& memory, const PageKey& form) {
@@ -258,6 +271,7 @@ Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings
     HOCKET_TRY(tier.redis, open_store(settings, tier.form, max_bytes));
   }
   if (!asked.list.empty()) {
+    HOCKET_TRY_VOID(check_frames(runner, asked.flag));
     const bool prefill = !settings.peers.disaggregation_prefill_url.empty();
     HOCKET_TRY(std::vector<HostPort> peers, parse_peers(asked.list, asked.flag));
     HOCKET_TRY(std::string token, read_page_token(settings.parallel.cluster_token_file));
@@ -284,6 +298,7 @@ Result<std::unique_ptr<PageServer>> offer_pages(const ServerSettings& settings, 
                                                 Engine& engine) {
   const std::string& listen = settings.peers.kv_cache_listen;
   if (listen.empty()) return nullptr;
+  HOCKET_TRY_VOID(check_frames(runner, "kv-cache-listen"));
   auto address = parse_host_port(listen);
   if (!address || address->port + place > 65535)
     return fail(unfit("kv-cache-listen", fmt::format("'{}' is not host:port", listen),
