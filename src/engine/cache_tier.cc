@@ -103,6 +103,7 @@ CacheTierStats CacheTier::stats() const {
     static_cast<PeerCounters&>(stats) = options_.peers->counts();
     stats.tiers[static_cast<size_t>(PageTier::peer)].failures_total = stats.peer_failures_total;
   }
+  if (options_.prefills) stats.num_prefills = options_.prefills->size();
   if (options_.served) static_cast<ServedCounters&>(stats) = options_.served->read(kServedCounters);
   return stats;
 }

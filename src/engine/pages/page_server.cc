@@ -39,6 +39,11 @@ bool PrefillWatch::is_watched(RequestId id) const {
   return live_.contains(id);
 }
 
+int PrefillWatch::size() const {
+  const MutexLock lock(mutex_);
+  return static_cast<int>(live_.size());
+}
+
 void PrefillWatch::end(RequestId id) {
   {
     const MutexLock lock(mutex_);

@@ -46,6 +46,7 @@ class PrefillWatch {
   // Errors: queue_full.
   Result<void> begin(RequestId id);
   bool is_watched(RequestId id) const;
+  int size() const;
   // Call when every page of the request that will ever be written is in its file.
   void end(RequestId id);
   void end_all();
