@@ -65,7 +65,7 @@ class PeerTurnsTest : public testing::FolderTest {
     return taken_;
   }
   static std::vector<TokenId> prompt_of(uint64_t id, int num_tokens) {
-    return {static_cast<size_t>(num_tokens), TokenId{static_cast<int32_t>(id)}};
+    return std::vector<TokenId>(static_cast<size_t>(num_tokens), TokenId{static_cast<int32_t>(id)});
   }
   void add(uint64_t id, int num_tokens) { ASSERT_TRUE(world_->add(id, prompt_of(id, num_tokens))); }
 
