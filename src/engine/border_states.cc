@@ -34,6 +34,10 @@ int64_t BorderStates::bytes() const {
   return windows_ != nullptr ? max_window_pages() * windows_->page_bytes() : 0;
 }
 
+int BorderStates::border_tokens() const {
+  return delta_nets_ != nullptr ? std::max(kDeltaBlock, page_tokens_) : page_tokens_;
+}
+
 size_t BorderStates::interval_pages() const {
   return static_cast<size_t>(std::max(kWindowInterval / page_tokens_, max_window_pages()));
 }

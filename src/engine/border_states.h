@@ -36,6 +36,8 @@ class BorderStates {
   int window_tokens() const { return window_tokens_; }
   // Returns the size of a record; 0 if there is none.
   int64_t bytes() const;
+  // Records lie behind multiples of these tokens alone.
+  int border_tokens() const;
   // Returns how many pages lie between two windows that are kept inside a prompt. A prompt that
   // branches off this one computes at most that number of shared pages again.
   size_t interval_pages() const;

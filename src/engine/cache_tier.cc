@@ -1,9 +1,14 @@
 #include "engine/cache_tier.h"
 
+#include <new>
 #include <utility>
 
 namespace hocket {
 namespace {
+
+int64_t senders_of(const CacheTierOptions& options) {
+  return options.peers && options.peers->computes() ? num_senders(options.peers->num_tries()) : 0;
+}
 
 PageReader::Options reader_options(const CacheTierOptions& options, const PagePool& pages,
                                    const BorderStates& states) {
@@ -11,7 +16,10 @@ PageReader::Options reader_options(const CacheTierOptions& options, const PagePo
                              .page_tokens = static_cast<size_t>(options.page_tokens),
                              .page_bytes = pages.page_bytes(),
                              .state_bytes = states.bytes(),
-                             .waits_for_networks = options.peers || options.redis};
+                             .border_tokens = static_cast<size_t>(states.border_tokens()),
+                             .min_sent_tokens = CacheTierOptions::kMinTokens,
+                             .waits_for_networks = options.peers || options.redis,
+                             .num_senders = static_cast<size_t>(senders_of(options))};
   if (options.files) reader.sources.push_back(options.files.get());
   if (options.redis) reader.sources.push_back(options.redis.get());
   if (options.peers) reader.sources.push_back(options.peers.get());
@@ -22,12 +30,13 @@ PageReader::Options reader_options(const CacheTierOptions& options, const PagePo
 
 Result<std::unique_ptr<CacheTier>> CacheTier::create(Options options, PagePool& pages,
                                                      const BorderStates& states) {
-  const TierBuffers sizes{.page_bytes = pages.page_bytes(),
-                          .record_bytes = states.bytes(),
-                          .record_budget_bytes = options.record_budget_bytes,
-                          .chunk_pages = options.chunk_pages};
-  HOCKET_TRY(TransferBuffers::Memory reads, TransferBuffers::allocate(sizes));
+  TierBuffers sizes{.page_bytes = pages.page_bytes(),
+                    .record_bytes = states.bytes(),
+                    .record_budget_bytes = options.record_budget_bytes,
+                    .chunk_pages = options.chunk_pages};
   HOCKET_TRY(TransferBuffers::Memory writes, TransferBuffers::allocate(sizes));
+  sizes.num_senders = senders_of(options);
+  HOCKET_TRY(TransferBuffers::Memory reads, TransferBuffers::allocate(sizes));
   return std::unique_ptr<CacheTier>(
       new CacheTier(std::move(options), pages, states, std::move(reads), std::move(writes)));
 }
@@ -59,7 +68,11 @@ void CacheTier::start(const Clock& clock, std::function<void()> wake,
 
 void CacheTier::on_pages_cached(const Request& request, const Scheduler& scheduler) {
   prefetch_.note_cached(request.id);
-  writes_.on_pages_cached(request, scheduler);
+  try {
+    writes_.on_pages_cached(request, scheduler);
+  } catch (const std::bad_alloc&) {  // its pages are copied behind its next chunk, or never
+    writer_.end_waiting(request.id);
+  }
 }
 
 void CacheTier::note_step(const Batch& batch, Duration took) {
@@ -90,6 +103,7 @@ CacheTierStats CacheTier::stats() const {
     static_cast<PeerCounters&>(stats) = options_.peers->counts();
     stats.tiers[static_cast<size_t>(PageTier::peer)].failures_total = stats.peer_failures_total;
   }
+  if (options_.prefills) stats.num_prefills = options_.prefills->size();
   if (options_.served) static_cast<ServedCounters&>(stats) = options_.served->read(kServedCounters);
   return stats;
 }

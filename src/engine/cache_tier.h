@@ -4,7 +4,7 @@
 // (engine/border_states.h): that of delta nets, or a window.
 //
 //   ready(), take_read_pages()            PagePrefetch: the pages that a prompt lacks, and its wait
-//     threads kv_read                       PageReader: reads and checks them
+//     threads kv_read, kv_await             PageReader: reads and checks them
 //   on_pages_cached(), copy_delayed()     WriteBehind: what is new in the tree
 //     threads kv_write                      PageWriter: writes it behind the steps
 //
@@ -47,6 +47,11 @@ class CacheTier {
   // them.
   bool ready(const Request& request, const Scheduler& scheduler) {
     return prefetch_.ready(request, scheduler);
+  }
+  // Returns true if a request that could begin is to wait once more, until ready(): its pages were
+  // evicted while it waited in line or ran, and are read again.
+  bool waits_again(const Request& request, const Scheduler& scheduler) {
+    return prefetch_.waits_again(request, scheduler);
   }
   // Writes the pages that the tree took of a request, and windows behind them, as far as stores
   // lack them.

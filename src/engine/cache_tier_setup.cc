@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
@@ -14,7 +15,9 @@
 #include "compute/kv/page_folders.h"
 #include "engine/cache_store_setup.h"
 #include "engine/lockstep/identity.h"
+#include "engine/pages/page_link.h"
 #include "engine/pages/saved_speed.h"
+#include "engine/plan/folder_limit.h"
 #include "engine/plan/tier_buffers.h"
 
 namespace hocket {
@@ -22,7 +25,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kShareOfFreeDisk = 0.5;
 constexpr double kMinStoreGb = 0.001;  // less would delete nearly every page that is written
 
 Error unfit(const char* flag, std::string why, std::string fix) {
@@ -106,27 +108,16 @@ Result<void> check_needless_flags(const ServerSettings& settings) {
   return {};
 }
 
-// Returns what the files of `folder` may take, which take held_bytes now. Planned: a share of the
-// disk that is free or theirs, so that a restart plans the same.
-Result<int64_t> choose_bytes(double given_gb, const fs::path& folder, int64_t held_bytes) {
+// Warns of a limit of files, which take held_bytes now, that the disk cannot hold.
+void warn_of_limit(double given_gb, const fs::path& folder, int64_t held_bytes) {
   std::error_code problem;
   const fs::space_info space = fs::space(folder, problem);
-  const auto room =
-      static_cast<double>(held_bytes) + static_cast<double>(problem ? 0 : space.available);
-  if (given_gb > 0) {
-    if (!problem && given_gb * 1e9 > room)
-      log::warning(
-          "--kv-cache-dir-gb {} is more than the {:.2f} GB that are free at {} or hold its "
-          "pages; when the disk is full, no prefix is written",
-          given_gb, room * 1e-9, folder.string());
-    return static_cast<int64_t>(given_gb * 1e9);
-  }
-  if (problem)
-    return fail(unfit(
-        "kv-cache-dir-gb",
-        fmt::format("the free disk at {} is not known: {}", folder.string(), problem.message()),
-        "--kv-cache-dir-gb 100"));
-  return static_cast<int64_t>(kShareOfFreeDisk * room);
+  const double room = static_cast<double>(held_bytes) + static_cast<double>(space.available);
+  if (!problem && given_gb * 1e9 > room)
+    log::warning(
+        "--kv-cache-dir-gb {} is more than the {:.2f} GB that are free at {} or hold its pages; "
+        "when the disk is full, no prefix is written",
+        given_gb, room * 1e-9, folder.string());
 }
 
 // Lists the folder's files, bounds what they take, and says what there is.
@@ -142,8 +133,14 @@ Result<void> list_folder(PageFiles& files, double given_gb) {
   // One that cannot be listed is bounded all the same, by what is known of it.
   const PageFiles::Figures held = files.figures();
   HOCKET_TRY(const int64_t max_bytes,
-             choose_bytes(given_gb, files.folder(), held.bytes + held.other_bytes));
+             folder_limit(given_gb, files.folder(), held.bytes + held.other_bytes));
+  warn_of_limit(given_gb, files.folder(), held.bytes + held.other_bytes);
   files.limit(max_bytes);
+  if (is_in_memory(files.folder()))
+    log::info(
+        "note: {} is in memory, so --kv-cache-dir-gb (here {:.2f}) is taken from that of weights "
+        "and pages",
+        files.folder().string(), static_cast<double>(max_bytes) * 1e-9);
   if (!listed) return listed;
   const PageFiles::Figures now = files.figures();
   const std::string others =
@@ -160,6 +157,17 @@ Result<void> list_folder(PageFiles& files, double given_gb) {
         "took more than --kv-cache-dir-gb allows",
         now.evicted_total);
   return {};
+}
+
+// Checks that a page and a record of the model fit into a message between peers.
+Result<void> check_frames(Runner& runner, const char* flag) {
+  const int64_t largest = std::max(runner.pages().page_bytes(), border_states_of(runner).bytes());
+  if (largest <= PageLink::kMaxPageBytes) return {};
+  return fail(unfit(flag,
+                    fmt::format("a page or a state of this model has {} bytes, and peers send at "
+                                "most {}",
+                                largest, PageLink::kMaxPageBytes),
+                    fmt::format("leave out --{}; services may share a --kv-cache-dir", flag)));
 }
 
 // Opens the folder of the model's pages. The list of its files is waited for at most kListWait: it
@@ -262,6 +270,7 @@ Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings
     HOCKET_TRY(tier.redis, open_store(settings, tier.form, max_bytes));
   }
   if (!asked.list.empty()) {
+    HOCKET_TRY_VOID(check_frames(runner, asked.flag));
     const bool prefill = !settings.peers.disaggregation_prefill_url.empty();
     HOCKET_TRY(std::vector<HostPort> peers, parse_peers(asked.list, asked.flag));
     HOCKET_TRY(std::string token, read_page_token(settings.parallel.cluster_token_file));
@@ -288,6 +297,7 @@ Result<std::unique_ptr<PageServer>> offer_pages(const ServerSettings& settings, 
                                                 Engine& engine) {
   const std::string& listen = settings.peers.kv_cache_listen;
   if (listen.empty()) return nullptr;
+  HOCKET_TRY_VOID(check_frames(runner, "kv-cache-listen"));
   auto address = parse_host_port(listen);
   if (!address || address->port + place > 65535)
     return fail(unfit("kv-cache-listen", fmt::format("'{}' is not host:port", listen),

@@ -118,12 +118,14 @@ std::vector<RequestId> DelayedWrites::copy(StoredRequests& requests, const Sched
 bool DelayedWrites::copy_one(RequestId id, StoredRequest& stored, const Scheduler& scheduler,
                              CopyLimit& limit) {
   DelayedPages& delayed = *stored.delayed;
-  const PageWriter& writer = copier_.writer();
+  PageWriter& writer = copier_.writer();
   std::optional<UnwrittenReason> gives_up;
-  if (delayed.is_awaited && !writer.files_take_writes())
+  if (delayed.is_awaited && !writer.files_take_writes()) {
     gives_up = UnwrittenReason::store_away;
-  else if (delayed.is_awaited && !stored.saved && !writer.is_awaited(id))
+    writer.end_waiting(id);
+  } else if (delayed.is_awaited && !stored.saved && !writer.is_awaited(id)) {
     gives_up = UnwrittenReason::late;
+  }
   if (!copy_pages(delayed, stored, scheduler, limit, gives_up) ||
       !copy_states(delayed, stored, scheduler, limit, gives_up))
     return false;

@@ -1,6 +1,7 @@
 #include "engine/page_prefetch.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -86,8 +87,31 @@ bool PagePrefetch::ready(const Request& request, const Scheduler& scheduler) {
   const std::optional<PageWait> wait = is_held ? std::optional(wait_of(mine)) : std::nullopt;
   figures_.note_wait(std::exchange(mine.wait, wait), wait);
   if (is_held) return false;
+  mine.known_len = static_cast<int>(whole_pages(request).size()) - num_lacking(request, scheduler);
   if (!std::exchange(mine.is_counted, true)) note_load(mine, request, scheduler);
   return true;
+}
+
+// A request that was retracted begins its prompt again, whose pages stores got when it was
+// computed.
+bool PagePrefetch::waits_again(const Request& request, const Scheduler& scheduler) {
+  const auto found = requests_.find(request.id);
+  if (found == requests_.end()) return false;
+  PrefetchedRequest& mine = found->second;
+  const auto num_whole = static_cast<int>(whole_pages(request).size());
+  int known_len = mine.known_len;
+  if (request.num_retractions > 0)
+    known_len =
+        std::min(num_whole, request.prompt_len / options_.page_tokens * options_.page_tokens);
+  if (mine.task || mine.num_again == kMaxAgain || known_len < CacheTierOptions::kMinTokens)
+    return false;
+  const int held_len = num_whole - num_lacking(request, scheduler);
+  if (known_len - held_len < CacheTierOptions::kMinTokens) return false;
+  ++mine.num_again;
+  release(mine);
+  mine.asked = false;
+  mine.hold_until.reset();
+  return !ready(request, scheduler);
 }
 
 PageWait PagePrefetch::wait_of(const PrefetchedRequest& held) {
@@ -118,18 +142,21 @@ bool PagePrefetch::is_ready(PrefetchedRequest& mine, const Request& request,
     if (may_order && waits_for_room(mine, request.id, num_pages, scheduler)) return false;
     if (next_ && next_->id == request.id) next_.reset();
     mine.asked = true;
-    mine.task = request_pages(request, scheduler, mine);
+    // A prompt that is held is asked for outside of any limit of memory, on the engine's thread.
+    try {
+      mine.task = request_pages(request, scheduler, mine);
+    } catch (const std::bad_alloc&) {
+      figures_.note_not_read(UnreadReason::queue_full, PageReader::kMaxTasks);
+    }
     if (!mine.task) return true;
     if (mine.is_sent) num_reserved_ += mine.num_reserved = num_pages;
-    mine.may_take = time_to_compute(static_cast<int>(mine.task->num_whole) -
-                                    mine.task->first * options_.page_tokens);
   }
   if (!mine.task) return true;
   if (clock_->now() >= *mine.hold_until) {
     figures_.note_held_too_long(kMaxHold, mine.task->is_sent);
   } else {
     if (options_.prefetch == StoragePrefetch::best_effort && !mine.task->is_sent) return true;
-    if (is_worth_waiting(mine)) return false;
+    if (is_worth_waiting(mine, scheduler)) return false;
   }
   ++figures_.num_given_up;
   give_up(mine);
@@ -139,11 +166,17 @@ bool PagePrefetch::is_ready(PrefetchedRequest& mine, const Request& request,
 
 // Returns true while reading takes no longer than computing would, or must be awaited in any case.
 // Precondition: the request has a task.
-bool PagePrefetch::is_worth_waiting(const PrefetchedRequest& request) const {
+bool PagePrefetch::is_worth_waiting(const PrefetchedRequest& request,
+                                    const Scheduler& scheduler) const {
   if (options_.prefetch == StoragePrefetch::wait_complete || request.task->is_sent) return true;
-  // While other prompts are read, it waits for its turn; each of them has such a limit.
   const Duration begun{request.task->begun_ns.load()};
-  return begun == Duration::zero() || clock_->now() < TimePoint(begun) + request.may_take;
+  const TimePoint now = clock_->now();
+  if (begun != Duration::zero()) return now < TimePoint(begun) + request.may_take;
+  // While others are read, each within such a limit, it waits for its turn. If nothing else is
+  // computed, it is computed at last: one prompt, since the next one finds the engine busy.
+  if (now < request.ordered + kMaxTurn * request.may_take) return true;
+  const SchedulerStats stats = scheduler.stats();
+  return stats.num_running + stats.num_waiting > 0;
 }
 
 std::shared_ptr<ReadTask> PagePrefetch::task_of(const CacheNamespace& name_space,
@@ -171,18 +204,21 @@ std::optional<UnreadReason> PagePrefetch::why_not_read(const ReadTask& task,
   return std::nullopt;
 }
 
+std::span<const TokenId> PagePrefetch::whole_pages(const Request& request) const {
+  const auto reusable = request.reusable_tokens();
+  return reusable.first(reusable.size() - reusable.size() % page_tokens_);
+}
+
 // Returns how many tokens of whole pages the cache lacks.
 int PagePrefetch::num_lacking(const Request& request, const Scheduler& scheduler) const {
-  const auto reusable = request.reusable_tokens();
-  const auto whole = reusable.first(reusable.size() - reusable.size() % page_tokens_);
+  const auto whole = whole_pages(request);
   return static_cast<int>(whole.size()) - scheduler.cached_len(request.cache_namespace, whole);
 }
 
 std::shared_ptr<ReadTask> PagePrefetch::request_pages(const Request& request,
                                                       const Scheduler& scheduler,
                                                       PrefetchedRequest& mine) {
-  const auto reusable = request.reusable_tokens();
-  const auto whole = reusable.first(reusable.size() - reusable.size() % page_tokens_);
+  const auto whole = whole_pages(request);
   const int num_held = scheduler.in_tree_len(request.cache_namespace, whole);
   if (mine.num_lacking < CacheTierOptions::kMinTokens) return nullptr;
   const size_t num_pages = (whole.size() - static_cast<size_t>(num_held)) / page_tokens_;
@@ -193,6 +229,9 @@ std::shared_ptr<ReadTask> PagePrefetch::request_pages(const Request& request,
   task->is_sent = mine.is_sent;
   if (options_.prefetch != StoragePrefetch::wait_complete && speed_.is_known())
     task->to_compute = speed_.time_of(mine.num_lacking);
+  mine.may_take = time_to_compute(static_cast<int>(whole.size()) - num_held);
+  mine.ordered = clock_->now();
+  task->due = mine.ordered + mine.may_take;
   std::optional<UnreadReason> why = why_not_read(*task, num_pages);
   if (std::shared_ptr<ReadTask> ordered = task; !why && !reader_.add(ordered))
     why = UnreadReason::queue_full;
@@ -206,7 +245,7 @@ bool PagePrefetch::restore(const SessionTokens& session, const Scheduler& schedu
       task_of(session.name_space, session.tokens,
               session.tokens.size() / page_tokens_ * page_tokens_, scheduler);
   task->at_end = std::move(done);
-  task->until = until;
+  task->until = task->due = until;
   return reader_.add(task);
 }
 

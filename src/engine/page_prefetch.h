@@ -3,7 +3,9 @@
 // tree.
 //
 // Both speeds are measured, that of reading for each source. Once reading has begun, a prompt is
-// held no longer than computing would take (StoragePrefetch::timeout). One that a peer computes
+// held no longer than computing would take (StoragePrefetch::timeout); before, it waits for its
+// turn, but while the engine is idle no longer than kMaxTurn times as long. One that a peer
+// computes
 // (--disaggregation-mode decode) is held until the peer is done or fails. Whatever the policy, no
 // prompt is held longer than max_hold().
 //
@@ -34,6 +36,10 @@ class PagePrefetch {
   // may also take kMaxPeerFactor times the time of computing it here, or kMaxPeerToken a token
   // while the speed of prompts is not known.
   static constexpr Duration kMaxHold = std::chrono::seconds(300);
+  static constexpr int kMaxTurn = 2;
+  // Times that the pages of one request are read again, because they were evicted before it began:
+  // so a pool that is too small for its requests does not only read.
+  static constexpr int kMaxAgain = 2;
   static constexpr int kMaxPeerFactor = 4;
   static constexpr Duration kMaxPeerToken = std::chrono::milliseconds(100);
 
@@ -44,6 +50,7 @@ class PagePrefetch {
 
   // As those of CacheTier.
   bool ready(const Request& request, const Scheduler& scheduler);
+  bool waits_again(const Request& request, const Scheduler& scheduler);
   bool restore(const SessionTokens& session, const Scheduler& scheduler, TimePoint until,
                std::function<void()> done);
   void take_read_pages(Scheduler& scheduler, EngineLoad load);
@@ -67,8 +74,11 @@ class PagePrefetch {
     bool asked = false;                   // its pages are ordered, or need not be
     std::optional<TimePoint> hold_until;  // max_hold()
     Duration may_take{};                  // its reading: StoragePrefetch::timeout
+    TimePoint ordered{};                  // when its task was
     int num_reserved = 0;                 // pages of the pool for those that a peer computes
     int num_lacking = 0;                  // tokens whose pages the pool lacked at first
+    int known_len = 0;                    // tokens that the cache had when it could wait in line
+    int num_again = 0;                    // kMaxAgain
     bool is_sent = false;                 // its prompt was sent to a peer that computes
     bool is_counted = false;              // as load: note_load()
     std::optional<PageWait> wait;         // nullopt: it is not held for pages
@@ -88,6 +98,7 @@ class PagePrefetch {
                       const Scheduler& scheduler);
   static PageWait wait_of(const PrefetchedRequest& held);
   void note_load(PrefetchedRequest& mine, const Request& request, const Scheduler& scheduler);
+  std::span<const TokenId> whole_pages(const Request& request) const;
   int num_lacking(const Request& request, const Scheduler& scheduler) const;
   std::shared_ptr<ReadTask> request_pages(const Request& request, const Scheduler& scheduler,
                                           PrefetchedRequest& mine);
@@ -98,7 +109,7 @@ class PagePrefetch {
   bool is_awaited(RequestId id) const;
   bool may_send(const Request& request);
   bool has_no_room(int num_pages, const Scheduler& scheduler) const;
-  bool is_worth_waiting(const PrefetchedRequest& request) const;
+  bool is_worth_waiting(const PrefetchedRequest& request, const Scheduler& scheduler) const;
   Duration time_to_compute(int num_tokens) const;
   Duration max_hold(int num_tokens, bool is_sent) const;
   void give_up(PrefetchedRequest& request);

@@ -42,6 +42,9 @@ class RankHooks final : public SchedulerHooks {
     const Result<bool> has_grammar = grammars_.ready(request);
     return has_grammar && *has_grammar ? has_pages : has_grammar;
   }
+  bool waits_again(const Request& request) override {
+    return tier_ != nullptr && tier_->waits_again(request, *scheduler_);
+  }
   bool may_begin() override { return others_ == nullptr || others_->may_begin(); }
   void offer_drafts(std::span<AnswerDrafts> answers, const DraftedStep& step) override {
     if (speculation_ == nullptr) return;

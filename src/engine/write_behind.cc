@@ -2,42 +2,16 @@
 
 #include <algorithm>
 #include <array>
-#include <memory>
 #include <utility>
 
 #include "base/check.h"
 #include "engine/pages/page_forms.h"
+#include "engine/saved_pages.h"
 
 namespace hocket {
 namespace {
 
 using CopyOutcome = PageWriter::CopyOutcome;
-
-// Called when a session is written: looks how many of its first pages are in files.
-struct SavedPages {
-  std::shared_ptr<FileStore> files;
-  std::vector<PageKey> keys;
-  size_t num_held = 0;  // pages that the tree had
-  bool has_states = false;
-  size_t num_with_state = 0;  // pages before the last state that the tree had
-  std::function<void(int num_pages, bool whole)> done;
-
-  bool has_state(const PageKey& page) const {
-    const PageKey key = PageKeys::of_state(page);
-    const auto found = files->exist({&key, 1});
-    return found && found->front();
-  }
-  void operator()(bool all_written) const {
-    if (!all_written) return done(0, false);
-    const auto there = files->exist(keys);
-    auto num_pages =
-        there ? static_cast<size_t>(std::ranges::find(*there, false) - there->begin()) : 0;
-    bool whole = num_pages >= num_held;
-    while (has_states && num_pages > 0 && !has_state(keys[num_pages - 1])) --num_pages;
-    if (has_states) whole &= num_pages >= num_with_state;
-    done(static_cast<int>(num_pages), whole);
-  }
-};
 
 }  // namespace
 
@@ -128,6 +102,7 @@ void WriteBehind::write_windows(const Request& request, StoredRequest& stored,
 
 void WriteBehind::on_pages_cached(const Request& request, const Scheduler& scheduler) {
   if (!writer_.has_stores()) return;
+  if (!writer_.files_take_writes()) writer_.end_waiting(request.id);
   StoredRequest& stored = requests_[request.id];
   keys_.append_to(
       request.cache_namespace,
@@ -164,8 +139,6 @@ void WriteBehind::copy_delayed(const Scheduler& scheduler, std::function<bool()>
   }
 }
 
-// The last pages of a session, and its states, may have been evicted from memory while files have
-// them, or be gone from both. So the files are looked through when all is written.
 void WriteBehind::save(const SessionTokens& session, const Scheduler& scheduler,
                        std::function<void(int num_pages, bool whole)> done) {
   const RequestId id{next_save_--};

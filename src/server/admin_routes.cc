@@ -78,6 +78,17 @@ Result<Json> merge_profiles(Json here, const std::vector<PeerAnswer>& there) {
   return here;
 }
 
+Result<Json> merge_modes(Json here, const std::vector<PeerAnswer>& there) {
+  std::string complaints;
+  for (const PeerAnswer& peer : there)
+    if (peer.status != 200) complaints += (complaints.empty() ? "" : "; ") + error_text(peer);
+  if (complaints.empty()) return here;
+  return fail(error(ErrorCode::lost_rank,
+                    "this rank has the mode {}, and not all others have taken it: {}",
+                    here.value("disaggregation_mode", ""), complaints)
+                  .with_fix("send it again when all ranks are there"));
+}
+
 void add_admin_routes(std::vector<Route>& routes, const AdminOptions& options) {
   const auto admin = [&](std::string_view methods, std::string_view path, auto handle) {
     routes.push_back(
@@ -96,7 +107,7 @@ void add_admin_routes(std::vector<Route>& routes, const AdminOptions& options) {
   admin("GET, POST", "/disaggregation_mode", [options](const HttpRequest& r, const Exchange& e) {
     answer_everywhere(peers_of(options.rank_router), r, e,
                       change_disaggregation_mode(r.body, options.engine->parts().role),
-                      merge_settings);
+                      merge_modes);
   });
   admin("GET, POST", "/start_profile", [options](const HttpRequest& r, const Exchange& e) {
     start_profile_everywhere(options, r, e);

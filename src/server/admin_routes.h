@@ -29,5 +29,7 @@ void add_kv_event_route(std::vector<Route>& routes, KvEventFeed* kv_events);
 // Merges the answers of all ranks to /start_profile or /stop_profile: all files, and the ranks that
 // failed.
 Result<Json> merge_profiles(Json here, const std::vector<PeerAnswer>& there);
+// The same for /disaggregation_mode. Errors: lost_rank, naming the ranks that have another mode.
+Result<Json> merge_modes(Json here, const std::vector<PeerAnswer>& there);
 
 }  // namespace hocket

@@ -38,8 +38,9 @@ Result<void> apply_disaggregation_fields(PreparedRequest& prepared,
   const Disaggregation mode = facts.role != nullptr ? facts.role->mode() : Disaggregation::null;
   const HostPort asked{.host = request.bootstrap->host,
                        .port = static_cast<uint16_t>(request.bootstrap->port)};
-  if (mode != Disaggregation::prefill && mode != Disaggregation::decode &&
-      mode != Disaggregation::automatic)
+  // A router goes on with its fields when the mode changes, and this service can compute both.
+  if (mode == Disaggregation::null && facts.role != nullptr && facts.role->has_roles()) return {};
+  if (mode == Disaggregation::null)
     return fail(error(ErrorCode::invalid_request,
                       "bootstrap_host is for services that compute prompts and answers apart, and "
                       "this one computes both")

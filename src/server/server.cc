@@ -54,6 +54,7 @@ std::unique_ptr<RankRouter> make_rank_router(const Server::Options& options, Rep
                           .routing = routing.value_or(RoutingPolicy::cache_aware),
                           .has_store = !options.settings.parallel.cluster_store.empty(),
                           .tolerate_ranks = options.settings.parallel.tolerate_ranks,
+                          .role = engine.parts().role,
                           .max_forwards = max_live(options.settings, engine.info()),
                           .probe_interval = options.rank_probe_interval});
 }

@@ -108,6 +108,11 @@ void PageFiles::limit(int64_t max_bytes) {
   make_room();
 }
 
+int64_t PageFiles::max_bytes() const {
+  const MutexLock lock(mutex_);
+  return max_bytes_;
+}
+
 Result<void> PageFiles::list() {
   std::vector<File> found;
   std::vector<std::shared_ptr<OtherFolder>> others;
@@ -120,8 +125,7 @@ Result<void> PageFiles::list() {
   };
   std::error_code problem;
   add_found(find_pages(folder_, 2 * kMaxFiles, problem), nullptr);
-  if (problem && problem != std::errc::no_such_file_or_directory)
-    return page_file_error("list", folder_, problem.value());
+  delete_abandoned(folder_);
   for (const fs::path& path : find_idle_folders(folder_)) {
     std::error_code ignored;  // a folder that cannot be listed counts nothing
     const auto pages = find_pages(path, 2 * kMaxFiles, ignored);
@@ -149,6 +153,8 @@ Result<void> PageFiles::list() {
         add_at(order_.end(), one);
   }
   make_room();
+  if (problem && problem != std::errc::no_such_file_or_directory)
+    return page_file_error("list", folder_, problem.value());
   return {};
 }
 

@@ -52,13 +52,14 @@ class PageFiles {
   // Lists the files that are there, and those of folders beside it that no process uses, by the
   // time of their last use, which takes seconds for hundreds of thousands; all else may run
   // meanwhile. Until then only files that were written or read since open() are known to has(),
-  // figures() and limit(). Errors: io.
+  // figures() and limit(). Errors: io; what could be listed is known all the same.
   Result<void> list();
 
   // Sets the limit for the size of all files together, and deletes what is more; the newest is kept
   // in any case. Without it there is no limit. The first file of another folder that is deleted is
   // announced.
   void limit(int64_t max_bytes);
+  int64_t max_bytes() const;
 
   // Returns true if the page is known to be there, and counts that as a use. Reads no disk.
   bool has(const PageKey& key);

@@ -77,6 +77,13 @@ fs::file_time_type sessions_since(const fs::path& folder) {
              : fs::file_time_type::max();
 }
 
+void delete_abandoned_in(const fs::path& folder) {
+  std::error_code problem;
+  fs::directory_iterator files(folder, problem);
+  for (; !problem && files != fs::directory_iterator(); files.increment(problem))
+    if (is_abandoned_file(files->path())) unlink(files->path().c_str());
+}
+
 }  // namespace
 
 int make_private_folder(const fs::path& folder) {
@@ -119,20 +126,36 @@ fs::path path_of_page(const fs::path& folder, const PageKey& key) {
 std::vector<FoundPage> find_pages(const fs::path& folder, size_t max_files,
                                   std::error_code& problem) {
   std::vector<FoundPage> found;
-  fs::recursive_directory_iterator entries(folder, problem);
-  for (; !problem && entries != fs::recursive_directory_iterator(); entries.increment(problem)) {
-    if (entries.depth() > 0) entries.disable_recursion_pending();
+  const auto add = [&](const fs::directory_entry& file) {
     std::error_code gone;  // another process may have deleted it
-    const auto used = entries->last_write_time(gone);
-    const std::string name = entries->path().filename();
-    if (gone || !entries->is_regular_file(gone)) continue;
-    const auto bytes = static_cast<int64_t>(entries->file_size(gone));
-    if (is_abandoned_file(entries->path())) fs::remove(entries->path(), gone);
-    const auto key = key_of_name(name);
-    if (key && path_of_page(folder, *key) == entries->path() && found.size() < max_files)
+    const auto used = file.last_write_time(gone);
+    if (gone || !file.is_regular_file(gone)) return;
+    const auto bytes = static_cast<int64_t>(file.file_size(gone));
+    if (is_abandoned_file(file.path())) fs::remove(file.path(), gone);
+    const auto key = key_of_name(file.path().filename().string());
+    if (key && path_of_page(folder, *key) == file.path() && found.size() < max_files)
       found.push_back({used, *key, bytes});
+  };
+  std::error_code first;  // of the folders below, the others of which are listed all the same
+  fs::directory_iterator entries(folder, problem);
+  for (; !problem && entries != fs::directory_iterator(); entries.increment(problem)) {
+    add(*entries);
+    if (!is_folder(entries->path())) continue;
+    std::error_code below;
+    fs::directory_iterator files(entries->path(), below);
+    for (; !below && files != fs::directory_iterator(); files.increment(below)) add(*files);
+    if (below && below != std::errc::no_such_file_or_directory && !first) first = below;
   }
+  if (!problem) problem = first;
   return found;
+}
+
+void delete_abandoned(const fs::path& form) {
+  if (is_form_name(form.filename().string())) delete_abandoned_in(form.parent_path());
+  std::error_code problem;
+  fs::directory_iterator owners(form / kSessionsFolder, problem);
+  for (; !problem && owners != fs::directory_iterator(); owners.increment(problem))
+    if (is_folder(owners->path())) delete_abandoned_in(owners->path());
 }
 
 std::vector<fs::path> find_idle_folders(const fs::path& own) {

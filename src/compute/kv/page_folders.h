@@ -42,9 +42,12 @@ struct FoundPage {
   int64_t bytes = 0;
 };
 // Finds at most max_files files of pages in a folder, and deletes abandoned ones. Errors: those of
-// the system.
+// the system; what can be listed is returned all the same.
 std::vector<FoundPage> find_pages(const std::filesystem::path& folder, size_t max_files,
                                   std::error_code& problem);
+// Deletes abandoned files where no page is: among the saved sessions of a form, and in the folder
+// around it, which has the hashes of models.
+void delete_abandoned(const std::filesystem::path& form);
 // Finds the folders beside that of a form which have pages of other forms, and which no process
 // uses. Those that another user could change are left alone, since a link in one leads anywhere.
 std::vector<std::filesystem::path> find_idle_folders(const std::filesystem::path& own);

@@ -38,6 +38,8 @@ class FileStore final : public PageStore {
   Result<bool> get(const PageKey& key, std::span<std::byte> page);
 
   const std::filesystem::path& folder() const { return files_->folder(); }
+  // Returns the limit of all files together.
+  int64_t max_bytes() const { return files_->max_bytes(); }
   // Does something else with files of the folder, which reads or writes `num_bytes`; the store is
   // away if that hangs.
   template <class T>

@@ -19,9 +19,10 @@ void PageBuffers::release(Id id) {
 }
 
 Result<TransferBuffers::Memory> TransferBuffers::allocate(const TierBuffers& sizes) {
-  Memory memory{.num_pages = static_cast<size_t>(sizes.num_pages()),
+  const int64_t num_pages = sizes.num_pages() + sizes.num_senders;
+  Memory memory{.num_pages = static_cast<size_t>(num_pages),
                 .num_states = static_cast<size_t>(sizes.num_records())};
-  HOCKET_TRY(memory.pages, Buffer::allocate(sizes.of_pages()));
+  HOCKET_TRY(memory.pages, Buffer::allocate(num_pages * sizes.page_bytes));
   HOCKET_TRY(memory.states, Buffer::allocate(sizes.of_records()));
   return memory;
 }

@@ -43,7 +43,7 @@ struct TransferBuffers {
     Buffer pages, states;
     size_t num_pages = 0, num_states = 0;
   };
-  // Errors: out_of_memory.
+  // Those of TierBuffers::num_senders are for pages on their way in. Errors: out_of_memory.
   static Result<Memory> allocate(const TierBuffers& sizes);
   explicit TransferBuffers(Memory memory);
 

@@ -58,7 +58,8 @@ Result<PageTls> read_page_tls(std::string_view cluster_tls, std::string_view tok
 
 class PageLink {
  public:
-  static constexpr size_t kMaxKeys = 4096;  // in one frame
+  static constexpr size_t kMaxKeys = 4096;                    // in one frame
+  static constexpr int64_t kMaxPageBytes = int64_t{1} << 30;  // a page or a record
   // Limit of a frame that a server takes: a prompt of a million tokens.
   static constexpr size_t kMaxAskedBytes = size_t{4} << 20;
   // A frame takes at most kSilence and the time that this speed needs. The limit holds for one that

@@ -1,5 +1,6 @@
 #include "engine/pages/page_reader.h"
 
+#include <algorithm>
 #include <exception>
 #include <thread>
 #include <utility>
@@ -15,21 +16,44 @@ constexpr auto kReaderWait = std::chrono::milliseconds(100);
 
 }  // namespace
 
-// A task as one thread works on it.
+// A task as one thread at a time works on it.
 class PageReader::TaskProgress {
  public:
   TaskProgress(PageReader& reader, std::shared_ptr<ReadTask> task)
       : reader_(reader), task_(*task), shared_(std::move(task)) {}
-  void read_all();
+  void read_stores();
+  // Returns true if a peer is to compute what lacks behind that.
+  bool is_for_peers() const;
+  void read_peers() { read_sources(true); }
+  const std::shared_ptr<ReadTask>& task() const { return shared_; }
 
  private:
+  void read_sources(bool that_compute);
+  bool is_needless(const PageSource& source) const {
+    return is_complete() || source.is_away() || is_sent_for_little(source);
+  }
   bool has_states() const { return reader_.options_.state_bytes > 0; }
   bool is_over() const {
     return task_.given_up || reader_.stopping_ ||
            (task_.until != TimePoint::max() && reader_.clock_->now() >= task_.until);
   }
   bool is_computed_by(const PageSource& source) const { return task_.is_sent && source.computes(); }
-  bool is_complete() const { return (has_states() ? state_ : end_) == keys_.size(); }
+  // Returns how many of the pages are of use: those behind the last border have no state.
+  size_t num_useful() const {
+    const size_t spacing = std::max(reader_.options_.border_tokens, reader_.options_.page_tokens);
+    const size_t border = keys_.size() * reader_.options_.page_tokens / spacing * spacing;
+    return has_states() ? border / reader_.options_.page_tokens : keys_.size();
+  }
+  // Returns how many of them lack.
+  size_t num_lacking() const {
+    return num_useful() - std::min(num_useful(), has_states() ? state_ : end_);
+  }
+  bool is_complete() const { return num_lacking() == 0; }
+  // Returns true if a peer would compute the whole prompt for fewer tokens than are worth a wait.
+  bool is_sent_for_little(const PageSource& source) const {
+    return is_computed_by(source) &&
+           num_lacking() * reader_.options_.page_tokens < reader_.options_.min_sent_tokens;
+  }
   bool is_slow(const PageSource& source) const {
     return reader_.is_slower_than_computing(source, task_, keys_.size() - end_);
   }
@@ -123,7 +147,7 @@ size_t PageReader::TaskProgress::last_state(size_t num_pages) {
 // Returns false if the task's pages are all there, need not be looked for, or the source can be
 // asked for no state any more.
 bool PageReader::TaskProgress::read_pages() {
-  size_t num_wanted = keys_.size();
+  size_t num_wanted = num_useful();
   if (has_states() && !is_computed_by(*source_)) num_wanted = last_state(num_wanted);
   if (num_wanted <= end_) return has_states() && num_wanted > state_;
   const auto wanted = std::span<const PageKey>(keys_).first(num_wanted);
@@ -174,15 +198,26 @@ void PageReader::TaskProgress::read_from(PageSource& source) {
   }
 }
 
-void PageReader::TaskProgress::read_all() {
+void PageReader::TaskProgress::read_stores() {
   end_ = static_cast<size_t>(task_.first);
   state_ = static_cast<size_t>(task_.num_cached);
   PageKeys(reader_.options_.form, reader_.options_.page_tokens)
       .append_to(task_.name_space, std::span(task_.prompt).first(task_.num_whole), keys_);
   task_.begun_ns = reader_.clock_->now().time_since_epoch().count();
+  read_sources(false);
+}
+
+bool PageReader::TaskProgress::is_for_peers() const {
+  return !is_over() &&
+         std::ranges::any_of(reader_.options_.sources, [this](const PageSource* source) {
+           return is_computed_by(*source) && !is_needless(*source);
+         });
+}
+
+void PageReader::TaskProgress::read_sources(bool that_compute) {
   bool slow = false;  // a source promises to take longer than computing
   for (PageSource* source : reader_.options_.sources) {
-    if (is_complete() || source->is_away()) continue;
+    if (is_computed_by(*source) != that_compute || is_needless(*source)) continue;
     if (!is_slow(*source)) read_from(*source);
     slow |= !is_complete() && is_slow(*source);
   }
@@ -195,6 +230,7 @@ PageReader::PageReader(Options options, TransferBuffers::Memory memory, ReadFigu
       figures_(figures),
       buffers_(std::move(memory)),
       tasks_(kMaxTasks),
+      sent_(kMaxTasks + kThreads),  // each of these may have one when the others wait there
       read_(buffers_.count() + kMaxTasks) {}
 
 void PageReader::start(const Clock& clock, std::function<void()> wake) {
@@ -202,11 +238,14 @@ void PageReader::start(const Clock& clock, std::function<void()> wake) {
   wake_ = std::move(wake);
   for (size_t i = 0; i < (options_.waits_for_networks ? kThreads : 1); ++i)
     threads_.push_back(Thread({.name = "kv_read"}, [this] { run(); }));
+  for (size_t i = 0; i < options_.num_senders; ++i)
+    threads_.push_back(Thread({.name = "kv_await"}, [this] { run_sent(); }));
 }
 
 void PageReader::stop() {
   stopping_ = true;
   tasks_.close();
+  sent_.close();
   for (Thread& thread : threads_) thread.join();
 }
 
@@ -232,15 +271,40 @@ void PageReader::run() {
   while (!stopping_) {
     auto task = tasks_.wait_pop(kReaderWait);
     if (!task) continue;
-    read(*task);
-    deliver({.task = *std::move(task)});
+    HOCKET_CHECK((!task->is_sent || options_.num_senders > 0));
+    if (std::shared_ptr<TaskProgress> rest = read(task)) {
+      // It is refused at the end alone, when nobody waits for it.
+      static_cast<void>(sent_.push(std::move(rest)));
+    } else {
+      deliver({.task = std::move(task)});
+    }
   }
 }
 
+void PageReader::run_sent() {
+  while (!stopping_) {
+    const auto progress = sent_.wait_pop(kReaderWait);
+    if (!progress) continue;
+    guard([&] { (*progress)->read_peers(); });
+    deliver({.task = (*progress)->task()});
+  }
+}
+
+// Reads from all sources but peers that compute. Returns what remains for these; null: nothing.
+std::shared_ptr<PageReader::TaskProgress> PageReader::read(const std::shared_ptr<ReadTask>& task) {
+  std::shared_ptr<TaskProgress> rest;
+  guard([&] {
+    const auto progress = std::make_shared<TaskProgress>(*this, task);
+    progress->read_stores();
+    if (progress->is_for_peers()) rest = progress;
+  });
+  return rest;
+}
+
 // The caller hands the task over also after an exception, since a rank waits for its end.
-void PageReader::read(const std::shared_ptr<ReadTask>& task) {
+void PageReader::guard(const std::function<void()>& reading) {
   try {
-    TaskProgress(*this, task).read_all();
+    reading();
   } catch (const std::exception& e) {
     if (const auto num_more = exceptions_.admit(RealClock().now()))
       log::warning(

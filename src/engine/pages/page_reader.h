@@ -3,8 +3,10 @@
 //
 //   add(task)                     orders the pages of a prompt
 //   threads kv_read               hash, read and check one page after the other
+//   threads kv_await              the same for prompts that peers compute, behind all other sources
 //   pop() .. release()            the pages in order, then the end of the task
 //
+// A peer may compute for minutes, so prompts that are sent to one keep no other from its pages.
 // A source is not read if that is expected to be slower than computing. A lack of memory ends the
 // reading for one task. Owner: the rank's CacheTier. Thread: the engine's, beside the threads
 // inside.
@@ -24,26 +26,10 @@
 #include "engine/pages/page_buffers.h"
 #include "engine/pages/page_source.h"
 #include "engine/pages/read_figures.h"
+#include "engine/pages/read_queue.h"
 #include "engine/plan/tier_buffers.h"
 
 namespace hocket {
-
-// Pages to read: those of `prompt` from `first` on.
-struct ReadTask {
-  RequestId request{};  // that waits for them, if there is one
-  CacheNamespace name_space;
-  std::vector<TokenId> prompt;
-  size_t num_whole = 0;  // tokens of its whole pages
-  int first = 0;
-  int peer = -1;                          // PagesWanted::peer
-  bool is_sent = false;                   // a peer computes the prompt: PagesWanted::computes
-  int num_cached = 0;                     // pages behind which a model can continue already
-  Duration to_compute = Duration::max();  // a source that would take longer is not read
-  TimePoint until = TimePoint::max();     // no request waits for it after this time
-  std::function<void()> at_end;           // empty, or to be called when all is read that will be
-  std::atomic<bool> given_up{false};
-  std::atomic<int64_t> begun_ns{0};  // when its reading began; 0: it has not
-};
 
 // A page or a state that was read, or the end of its task.
 struct ReadPage {
@@ -57,14 +43,17 @@ struct ReadPage {
 class PageReader {
  public:
   static constexpr size_t kMaxTasks = 64;
-  static constexpr size_t kThreads = TierBuffers::kReaders;  // files alone have one
+  static constexpr size_t kThreads = TierBuffers::kReaders;  // kv_read; files alone have one
 
   struct Options {
     std::vector<PageSource*> sources;  // in the order in which they are asked
     PageKey form{};                    // PageKeys
     size_t page_tokens = 0;
     int64_t page_bytes = 0, state_bytes = 0;  // state_bytes == 0: the model has no states
-    bool waits_for_networks = false;          // a source is one, so several threads read
+    size_t border_tokens = 1;                 // states lie behind multiples of these tokens
+    size_t min_sent_tokens = 0;       // a prompt that lacks fewer is computed here, not by a peer
+    bool waits_for_networks = false;  // a source is one, so several threads read
+    size_t num_senders = 0;           // threads kv_await; 0: no source computes
   };
   // All that is borrowed outlives it.
   PageReader(Options options, TransferBuffers::Memory memory, ReadFigures& figures);
@@ -73,9 +62,14 @@ class PageReader {
   // Ends the threads, which leave the rest unread.
   void stop();
 
-  // Returns false, and leaves the task, if kMaxTasks wait.
-  [[nodiscard]] bool add(std::shared_ptr<ReadTask>& task) { return tasks_.push(task); }
-  bool is_full() const { return tasks_.size() == kMaxTasks; }
+  // Returns false, and leaves the task, if kMaxTasks wait.   Precondition: only a reader with
+  // threads kv_await gets one that is sent.
+  [[nodiscard]] bool add(std::shared_ptr<ReadTask>& task) {
+    return !is_full() && tasks_.push(task);
+  }
+  bool is_full() const { return num_waiting() >= kMaxTasks; }
+  // Returns how many tasks wait for their turn.
+  size_t num_waiting() const { return tasks_.size() + sent_.size(); }
   bool has_pages() const { return read_.size() > 0; }
   std::optional<ReadPage> pop() { return read_.pop(); }
   // Precondition: it is no end of a task, and not released yet.
@@ -91,7 +85,9 @@ class PageReader {
  private:
   class TaskProgress;
   void run();
-  void read(const std::shared_ptr<ReadTask>& task);
+  void run_sent();
+  std::shared_ptr<TaskProgress> read(const std::shared_ptr<ReadTask>& task);
+  void guard(const std::function<void()>& reading);
   void deliver(ReadPage page);
 
   const Options options_;
@@ -99,7 +95,8 @@ class PageReader {
   std::function<void()> wake_;
   ReadFigures& figures_;
   TransferBuffers buffers_;
-  Mailbox<std::shared_ptr<ReadTask>> tasks_;
+  ReadQueue tasks_;
+  Mailbox<std::shared_ptr<TaskProgress>> sent_;  // those that a peer is to compute now
   Mailbox<ReadPage> read_;
   std::atomic<bool> stopping_{false};
   LogLimit exceptions_{std::chrono::seconds(60)};

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <new>
 #include <thread>
 #include <utility>
@@ -48,8 +49,9 @@ TEST(PageReader, TheTimeOfComputingIsNotThatOfReading) {
     FakeClock clock;
     SlowPeer peer(clock);
     ReadFigures figures;
-    PageReader reader({.sources = {&peer}, .page_tokens = 32, .page_bytes = kBytes},
-                      TransferBuffers::allocate({.page_bytes = kBytes}).value(), figures);
+    PageReader reader(
+        {.sources = {&peer}, .page_tokens = 32, .page_bytes = kBytes, .num_senders = 1},
+        TransferBuffers::allocate({.page_bytes = kBytes}).value(), figures);
     reader.start(clock, [] {});
     auto task = std::make_shared<ReadTask>();
     task->prompt = std::vector<TokenId>(100, TokenId{1});
@@ -173,6 +175,56 @@ TEST(PageReader, ALackOfMemoryEndsTheReadingOfOneTask) {
     }
     reader.stop();
   }
+}
+
+// Notes the prompts that are read, and has no page of them. The first one takes until it is let go.
+class NotingSource final : public PageSource {
+ public:
+  PageTier tier() const override { return PageTier::file; }
+  Result<std::unique_ptr<PromptPages>> open(const PagesWanted& wanted) override {
+    const MutexLock lock(mutex_);
+    lengths_.push_back(wanted.prompt.size());
+    while (!may_end && lengths_.size() == 1) std::this_thread::yield();
+    return nullptr;
+  }
+  std::vector<size_t> lengths() const {
+    const MutexLock lock(mutex_);
+    return lengths_;
+  }
+  std::atomic<bool> may_end{false};
+
+ private:
+  mutable Mutex mutex_;
+  std::vector<size_t> lengths_ HOCKET_GUARDED_BY(mutex_);
+};
+
+// A short prompt, which would soon be computed, waits for the one that is read now alone.
+TEST(PageReader, PromptsAreReadInTheOrderInWhichTheyAreDue) {
+  NotingSource source;
+  ReadFigures figures;
+  const RealClock clock;
+  PageReader reader({.sources = {&source}, .page_tokens = 32, .page_bytes = 64},
+                    TransferBuffers::allocate({.page_bytes = 64}).value(), figures);
+  const auto add = [&](size_t num_tokens, Duration due) {
+    auto task = std::make_shared<ReadTask>();
+    task->prompt = std::vector<TokenId>(num_tokens, TokenId{1});
+    task->num_whole = num_tokens / 32 * 32;
+    task->due = TimePoint(due);
+    return reader.add(task);
+  };
+  reader.start(clock, [] {});
+  ASSERT_TRUE(add(640, std::chrono::seconds(60)));
+  const TimePoint end = clock.now() + std::chrono::seconds(20);
+  while (reader.num_waiting() > 0 && clock.now() < end) std::this_thread::yield();
+  ASSERT_TRUE(add(960, std::chrono::seconds(90)));
+  ASSERT_TRUE(add(961, std::chrono::seconds(90)));
+  ASSERT_TRUE(add(320, std::chrono::seconds(31)));
+  ASSERT_TRUE(add(800, std::chrono::seconds(80)));
+  source.may_end = true;
+  for (int num_ended = 0; num_ended < 5 && clock.now() < end; std::this_thread::yield())
+    num_ended += reader.pop() ? 1 : 0;
+  reader.stop();
+  EXPECT_EQ(source.lengths(), (std::vector<size_t>{640, 320, 800, 960, 961}));
 }
 
 }  // namespace

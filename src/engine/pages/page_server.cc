@@ -39,6 +39,11 @@ bool PrefillWatch::is_watched(RequestId id) const {
   return live_.contains(id);
 }
 
+int PrefillWatch::size() const {
+  const MutexLock lock(mutex_);
+  return static_cast<int>(live_.size());
+}
+
 void PrefillWatch::end(RequestId id) {
   {
     const MutexLock lock(mutex_);
@@ -79,6 +84,7 @@ class PageConnection {
     if (is_served_) --server_.num_served_;
     if (prefill_) options_.abort(*prefill_);
     if (prefill_) options_.prefills->end(*prefill_);
+    server_.prompt_bytes_ -= prompt_bytes_;
   }
 
   Result<void> run() {
@@ -173,6 +179,17 @@ class PageConnection {
     if (!options_.role->takes_prompts())
       return link_.send(PageFrame::no, fmt::format("its --disaggregation-mode is {}",
                                                    disaggregation_name(options_.role->mode())));
+    // The client gets the pages from there alone.
+    if (!options_.files->takes_writes()) {
+      options_.counts->add(&ServedCounters::served_refused_total);
+      return link_.send(PageFrame::no, "its folder is full or away, and takes no pages now");
+    }
+    if (!has_room_for((payload.size() - sizeof name_space) / sizeof(TokenId))) {
+      options_.counts->add(&ServedCounters::served_refused_total);
+      return link_.send(PageFrame::no,
+                        "its folder is too small for the pages of the prompt beside those of "
+                        "others, by --kv-cache-dir-gb");
+    }
     std::memcpy(&name_space, payload.data(), sizeof name_space);
     payload.remove_prefix(sizeof name_space);
     std::vector<TokenId> tokens(payload.size() / sizeof(TokenId), TokenId{0});
@@ -186,6 +203,16 @@ class PageConnection {
     prefill_ = *id;
     options_.counts->add(&ServedCounters::served_prefills_total);
     return link_.send(PageFrame::ok, {});
+  }
+
+  // Reserves room in the folder, until the connection ends.
+  bool has_room_for(size_t num_tokens) {
+    const auto num_pages = static_cast<int64_t>(num_tokens) / options_.forms->page_tokens();
+    prompt_bytes_ = num_pages * options_.page_bytes;
+    const int64_t all = server_.prompt_bytes_.fetch_add(prompt_bytes_) + prompt_bytes_;
+    if (all <= options_.files->max_bytes() / PageServer::kShareOfFolder) return true;
+    server_.prompt_bytes_ -= std::exchange(prompt_bytes_, 0);
+    return false;
   }
 
   Result<void> get(std::string_view payload) {
@@ -224,13 +251,16 @@ class PageConnection {
   }
 
   // Waits for a page that a prompt's computing is about to add, and for a buffer while others use
-  // all. Returns null if the page is absent.
+  // all. Returns null if the page is absent. The disk is asked at first and at the end, and between
+  // only for a page that was written: others wait for the threads that read and write files, too.
   Result<BufferLoan> find(const PageKey& key, size_t size) {
     const TimePoint until = clock_.now() + PageServer::kMaxWait;
-    while (true) {
+    for (bool is_first = true;;) {
       // Asks in this order, so that a page which is added between the two is found.
       const bool is_last = !is_computing() || clock_.now() > until;
-      if (BufferLoan loan = borrow(); loan) {
+      const bool may_be_there = is_first || is_last || options_.files->has(key);
+      if (BufferLoan loan = may_be_there ? borrow() : nullptr) {
+        is_first = false;
         const Result<bool> found = options_.files->get(key, loan->first(size));
         if (found && *found) return loan;
         if (!found || is_last) return nullptr;
@@ -250,8 +280,9 @@ class PageConnection {
   const int socket_;  // link_ owns it
   PageLink link_;
   TimePoint said_{};
-  bool is_served_ = false;  // PageServer::num_served_ counts it
-  int client_tokens_ = 0;   // the size of the client's pages
+  bool is_served_ = false;    // PageServer::num_served_ counts it
+  int client_tokens_ = 0;     // the size of the client's pages
+  int64_t prompt_bytes_ = 0;  // in PageServer::prompt_bytes_
   std::optional<RequestId> prefill_;
 };
 

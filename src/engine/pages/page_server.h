@@ -46,6 +46,7 @@ class PrefillWatch {
   // Errors: queue_full.
   Result<void> begin(RequestId id);
   bool is_watched(RequestId id) const;
+  int size() const;
   // Call when every page of the request that will ever be written is in its file.
   void end(RequestId id);
   void end_all();
@@ -80,6 +81,10 @@ class PageServer {
   static constexpr Duration kWarningsApart = std::chrono::seconds(5);
   // Ends a connection whose client asks for nothing.
   static constexpr Duration kIdle = std::chrono::seconds(30);
+  // Files that are written later push out those of a prompt that its client has not fetched yet. So
+  // the prompts under way have this share of what the folder may take, and further ones are
+  // refused.
+  static constexpr int64_t kShareOfFolder = 2;  // a half
   // Limit of the time between two pages of a prompt that is computed.
   static constexpr Duration kMaxWait = std::chrono::seconds(300);
 
@@ -125,8 +130,9 @@ class PageServer {
   const Fd listener_;
   PageBuffers buffers_;  // the pages that are read or sent now; clients wait for one
   std::atomic<bool> stopping_{false};
-  std::atomic<int> num_served_{0};  // connections
-  std::list<PageClient> clients_;   // the oldest first; used by the thread kv_serve
+  std::atomic<int> num_served_{0};        // connections
+  std::atomic<int64_t> prompt_bytes_{0};  // pages of the prompts under way
+  std::list<PageClient> clients_;         // the oldest first; used by the thread kv_serve
   LogLimit warnings_{kWarningsApart};
   Thread thread_;
   friend class PageConnection;

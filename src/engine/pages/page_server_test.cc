@@ -65,8 +65,8 @@ class PageServerTest : public testing::FolderTest {
   void start() {
     auto opened = PageFiles::open(folder_);
     ASSERT_TRUE(opened.has_value());
-    const auto files = std::make_shared<FileStore>(std::shared_ptr(*std::move(opened)),
-                                                   FileStore::calls_for(folder_));
+    page_files_ = *std::move(opened);
+    const auto files = std::make_shared<FileStore>(page_files_, FileStore::calls_for(folder_));
     const std::vector<std::byte> page(kPageBytes, std::byte{5});
     const PageStore::Page one{.key = kKey, .bytes = page};
     ASSERT_EQ(files->put({&one, 1}, [] { return false; }).value_or(0), 1u);
@@ -140,6 +140,7 @@ class PageServerTest : public testing::FolderTest {
   const std::shared_ptr<const PageForms> forms_ = std::make_shared<const PageForms>(
       PageForms::Parts{.pages = {.layers = {{.num_heads = 1, .key_dim = 32, .value_dim = 32}}}});
   const std::shared_ptr<PageServer::Counts> counts_ = std::make_shared<PageServer::Counts>();
+  std::shared_ptr<PageFiles> page_files_;
   std::unique_ptr<PageServer> server_;
 };
 
@@ -309,6 +310,27 @@ TEST_F(PageServerTest, APromptThatIsTooLongForAQuestionLeavesThePeerInUse) {
   EXPECT_FALSE(opens(*peer, PageLink::kMaxAskedBytes / sizeof(TokenId)));
   EXPECT_EQ(peer->counts().peer_failures_total, 0u);
   EXPECT_TRUE(opens(*peer, 10));
+}
+
+// The first pages of a prompt would be deleted for its last ones before a client has them.
+TEST_F(PageServerTest, APromptThatTheFolderCannotHoldIsRefused) {
+  start();
+  ASSERT_NE(server_, nullptr);
+  page_files_->limit(8 * (kPageBytes + 4096));
+  const auto peer = this->peer();
+  const auto page_tokens = static_cast<size_t>(forms_->page_tokens());
+  EXPECT_FALSE(opens(*peer, 5 * page_tokens));
+  EXPECT_EQ(num_refused(), 1u);
+  const auto open = [&] {
+    const std::vector<TokenId> prompt(3 * page_tokens, TokenId{1});
+    return peer->open({.prompt = prompt, .computes = true, .is_over = [] { return false; }})
+        .value();
+  };
+  const auto first = open();
+  EXPECT_NE(first, nullptr);
+  EXPECT_EQ(open(), nullptr) << "not beside the first one";
+  EXPECT_EQ(peer->counts().peer_failures_total, 0u);
+  EXPECT_EQ(peer->counts().peer_refusals_total, 2u);
 }
 
 // Serves one client up to its consent, which says that pages have `page_tokens`.

@@ -4,77 +4,16 @@
 
 #include <future>
 #include <random>
+#include <thread>
 
 #include "engine/pages/file_store.h"
-#include "engine/pages/redis_store.h"
-#include "engine/pages/test_redis.h"
+#include "engine/pages/test_pages.h"
 
 namespace hocket {
 namespace {
 
 using namespace testing;
 namespace fs = std::filesystem;
-
-constexpr Duration kShortInterval = std::chrono::milliseconds(200);
-
-std::vector<std::byte> page_number(int number, size_t size = 256) {
-  std::mt19937 random(static_cast<unsigned>(number));
-  std::vector<std::byte> page(size);
-  for (std::byte& byte : page) byte = static_cast<std::byte>(random());
-  return page;
-}
-
-PageKey stored_key(int number) {
-  PageKey key{};
-  key[0] = static_cast<uint8_t>(number);
-  key[1] = static_cast<uint8_t>(number >> 8);
-  return key;
-}
-
-Result<size_t> put_numbers(
-    PageStore& store, int from, int to, size_t size = 256,
-    const std::function<bool()>& is_over = [] { return false; }) {
-  std::vector<std::vector<std::byte>> bytes;
-  for (int i = from; i < to; ++i) bytes.push_back(page_number(i, size));
-  std::vector<PageStore::Page> pages;
-  for (int i = from; i < to; ++i)
-    pages.push_back({stored_key(i), bytes[static_cast<size_t>(i - from)]});
-  return store.put(pages, is_over);
-}
-
-// Reads these pages in order, until one is not there. Returns how many were, all with their bytes.
-Result<int> get_numbers(PageStore& store, int from, int to, size_t size = 256) {
-  HOCKET_TRY(const auto reading, store.open({.is_over = [] { return false; }}));
-  if (reading == nullptr) return 0;
-  std::vector<PageKey> keys;
-  for (int i = from; i < to; ++i) keys.push_back(stored_key(i));
-  HOCKET_TRY_VOID(reading->expect(keys, PageKind::page));
-  std::vector<std::byte> page(size);
-  for (int i = from; i < to; ++i) {
-    HOCKET_TRY(const bool found, reading->get(stored_key(i), page));
-    if (!found) return i - from;
-    EXPECT_EQ(page, page_number(i, size));
-  }
-  return to - from;
-}
-
-class RedisStoreTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (!can_use_redis()) GTEST_SKIP() << "built without hiredis";
-    if (TestRedis::program().empty()) GTEST_SKIP() << "neither valkey-server nor redis-server here";
-  }
-  static RedisStore::Options options(uint16_t port, std::string secret = {}) {
-    return {.address = {.host = {.host = "127.0.0.1", .port = port}},
-            .secret = std::move(secret),
-            .retry_interval = kShortInterval};
-  }
-  static bool wait_until_back(const PageStore& store) {
-    for (int i = 0; i < 500 && store.is_away(); ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    return !store.is_away();
-  }
-};
 
 TEST_F(RedisStoreTest, PagesComeBackAsTheyWere) {
   TestRedis redis;
@@ -189,7 +128,7 @@ TEST_F(RedisStoreTest, AStoreThatIsGoneIsLeftAloneAndTriedAgain) {
   ASSERT_TRUE(wait_until_back(store));
   EXPECT_EQ(put_numbers(store, 0, 4), 4u);
   redis.kill();
-  EXPECT_FALSE(get_numbers(store, 0, 4)) << "its idle connection is dead";
+  EXPECT_FALSE(get_numbers(store, 0, 4)) << "nothing listens there any more";
   EXPECT_FALSE(store.has(stored_key(0))) << "what it had may be gone";
   redis.start();
   ASSERT_TRUE(wait_until_back(store));

@@ -70,11 +70,11 @@ PageWriter::CopyOutcome PageWriter::copy(const Lacked& lacked,
   if (lacking == 0) return CopyOutcome::yes;
   if (taking == 0 && std::cmp_equal(std::popcount(lacking), stores_.size()))
     return CopyOutcome::no_store;
+  PageBuffers& buffers = buffers_.of(lacked.kind);
+  const auto buffer = taking == 0 ? std::nullopt : buffers.free.pop();
+  if (taking != 0 && !buffer) return CopyOutcome::no_buffer;  // it is tried again, and counted then
   left_out_.count(UnwrittenReason::store_away, taking == lacking ? 0 : 1);
   if (taking == 0) return CopyOutcome::yes;  // pages behind it may lack in the other store
-  PageBuffers& buffers = buffers_.of(lacked.kind);
-  const auto buffer = buffers.free.pop();
-  if (!buffer) return CopyOutcome::no_buffer;
   fill(buffers.of(*buffer));
   buffers.share(*buffer, std::popcount(taking));
   for (size_t i = 0; i < stores_.size(); ++i) {
@@ -197,6 +197,9 @@ void PageWriter::put(StoreWriter& writer, WriteOutcome& outcome) {
     store.note_success();
     if (writer.store == options_.files) save_speed();
   }
+  // The page may be of any prompt that is computed for a peer, whose pages behind it are of no use.
+  const bool lacks = outcome.num_written < pages.size() && writer.store == options_.files;
+  if (lacks && options_.prefills) options_.prefills->end_all();
 }
 
 // Nothing more can be done if there is no memory for the line either; the pages are counted.

@@ -54,6 +54,10 @@ class PageWriter {
   bool is_awaited(RequestId id) const {
     return options_.prefills && options_.prefills->is_watched(id);
   }
+  // A page of that request will never be in a file, so no service waits for it any more.
+  void end_waiting(RequestId id) {
+    if (is_awaited(id)) options_.prefills->end(id);
+  }
   // Returns a bit for each store that is not known to have the page, and counts a use for all.
   unsigned stores_lacking(const PageKey& key) const;
   // The outcome of copying a page or a state to a buffer.

@@ -1,10 +1,14 @@
-// Tests the writer of pages alone, over a store in memory.
+// Tests the writer of pages alone, over a store in memory and over a folder.
 #include "engine/pages/page_writer.h"
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <future>
 #include <new>
+#include <thread>
+
+#include "base/folder_testing.h"
 
 namespace hocket {
 namespace {
@@ -13,6 +17,7 @@ namespace {
 class PoorStore final : public PageStore {
  public:
   explicit PoorStore(bool throws) : PageStore(kRetryInterval), throws_(throws) {}
+  using PageStore::leave;
   PageTier tier() const override { return PageTier::redis; }
   Result<std::unique_ptr<PromptPages>> open(const PagesWanted& /*wanted*/) override {
     return nullptr;
@@ -33,6 +38,8 @@ class PoorStore final : public PageStore {
   const bool throws_;
   bool is_first_ = true;
 };
+
+using PageWriterFolderTest = testing::FolderTest;
 
 // Every buffer is free again afterwards, as the second round needs all of them.
 TEST(PageWriter, ALackOfMemoryCostsThePagesOfOneCall) {
@@ -68,6 +75,50 @@ TEST(PageWriter, ALackOfMemoryCostsThePagesOfOneCall) {
     writer.begin_end();
     writer.join();
   }
+}
+
+// A client waits for the pages of a prompt until its end, unless it hears that they do not come.
+TEST_F(PageWriterFolderTest, APageThatCannotBeWrittenEndsTheWaitsOfPeers) {
+  const auto files = std::make_shared<FileStore>(std::shared_ptr(PageFiles::open(folder_).value()),
+                                                 FileStore::calls_for(folder_));
+  const auto prefills = std::make_shared<PrefillWatch>();
+  PageWriter writer({.files = files, .redis = nullptr, .prefills = prefills},
+                    TransferBuffers::allocate({.page_bytes = 64}).value());
+  const RealClock clock;
+  writer.start(clock, [] {});
+  std::ofstream(folder_ / "00") << "no folder";
+  ASSERT_TRUE(prefills->begin(RequestId{1}));
+  const PageWriter::Lacked page{.kind = PageKind::page, .stores = 1};  // its name begins with 00
+  ASSERT_EQ(writer.copy(page, [](std::span<std::byte>) {}), PageWriter::CopyOutcome::yes);
+  const TimePoint end = clock.now() + std::chrono::seconds(20);
+  while (writer.is_awaited(RequestId{1}) && clock.now() < end) std::this_thread::yield();
+  EXPECT_FALSE(writer.is_awaited(RequestId{1}));
+  EXPECT_FALSE(writer.files_take_writes());
+  // Nor does one that began meanwhile wait for the others.
+  ASSERT_TRUE(prefills->begin(RequestId{2}));
+  writer.end_waiting(RequestId{2});
+  EXPECT_FALSE(writer.is_awaited(RequestId{2}));
+  writer.begin_end();
+  writer.join();
+}
+
+// Pages that find no buffer are tried again, perhaps many times.
+TEST_F(PageWriterFolderTest, APageThatAStoreThatIsAwayLacksCountsOnce) {
+  const auto files = std::make_shared<FileStore>(std::shared_ptr(PageFiles::open(folder_).value()),
+                                                 FileStore::calls_for(folder_));
+  const auto redis = std::make_shared<PoorStore>(false);
+  const TierBuffers sizes{.page_bytes = 64};
+  PageWriter writer({.files = files, .redis = redis, .prefills = nullptr},
+                    TransferBuffers::allocate(sizes).value());
+  redis->leave();
+  const auto copy = [&] {  // no thread runs that would free a buffer
+    return writer.copy({.kind = PageKind::page, .stores = 3}, [](std::span<std::byte>) {});
+  };
+  for (int64_t i = 0; i < sizes.num_pages(); ++i) EXPECT_EQ(copy(), PageWriter::CopyOutcome::yes);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(copy(), PageWriter::CopyOutcome::no_buffer);
+  CacheTierStats stats;
+  writer.add_to(stats);
+  EXPECT_EQ(stats.left_out(UnwrittenReason::store_away), static_cast<uint64_t>(sizes.num_pages()));
 }
 
 // A session is not saved if its files could not be looked for, and its client learns so.

@@ -40,6 +40,9 @@ class PrefillRole {
   // Changes the mode, and announces it. Errors: those of check().
   Result<void> set(Disaggregation mode);
   Disaggregation mode() const { return mode_; }
+  Disaggregation mode_at_start() const { return options_.mode; }
+  // True if another mode than null is possible.
+  bool has_roles() const { return options_.can_prefill || options_.can_decode; }
 
   // True while this service computes prompts of others.
   bool takes_prompts() const;

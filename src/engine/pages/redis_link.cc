@@ -87,6 +87,12 @@ RedisLink::RedisLink(ServerStream stream, std::string name)
 
 RedisLink::~RedisLink() = default;
 
+// Unread bytes say nothing: TLS sends tickets on its own.
+bool RedisLink::is_connected() const {
+  pollfd one{.fd = stream_.socket().get(), .events = POLLRDHUP, .revents = 0};
+  return poll(&one, 1, 0) == 0;
+}
+
 std::unexpected<Error> RedisLink::broken(ErrorCode code, std::string_view event) {
   failed_ = true;
   return fail(error(code, "{} {}", name_, event)
@@ -219,6 +225,9 @@ RedisLink::RedisLink(ServerStream stream, std::string /*name*/) : stream_(std::m
   HOCKET_CHECK(can_use_redis());
 }
 RedisLink::~RedisLink() = default;
+bool RedisLink::is_connected() const {
+  return false;
+}
 Result<void> RedisLink::begin() {
   return {};
 }

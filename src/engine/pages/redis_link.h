@@ -59,6 +59,8 @@ class RedisLink {
   // reader.
   size_t num_awaited() const { return num_awaited_; }
   bool is_whole() const { return !failed_ && num_awaited_ == 0; }
+  // Returns false if the other side has ended the connection. Waits for nothing.
+  bool is_connected() const;
   const std::string& name() const { return name_; }
 
   static constexpr size_t kShortReply = 64 << 10;

@@ -105,6 +105,17 @@ class RedisPromptPages final : public PromptPages {
     return {};
   }
 
+  // Behind a page that is absent the others mostly are, too. Their short replies are read, so that
+  // the connection serves the next prompt; a page among them ends it.
+  void drain() {
+    expected_.clear();
+    num_asked_ = num_got_ = 0;
+    while (link_->num_awaited() > 0) {
+      const auto reply = link_->receive();
+      if (!reply || reply->kind == RedisReply::Kind::text) return;
+    }
+  }
+
   Result<void> request_ahead(size_t page_bytes) {
     const size_t max_requested =
         std::clamp<size_t>(RedisStore::kMaxAheadBytes / page_bytes, 1, RedisStore::kMaxAhead);
@@ -127,6 +138,7 @@ class RedisPromptPages final : public PromptPages {
       return fail(refusal(link_->name(), value));
     if (value.kind == RedisReply::Kind::absent) {
       store_.forget(key);
+      drain();
       return false;
     }
     if (value.kind == RedisReply::Kind::text && unpack(value.text, key, page)) {
@@ -175,7 +187,8 @@ RedisStore::RedisStore(Options options)
                  .num_threads = 1,
                  .limit = kResolveLimit,
                  .fix = "look at the name service of this host, or name an address",
-                 .param = "kv-cache-store"}) {
+                 .param = "kv-cache-store"}),
+      idle_(options_.trusted_for) {
   HOCKET_CHECK(can_use_redis());
 }
 
@@ -188,8 +201,8 @@ Result<T> RedisStore::watch(Result<T> result) {
   if (result || result.error().code == ErrorCode::shutting_down) return result;
   ++num_failures_;
   leave();
-  const MutexLock lock(mutex_);
   idle_.clear();  // they lead to a server that may be gone, with all that it held
+  const MutexLock lock(mutex_);
   newer_.clear();
   older_.clear();
   return result;
@@ -229,21 +242,12 @@ Result<RedisStore::Link> RedisStore::connect_link() {
 }
 
 Result<RedisStore::Link> RedisStore::take_link() {
-  {
-    const MutexLock lock(mutex_);
-    if (!idle_.empty()) {
-      Link link = std::move(idle_.back());
-      idle_.pop_back();
-      return link;
-    }
-  }
+  if (Link link = idle_.take()) return link;
   return connect_link();
 }
 
 void RedisStore::give_back(Link link) {
-  if (!link->is_whole() || is_away()) return;
-  const MutexLock lock(mutex_);
-  if (idle_.size() < kMaxIdle) idle_.push_back(std::move(link));
+  if (link->is_whole() && !is_away()) idle_.give_back(std::move(link));
 }
 
 Result<std::unique_ptr<PromptPages>> RedisStore::open(const PagesWanted& wanted) {

@@ -14,6 +14,7 @@
 
 #include "base/timed_calls.h"
 #include "compute/kv/page_folders.h"
+#include "engine/pages/idle_redis_links.h"
 #include "engine/pages/page_store.h"
 #include "engine/pages/redis_address.h"
 #include "engine/pages/redis_link.h"
@@ -26,7 +27,6 @@ class RedisStore final : public PageStore {
   // Pages that travel at once, and their bytes, as far as one page allows.
   static constexpr size_t kMaxAhead = 64;
   static constexpr size_t kMaxAheadBytes = size_t{8} << 20;
-  static constexpr size_t kMaxIdle = 16;         // connections
   static constexpr size_t kMaxKnown = 64 << 10;  // keys that are remembered, twice as many at most
   // A page may have been evicted there since it was seen, so it is asked for again after this.
   static constexpr Duration kKnownFor = std::chrono::minutes(10);
@@ -37,6 +37,7 @@ class RedisStore final : public PageStore {
     std::string secret;  // empty: none
     std::shared_ptr<const TlsContext> tls = nullptr;  // null: without TLS
     Duration retry_interval = kRetryInterval;
+    Duration trusted_for = IdleRedisLinks::kTrustedFor;
   };
   explicit RedisStore(Options options);
 
@@ -55,7 +56,7 @@ class RedisStore final : public PageStore {
 
  private:
   friend class RedisPromptPages;
-  using Link = std::unique_ptr<RedisLink>;
+  using Link = IdleRedisLinks::Link;
   struct KeyHash {
     size_t operator()(const PageKey& key) const noexcept;
   };
@@ -81,8 +82,8 @@ class RedisStore final : public PageStore {
   const std::string name_;  // for errors
   TimedCalls resolver_;
   std::atomic<uint64_t> num_damaged_{0}, num_failures_{0};
+  IdleRedisLinks idle_;
   mutable Mutex mutex_;
-  std::vector<Link> idle_ HOCKET_GUARDED_BY(mutex_);
   // Keys that were seen there: the newer, and those before them.
   Keys newer_ HOCKET_GUARDED_BY(mutex_), older_ HOCKET_GUARDED_BY(mutex_);
   TimePoint began_ HOCKET_GUARDED_BY(mutex_){};  // when the newer were begun

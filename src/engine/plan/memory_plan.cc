@@ -108,7 +108,8 @@ int64_t tier_bytes(const MemoryPlanInput& q, const MemoryPlan& plan) {
   TierBuffers buffers{.page_bytes = q.page_bytes,
                       .chunk_pages = chunk_pages(plan.chunk_tokens, plan.max_prefill_tokens,
                                                  q.settings.memory.page_size),
-                      .peer_bytes = has_peers(q.settings) ? q.peer_page_bytes : 0};
+                      .peer_bytes = has_peers(q.settings) ? q.peer_page_bytes : 0,
+                      .num_senders = num_senders(q.settings)};
   if (q.model.num_linear_layers() > 0) {
     buffers.record_bytes = q.model.num_linear_layers() *
                            delta_shape_of(q.model, q.dtype, plan.max_drafts).state_bytes();
@@ -123,9 +124,7 @@ int64_t tier_bytes(const MemoryPlanInput& q, const MemoryPlan& plan) {
   if (q.settings.peers.kv_cache_listen.empty()) return buffers.bytes();
   // The ranks of a process share the buffers of its server, and each plans with its part of the
   // memory.
-  const ParallelSettings& parallel = q.settings.parallel;
-  const bool has_processes = parallel.nnodes > 0 || parallel.ranks_per_node > 0;
-  const int64_t num_sharing = has_processes ? 1 : parallel.ep_size;
+  const int64_t num_sharing = num_sharing_ranks(q.settings.parallel);
   return buffers.bytes() + (buffers.served_bytes() + num_sharing - 1) / num_sharing;
 }
 

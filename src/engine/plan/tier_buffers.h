@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 
 #include "core/server_settings.h"
 
@@ -23,6 +24,9 @@ struct TierBuffers {
   static constexpr int64_t kMinServed = 4, kMaxServed = 64;
   // Threads of a rank that read, if some of its sources are networks (engine/pages/page_reader.h).
   static constexpr int64_t kReaders = 4;
+  // Threads that wait for prompts which peers compute, two for each peer: one prompt is computed
+  // there while the next one waits in line.
+  static constexpr int64_t kMinSenders = 4, kMaxSenders = 16;
 
   int64_t page_bytes = 0;
   int64_t record_bytes = 0;              // 0: the model has none
@@ -31,6 +35,8 @@ struct TierBuffers {
   // Size of a page and of a record of windows at a peer, in the largest pages that it may have; 0:
   // there are no peers. Each thread that reads has both (engine/pages/regrouped_pages.h).
   int64_t peer_bytes = 0;
+  // Each of these threads holds a page while it waits, so there are as many more on their way in.
+  int64_t num_senders = 0;
 
   // Numbers of buffers one way. Models without records have buffers of a byte.
   int64_t num_pages() const {
@@ -44,7 +50,10 @@ struct TierBuffers {
   int64_t of_pages() const { return num_pages() * page_bytes; }
   int64_t of_records() const { return num_records() * std::max<int64_t>(record_bytes, 1); }
   // Returns the size of all, both ways.
-  int64_t bytes() const { return 2 * (of_pages() + of_records()) + kReaders * peer_bytes; }
+  int64_t bytes() const {
+    return 2 * (of_pages() + of_records()) + num_senders * page_bytes +
+           (kReaders + num_senders) * peer_bytes;
+  }
   // Buffers of a process that offers pages to peers: how many, the size of one, and the size of
   // all. The call that reads a file has a copy of its own (engine/pages/file_store.h).
   int64_t served_size() const { return std::max(page_bytes, record_bytes); }
@@ -62,9 +71,25 @@ constexpr int window_record_pages(int window_tokens, int page_tokens) {
   return (window_tokens - 1 + page_tokens - 1) / page_tokens;
 }
 
+// Returns how many ranks share what a process has once, such as its folder: those in one process.
+inline int num_sharing_ranks(const ParallelSettings& parallel) {
+  const bool has_processes = parallel.nnodes > 0 || parallel.ranks_per_node > 0;
+  return has_processes ? 1 : parallel.ep_size;
+}
+
 inline bool has_peers(const ServerSettings& settings) {
   return !settings.peers.kv_cache_peers.empty() ||
          !settings.peers.disaggregation_prefill_url.empty();
+}
+
+// Returns the number of TierBuffers::num_senders for so many peers that compute.
+constexpr int64_t num_senders(int64_t num_peers) {
+  if (num_peers == 0) return 0;
+  return std::clamp(2 * num_peers, TierBuffers::kMinSenders, TierBuffers::kMaxSenders);
+}
+inline int64_t num_senders(const ServerSettings& settings) {
+  const std::string& peers = settings.peers.disaggregation_prefill_url;
+  return peers.empty() ? 0 : num_senders(1 + std::ranges::count(peers, ','));
 }
 
 // Returns true if the settings name stores or peers.

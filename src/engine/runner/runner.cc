@@ -12,6 +12,7 @@
 #include "compute/moe/local_dispatcher.h"
 #include "compute/weights/hf_config.h"
 #include "compute/weights/stacked_experts.h"
+#include "engine/plan/folder_limit.h"
 #include "engine/plan/latent_form.h"
 #include "engine/plan/scheduler_settings.h"
 #include "engine/runner/weight_changes.h"
@@ -120,7 +121,8 @@ Result<void> Runner::make_plan(const ServerSettings& settings) {
   input.weight_bytes = most.bytes;
   input.moving_bytes = weights_.moving.bytes();
   input.total_bytes = machine_.memory_bytes;
-  input.available_bytes = machine_.memory_available_bytes;
+  input.available_bytes =
+      std::max<int64_t>(machine_.memory_available_bytes - folder_memory_of_rank(settings), 0);
   input.num_workers = workers_->size();
   input.placement = placement_ ? &*placement_ : nullptr;
   input.isa = info_.isa;

@@ -144,6 +144,7 @@ struct CacheTierStats : CacheTierCounters, PeerCounters, ServedCounters {
   ByPageWait<int> num_waiting{};  // requests that are held now, by reason
   // Sizes of the folder, which the ranks of a process share.
   int64_t files = 0, bytes = 0;
+  int num_prefills = 0;  // prompts that the process computes for peers now
 
   uint64_t num_left_out() const {
     return std::accumulate(left_out_total.begin(), left_out_total.end(), uint64_t{0});

@@ -1,4 +1,5 @@
-// Tests the turns of prompts that a peer computes, over a pool that has no room for all of them.
+// Tests the turns of prompts that a peer computes, over a pool that has no room for all of them,
+// and beside prompts that a store has.
 #include <vector>
 
 #include "engine/tests/tier_world.h"
@@ -12,15 +13,20 @@ class PeerTurnsTest : public testing::FolderTest {
  protected:
   static constexpr int kPages = 32, kTokens = 32;  // pages of the pool, and tokens of each
 
-  void start() {
+  static TierWorld::Options options_of(int num_pages) {
     TierWorld::Options options;
     options.page = {.num_heads = 1, .key_dim = 128, .value_dim = 128, .page_tokens = kTokens};
-    options.scheduler = {.num_pages = kPages,
+    options.scheduler = {.num_pages = num_pages,
                          .max_running_requests = 16,
                          .chunk_tokens = 256,
                          .max_prefill_tokens = 512,
                          .context_length = 1024,
                          .vocab_size = 1000};
+    options.tier.prefetch = StoragePrefetch::wait_complete;
+    return options;
+  }
+  void start(int num_pages = kPages) {
+    TierWorld::Options options = options_of(num_pages);
     const auto forms =
         std::make_shared<const PageForms>(PageForms::Parts{.pages = {.layers = {options.page}}});
     const auto files = std::make_shared<FileStore>(
@@ -38,14 +44,13 @@ class PeerTurnsTest : public testing::FolderTest {
                    .abort = [](RequestId) {}})
                   .value();
     server_->start();
-    options.tier.prefetch = StoragePrefetch::wait_complete;
     options.tier.role = std::make_shared<PrefillRole>(
         PrefillRole::Options{.mode = Disaggregation::decode, .can_decode = true});
     options.tier.peers = std::make_shared<PeerSource>(
         PeerSource::Options{.peers = {{.host = "127.0.0.1", .port = server_->address().port()}},
                             .use = PeerUse::prefill,
                             .forms = forms});
-    world_ = std::make_unique<TierWorld>(options, std::make_shared<MemoryStore>(), clock_);
+    world_ = std::make_unique<TierWorld>(options, store_, clock_);
   }
   // The peer notes each prompt, and computes none.
   Result<RequestId> take(const std::vector<TokenId>& tokens) {
@@ -59,12 +64,13 @@ class PeerTurnsTest : public testing::FolderTest {
     const MutexLock lock(mutex_);
     return taken_;
   }
-  void add(uint64_t id, int num_tokens) {
-    std::vector<TokenId> prompt(static_cast<size_t>(num_tokens), TokenId{static_cast<int32_t>(id)});
-    ASSERT_TRUE(world_->add(id, std::move(prompt)));
+  static std::vector<TokenId> prompt_of(uint64_t id, int num_tokens) {
+    return std::vector<TokenId>(static_cast<size_t>(num_tokens), TokenId{static_cast<int32_t>(id)});
   }
+  void add(uint64_t id, int num_tokens) { ASSERT_TRUE(world_->add(id, prompt_of(id, num_tokens))); }
 
   FakeClock clock_;
+  const std::shared_ptr<MemoryStore> store_ = std::make_shared<MemoryStore>();
   const std::shared_ptr<PrefillWatch> prefills_ = std::make_shared<PrefillWatch>();
   mutable Mutex mutex_;
   std::vector<ptrdiff_t> taken_ HOCKET_GUARDED_BY(mutex_);
@@ -98,6 +104,26 @@ TEST_F(PeerTurnsTest, APromptThatIsForgottenHoldsUpNobody) {
   ASSERT_TRUE(world_->run_until([&] { return taken().size() == 2; }));
   EXPECT_EQ(taken(), (std::vector<ptrdiff_t>{330, 340}));
   for (const uint64_t id : {1, 2}) prefills_->end(RequestId{id});
+  ASSERT_TRUE(world_->run_all());
+}
+
+// Each prompt under way at a peer takes one of as many threads.
+TEST_F(PeerTurnsTest, PromptsThatPeersComputeKeepNoOtherFromItsPages) {
+  constexpr uint64_t kSent = TierBuffers::kMinSenders;
+  {
+    TierWorld writer(options_of(128), store_, clock_);
+    ASSERT_TRUE(writer.add(kSent + 1, prompt_of(kSent + 1, 330)));
+    ASSERT_TRUE(writer.run_all());
+    ASSERT_TRUE(writer.wait_until([&] { return store_->size() == 10; }));
+  }
+  start(128);
+  for (uint64_t id = 1; id <= kSent; ++id) add(id, 330);
+  ASSERT_TRUE(world_->wait_until([&] { return taken().size() == kSent; }));
+  add(kSent + 1, 330);
+  ASSERT_TRUE(world_->run_until([&] { return world_->ended().contains(kSent + 1); }));
+  EXPECT_EQ(world_->ended().at(kSent + 1).cached, 320);
+  EXPECT_EQ(taken().size(), kSent);
+  for (uint64_t id = 1; id <= kSent; ++id) prefills_->end(RequestId{id});
   ASSERT_TRUE(world_->run_all());
 }
 

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "engine/sampler.h"
 #include "engine/tests/testing.h"
+#include "engine/tests/tier_world.h"
 
 namespace hocket {
 namespace {
@@ -232,6 +233,19 @@ TEST(SamplerWithoutMemory, FailsTheRowAndNotTheProcess) {
     EXPECT_EQ(token.no_memory, !has_memory);
     EXPECT_EQ(logprobs != nullptr, has_memory);
   }
+}
+
+// The copy of the prompt for those who read its pages is larger than what may be allocated.
+TEST(PrefetchWithoutMemory, CostsThePagesAlone) {
+  FakeClock clock;
+  TierWorld world(with_pages(false, 128), std::make_shared<MemoryStore>(), clock);
+  std::vector<TokenId> prompt = tier_prompt(1, 3000);
+  max_allocated_bytes = 8000;
+  const bool is_added = world.add(1, std::move(prompt));
+  max_allocated_bytes = SIZE_MAX;
+  ASSERT_TRUE(is_added);
+  ASSERT_TRUE(world.run_all());
+  EXPECT_EQ(world.ended().at(1).finish, FinishReason::length);
 }
 
 INSTANTIATE_TEST_SUITE_P(Overlap, StepAllocationOfRanks,

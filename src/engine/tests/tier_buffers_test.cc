@@ -47,6 +47,12 @@ TEST_F(TierBuffersTest, ThePlanHoldsTheLargestPageAndWindowOfAPeerForEachThreadT
     if (const PagePool* windows = runners[0]->windows())
       bytes += windows->layout().with_tokens(128).page_bytes();
     EXPECT_EQ(runners[0]->plan().tier_bytes - without, 4 * bytes);
+    // Two threads for each that computes hold a page of this service, too.
+    settings.peers = {.disaggregation_mode = "decode",
+                      .disaggregation_prefill_url = "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"};
+    const auto decoding = load_ranks({.settings = settings}).value();
+    EXPECT_EQ(decoding[0]->plan().tier_bytes - without,
+              10 * bytes + 6 * runners[0]->pages().page_bytes());
   }
 }
 

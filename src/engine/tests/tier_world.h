@@ -183,6 +183,9 @@ class TierWorld final : public SchedulerHooks {
   int64_t page_bytes() const { return pool_.page_bytes(); }
 
   Result<bool> ready(const Request& request) override { return tier_->ready(request, scheduler_); }
+  bool waits_again(const Request& request) override {
+    return tier_->waits_again(request, scheduler_);
+  }
   void on_pages_cached(const Request& request) override {
     tier_->on_pages_cached(request, scheduler_);
   }

@@ -89,6 +89,34 @@ TEST_F(TierWorldTest, AStoreThatTricklesHoldsNoPromptBeyondTheLimit) {
   EXPECT_EQ(world.tier().stats().reads_given_up_total, 1u);
 }
 
+// Four long prompts are being read. While nothing is computed, a short one does not wait for them
+// much longer than computing it takes.
+TEST_F(TierWorldTest, AnIdleEngineComputesAPromptWhoseTurnIsLate) {
+  TierWorld::Options options = with_pages(false, 512);
+  for (int seed = 1; seed <= 5; ++seed) fill(options, seed, seed < 5 ? 2048 : 320);
+  options.tier.row_seconds = to_seconds(options.row_time);
+  std::atomic<int> num_reading{0};
+  std::atomic<bool> may_end{false};
+  store_->on_read = [&] {
+    for (++num_reading; !may_end;) std::this_thread::sleep_for(1ms);
+    return true;
+  };
+  TierWorld world(options, store_, clock_);
+  for (const uint64_t id : {1, 2, 3, 4})
+    ASSERT_TRUE(world.add(id, tier_prompt(static_cast<int>(id), 2048)));
+  ASSERT_TRUE(world.wait_until([&] { return num_reading == 4; }));
+  ASSERT_TRUE(world.add(5, tier_prompt(5, 320)));
+  clock_.advance(500ms);
+  EXPECT_FALSE(world.step());
+  clock_.advance(140ms);
+  EXPECT_TRUE(world.step()) << "twice the time of 320 rows";
+  EXPECT_EQ(world.scheduler().stats().num_held, 4);
+  may_end = true;
+  ASSERT_TRUE(world.run_all());
+  EXPECT_EQ(world.ended().at(5).cached, 0);
+  EXPECT_GT(world.ended().at(1).cached, 0);
+}
+
 // In mode auto prompts count that have to be computed, not those that come from a store.
 TEST_F(TierWorldTest, APromptThatIsReadIsNoLoad) {
   TierWorld::Options options = with_pages(false, 128);

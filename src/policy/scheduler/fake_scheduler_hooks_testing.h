@@ -13,6 +13,7 @@ namespace hocket {
 
 struct FakeSchedulerHooks final : SchedulerHooks {
   std::set<RequestId> not_ready, broken;
+  std::set<RequestId> again;  // those that are not ready once more when they would begin
   std::map<RequestId, std::vector<TokenId>> drafts;  // for the next step of each
   DraftedStep drafted{.max_rows = -1};               // as the last offer_drafts() said
   bool others_compute = false, nobody_begins = false;
@@ -23,6 +24,10 @@ struct FakeSchedulerHooks final : SchedulerHooks {
     if (broken.contains(request.id))
       return fail(ErrorCode::invalid_request, "its grammar does not compile");
     return !not_ready.contains(request.id);
+  }
+  bool waits_again(const Request& request) override {
+    if (again.erase(request.id) == 0) return false;
+    return not_ready.insert(request.id).second;
   }
   bool may_begin() override { return !nobody_begins; }
   void offer_drafts(std::span<AnswerDrafts> answers, const DraftedStep& step) override {

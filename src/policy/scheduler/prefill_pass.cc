@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "policy/scheduler/scheduler_hooks.h"
 
 namespace hocket {
 namespace {
@@ -77,6 +78,10 @@ void PrefillPass::admit_waiting() {
     if (prefix_is_under_way(*head)) {
       ++step_.counters.num_prefix_waits_total;
       lists_.waiting.skip_head();
+      continue;
+    }
+    if (options_.hooks != nullptr && options_.hooks->waits_again(*head)) {
+      lists_.waiting.hold_head();
       continue;
     }
     if (!memory_.reserve_lists(*lists_.waiting.head())) {

@@ -105,7 +105,7 @@ struct Request {
   AbsorbedRows absorbed_rows;
 
   // Set by the waiting queue.
-  int64_t queue_order = 0;       // rises with arrival; negative if retracted, the newest lowest
+  int64_t queue_order = 0;       // 0: new; rises with arrival; below 0: retracted, newest lowest
   uint64_t rows_at_arrival = 0;  // rows that the server had computed by then
   uint64_t overdue_at = 0;       // it is next once this many requests have left the queue
   int64_t admitted_as = 0;       // rises with each admission

@@ -1,7 +1,7 @@
 // The questions that a step asks outside of the scheduler. Their order in schedule() is fixed:
 //
-//   timeouts -> ready (for each held request) -> may_begin -> prompts -> offer_drafts
-//     -> decode rows -> any_rank_computes
+//   timeouts -> ready (for each held request) -> may_begin -> waits_again (for each request that
+//     would begin) -> prompts -> offer_drafts -> decode rows -> any_rank_computes
 //     -> the batch is computed -> on_pages_cached (for each request whose pages the tree took)
 //
 // A function that is not overridden has no effect. One object answers for all parts. Owner: the
@@ -42,6 +42,11 @@ class SchedulerHooks {
   // already wait, but its waiting time counts from its arrival. Errors: the request ends with the
   // error; if it has just arrived, it is refused.
   virtual Result<bool> ready(const Request& /*request*/) { return true; }
+
+  // Returns true if a request that could begin now is to be held once more, because it has lost
+  // what it had waited for, such as pages of its prompt that were evicted while it waited in line.
+  // ready() is then asked as before, and lets it go back to its place in line.
+  virtual bool waits_again(const Request& /*request*/) { return false; }
 
   // Returns true if prompts may begin in this pass. Asked before each try to begin or continue
   // prompts, perhaps twice in one schedule(). False: no head is tried, skipped or overtaken, and

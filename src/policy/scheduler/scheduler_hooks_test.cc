@@ -92,6 +92,29 @@ TEST(SchedulerHooksTest, WhoOffersDraftsIsToldOfPrompts) {
   }
 }
 
+// Another request runs meanwhile, but none that came later is before it afterwards.
+TEST(SchedulerHooksTest, ARequestThatWaitsAgainKeepsItsPlaceInLine) {
+  FakeSchedulerHooks hooks;
+  Scheduler scheduler(
+      {.num_pages = 32, .page_tokens = 4, .max_running_requests = 1, .hooks = &hooks});
+  for (const uint64_t id : {1, 2, 3, 4}) ASSERT_TRUE(scheduler.add(numbered_input(id, 8, 1)));
+  const auto next = [&] {
+    const Batch& batch = scheduler.schedule({});
+    EXPECT_EQ(batch.slices.size(), 1u);
+    const RequestId id = batch.slices.front().request->id;
+    scheduler.commit(batch, std::vector<SampledToken>{{TokenId{1}, false}}, {});
+    return value(id);
+  };
+  hooks.again = {RequestId{2}};
+  EXPECT_EQ(next(), 1u);
+  EXPECT_EQ(next(), 3u);
+  EXPECT_EQ(scheduler.stats().num_held, 1);
+  hooks.not_ready.clear();
+  EXPECT_EQ(next(), 2u);
+  EXPECT_EQ(next(), 4u);
+  EXPECT_TRUE(scheduler.idle());
+}
+
 // Records the borders whose states the tree got.
 struct StateDiary final : SchedulerHooks {
   std::vector<int> borders;

@@ -44,10 +44,12 @@ const Request* WaitingQueue::worse_than(int priority) const {
 }
 
 void WaitingQueue::push(std::unique_ptr<Request> request, TimePoint queued, uint64_t rows_total) {
-  request->queue_order = num_arrived_++;
-  request->rows_at_arrival = rows_total;
-  request->overdue_at = num_left_ + entries_.size() - num_stepped_aside_ +
-                        static_cast<uint64_t>(std::max(options_.max_overtaken, 0));
+  if (request->queue_order == 0) {
+    request->queue_order = ++num_arrived_;
+    request->rows_at_arrival = rows_total;
+    request->overdue_at = num_left_ + entries_.size() - num_stepped_aside_ +
+                          static_cast<uint64_t>(std::max(options_.max_overtaken, 0));
+  }
   insert(std::move(request), queued);
 }
 
@@ -166,6 +168,12 @@ Request* WaitingQueue::head() {
 
 std::unique_ptr<Request> WaitingQueue::take_head() {
   return take(find(*head()));
+}
+
+void WaitingQueue::hold_head() {
+  std::unique_ptr<Request> request = take_head();
+  const TimePoint queued = request->times.queued;
+  hold(std::move(request), queued);
 }
 
 void WaitingQueue::skip_head() {

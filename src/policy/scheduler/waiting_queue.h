@@ -76,7 +76,8 @@ class WaitingQueue {
   // already.
   void push_retracted(std::unique_ptr<Request> request, TimePoint now);
 
-  // Held requests, oldest first. take_held() removes one; push() then lets it wait in line.
+  // Held requests, oldest first. take_held() removes one; push() then lets it wait in line, at its
+  // old place if it had one.
   void hold(std::unique_ptr<Request> request, TimePoint now);
   const std::deque<std::unique_ptr<Request>>& held() const { return held_; }
   std::unique_ptr<Request> take_held(int index);
@@ -87,6 +88,8 @@ class WaitingQueue {
   // Returns the next request to try; null when none is left in this pass.
   Request* head();
   std::unique_ptr<Request> take_head();
+  // Holds the head. Precondition: head() is not null.
+  void hold_head();
   // Skips the head for this pass. Precondition: head() is not null.
   void skip_head();
   // Call when an admitted request stops running; does nothing without groups.

@@ -55,6 +55,7 @@ RankRouter::RankRouter(const Options& options)
       changes_(*options_.cluster,
                options_.has_store ? EligibleCoordinators::any : EligibleCoordinators::rank_0),
       probes_(peers_, options_.probe_interval),
+      role_sender_(peers_, options_.role),
       chooser_(peers_, *options_.engine, options_.routing),
       view_(std::make_shared<ClusterView>()),
       forwards_(probes_) {
@@ -283,7 +284,9 @@ void RankRouter::check_cluster() {
   refresh();
   if (forwards_.is_unsettled() || !view_->present().has(rank())) lose_forwards();
   for (const int silent : forwards_.lose_silent(*view_, peers_.client())) chooser_.avoid(silent);
+  const std::shared_ptr<const ClusterView> view = view_;
   lock.unlock();
+  role_sender_.check(*view);
   keeper_.send_changes();
 }
 

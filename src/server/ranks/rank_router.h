@@ -30,6 +30,7 @@
 #include "server/ranks/rank_chooser.h"
 #include "server/ranks/rank_peers.h"
 #include "server/ranks/rank_probes.h"
+#include "server/ranks/role_sender.h"
 #include "server/ranks/stream_keeper.h"
 #include "server/reply/reply.h"
 #include "server/reply/stream_records.h"
@@ -47,7 +48,8 @@ class RankRouter {
     RoutingPolicy routing = RoutingPolicy::cache_aware;
     bool has_store = false;  // any rank may leave, the one that coordinates too
     int tolerate_ranks = 0;
-    size_t max_forwards = 1024;  // under way; beyond it begin() answers queue_full
+    const PrefillRole* role = nullptr;  // null: the service shares no pages
+    size_t max_forwards = 1024;         // under way; beyond it begin() answers queue_full
     Duration probe_interval = RankProbes::kInterval;
   };
   explicit RankRouter(const Options& options);
@@ -107,6 +109,7 @@ class RankRouter {
   StreamKeeper keeper_;
   RankChanges changes_;
   RankProbes probes_;
+  RoleSender role_sender_;
   mutable Mutex mutex_;
   RankChooser chooser_ HOCKET_GUARDED_BY(mutex_);
   std::shared_ptr<const ClusterView> view_ HOCKET_GUARDED_BY(mutex_);

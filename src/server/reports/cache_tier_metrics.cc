@@ -43,6 +43,8 @@ void add_cache_tier(MetricSnapshot& out, const CacheTierStats& tier, uint64_t re
   out.counters<CacheTierCounters>(kCacheTierCounters, tier);
   out.counters<PeerCounters>(kPeerCounters, tier);
   out.counters<ServedCounters>(kServedCounters, tier);
+  out.gauge("num_prefill_inflight_queue_reqs", "Prompts that are computed for peers now",
+            tier.num_prefills);
   out.gauge("kv_files", "KV pages in files", static_cast<double>(tier.files));
   out.gauge("kv_file_bytes", "Bytes of the files that hold KV pages",
             static_cast<double>(tier.bytes));

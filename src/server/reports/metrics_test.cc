@@ -21,6 +21,7 @@ EngineStats some_engine_stats() {
   stats.fetched_tokens_total = {90, 50, 10};
   stats.tier.emplace().damaged_total = 2;
   stats.tier->num_waiting = {1, 0, 3};
+  stats.tier->num_prefills = 2;
   stats.scheduler.num_held = 6;
   stats.tier->tiers[static_cast<size_t>(PageTier::redis)].pages_read_total = 3;
   stats.scheduler.recomputed_tokens_total = 64;
@@ -107,6 +108,7 @@ TEST(Metrics, ShowsEngineServerAndLatencies) {
            "hocket:recomputed_tokens_total{" + label + "} 64\n",
            "hocket:kv_store_damaged_pages_total{" + label + "} 2\n",
            "hocket:kv_file_damaged_pages_total{" + label + "} 2\n",
+           "hocket:num_prefill_inflight_queue_reqs{" + label + "} 2\n",
            "hocket:kv_tier_read_pages_total{" + label + ",tier=\"redis\"} 3\n",
            "hocket:http_connections{" + label + "} 5\n",
            "hocket:http_requests_total{" + label + ",status=\"200\"} 2\n",

@@ -16,5 +16,16 @@ TEST(ProfiledTogether, AllFilesAndWhoHasFailed) {
   EXPECT_THAT((*all)["failed"], testing::ElementsAre("rank 2 (h): it is not there"));
 }
 
+// A rank that kept its old mode would wait for the others' steps.
+TEST(ModeOfAllRanks, ARankThatHasNotTakenItIsAnError) {
+  const Json here = {{"disaggregation_mode", "prefill"}};
+  EXPECT_EQ(merge_modes(here, {{.name = "rank 1 (h)", .status = 200}}).value(), here);
+  const auto failed = merge_modes(here, {{.name = "rank 1 (h)", .status = 200},
+                                         {.name = "rank 2 (h)", .why = "it is not there"}});
+  ASSERT_FALSE(failed.has_value());
+  EXPECT_EQ(failed.error().code, ErrorCode::lost_rank);
+  EXPECT_THAT(failed.error().message, testing::HasSubstr("rank 2 (h): it is not there"));
+}
+
 }  // namespace
 }  // namespace hocket

@@ -21,7 +21,7 @@ class DisaggregationFields : public ::testing::Test {
                             &bundled_text().chat_template};
     HOCKET_TRY(GenerationRequest asked, parse_generate(json, model));
     HOCKET_TRY(PreparedRequest prepared, prepare_request(std::move(asked), model));
-    const PrefillRole role({.mode = mode, .can_prefill = true, .can_decode = true});
+    const PrefillRole role({.mode = mode, .can_prefill = has_roles_, .can_decode = has_roles_});
     HOCKET_TRY_VOID(
         apply_disaggregation_fields(prepared, {.peers = peers_,
                                                .role = &role,
@@ -44,6 +44,7 @@ class DisaggregationFields : public ::testing::Test {
   PeerSettings peers_{.kv_cache_listen = "0.0.0.0:8998",
                       .disaggregation_prefill_url = "h1:8998,h2:9000"};
   int num_prefill_tokens_ = 1;
+  bool has_roles_ = true;
   std::string reached_at_ = "h0:30000";
 };
 
@@ -61,7 +62,10 @@ TEST_F(DisaggregationFields, TheServiceOfAnswersTakesWhatItKnows) {
   EXPECT_EQ(peer_of(read(R"("bootstrap_room": 7)", Disaggregation::decode)), -1);
   EXPECT_FALSE(read(place("h2", 8998), Disaggregation::decode));
   EXPECT_FALSE(read(place("h0", 8998), Disaggregation::decode));
-  EXPECT_FALSE(read(place("h1", 8998), Disaggregation::null));
+  EXPECT_EQ(peer_of(read(place("h1", 8998), Disaggregation::null)), -1)
+      << "the mode was changed, and the router goes on";
+  has_roles_ = false;
+  EXPECT_FALSE(read(place("h1", 8998), Disaggregation::null)) << "it was started without one";
 }
 
 // The router of SGLang sends them for several texts, and null for a port that it was not given.

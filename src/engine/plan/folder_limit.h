@@ -1,0 +1,29 @@
+// What the files of the prefix cache (--kv-cache-dir) may take. A folder in memory, such as one
+// below /dev/shm, takes that from the same memory as weights and pages.   Thread: any.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "base/result.h"
+#include "core/server_settings.h"
+
+namespace hocket {
+
+// Planned limits: a share of the free disk, and in memory not more than kMaxMemoryBytes.
+inline constexpr double kShareOfFreeDisk = 0.5;
+inline constexpr int64_t kMaxMemoryBytes = 8'000'000'000;
+
+// Returns true if the files of the folder are kept in memory. A folder that is not made yet will be
+// where the one around it is.
+bool is_in_memory(const std::filesystem::path& folder);
+// Returns the limit of all files, which take held_bytes now. given_gb: --kv-cache-dir-gb; 0: it is
+// planned, as a share of what is free or theirs, so that a restart plans the same. Errors:
+// bad_value, if it is to be planned and nothing is known of the disk.
+Result<int64_t> folder_limit(double given_gb, const std::filesystem::path& folder,
+                             int64_t held_bytes);
+// Returns the memory that the files may take beside what they have now, as bytes of each of the
+// ranks that share them; 0 if there is no folder, or it is on a disk.
+int64_t folder_memory_of_rank(const ServerSettings& settings);
+
+}  // namespace hocket

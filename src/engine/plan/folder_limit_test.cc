@@ -1,0 +1,48 @@
+#include "engine/plan/folder_limit.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+
+#include "base/folder_testing.h"
+
+namespace hocket {
+namespace {
+
+namespace fs = std::filesystem;
+
+class FolderLimitTest : public testing::FolderTest {
+ protected:
+  FolderLimitTest() { fs::remove_all(in_memory_); }
+  ~FolderLimitTest() override { fs::remove_all(in_memory_); }
+  void SetUp() override {
+    if (!is_in_memory(in_memory_.parent_path())) GTEST_SKIP() << "/dev/shm is not in memory";
+    if (is_in_memory(folder_)) GTEST_SKIP() << "the tests' folder is in memory, too";
+  }
+  const fs::path in_memory_ = fs::path("/dev/shm") / ("hocket_limit_" + std::to_string(getpid()));
+};
+
+// A part of the memory is planned for the files, and a small one if no flag says how much.
+TEST_F(FolderLimitTest, AFolderInMemoryTakesItsLimitFromTheRanks) {
+  ServerSettings settings;
+  EXPECT_EQ(folder_memory_of_rank(settings), 0) << "no folder";
+  settings.memory.kv_cache_dir = folder_.string();
+  settings.memory.kv_cache_dir_gb = 0.5;
+  EXPECT_EQ(folder_memory_of_rank(settings), 0) << "on a disk";
+  settings.memory.kv_cache_dir = (in_memory_ / "below").string();
+  EXPECT_EQ(folder_memory_of_rank(settings), 500'000'000);
+  fs::create_directories(in_memory_ / "below");
+  std::ofstream(in_memory_ / "below" / "page") << std::string(1'000'000, 'a');
+  EXPECT_EQ(folder_memory_of_rank(settings), 499'000'000) << "that is not available any more";
+  settings.parallel.ep_size = 2;
+  EXPECT_EQ(folder_memory_of_rank(settings), 249'500'000);
+  settings.memory.kv_cache_dir_gb = 0;
+  const int64_t planned = folder_limit(0, in_memory_, 0).value();
+  EXPECT_GT(planned, 0);
+  EXPECT_LE(planned, kMaxMemoryBytes);
+}
+
+}  // namespace
+}  // namespace hocket
