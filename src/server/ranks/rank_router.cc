@@ -33,7 +33,7 @@ void name_rank(PreparedRequest& prepared, int rank, StreamRecords& stream_record
   for (Prompt& prompt : prepared.request.prompts)
     if (prompt.rid == prepared.id) prompt.rid = id;
   prepared.id = std::move(id);
-  if (prepared.stream_record) stream_records.rename(*prepared.stream_record, prepared.id);
+  if (StreamRecord* const record = record_of(prepared)) stream_records.rename(*record, prepared.id);
 }
 
 // Returns the error for requests of an epoch that has ended.
@@ -78,15 +78,15 @@ void RankRouter::begin(const HttpRequest& request, const std::shared_ptr<HttpExc
     const auto rank = choose(prepared);
     if (!rank) {
       lock.unlock();
-      if (prepared.stream_record) options_.stream_records->erase(*prepared.stream_record);
+      if (StreamRecord* const record = record_of(prepared)) options_.stream_records->erase(*record);
       if (recorder) recorder->failed(rank.error());
       respond_error(*exchange, rank.error());
       return;
     }
     name_rank(prepared, *rank, *options_.stream_records);
-    prepared.stream_record = options_.stream_records->add(request, prepared);
+    const StreamRecordPtr record = options_.stream_records->add(request, prepared);
+    prepared.stream_record = record;
     if (*rank != this->rank()) {
-      const auto record = prepared.stream_record;
       bool sent = false;
       try {
         sent = send(*rank, request, exchange, std::move(prepared), recorder);
@@ -208,11 +208,10 @@ void RankRouter::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
                how == RelayEnd::refused ? "took no request, this one does" : "broke off an answer",
                why.empty() ? "" : ": ", why);
   }
-  if (const auto& prepared = forward.prepared; prepared && prepared->stream_record) {
-    if (how == RelayEnd::left)
-      options_.stream_records->set_state(*prepared->stream_record, StreamState::left);
+  if (StreamRecord* const record = forward.prepared ? record_of(*forward.prepared) : nullptr) {
+    if (how == RelayEnd::left) options_.stream_records->set_state(*record, StreamState::left);
     if (how == RelayEnd::answered || how == RelayEnd::failed)
-      options_.stream_records->erase(*prepared->stream_record);
+      options_.stream_records->erase(*record);
   }
   if (forward.recorder) record_relayed(how, *forward.relay, *forward.recorder);
   if (how == RelayEnd::refused || how == RelayEnd::lost) {
