@@ -8,6 +8,11 @@
 namespace hocket {
 namespace {
 
+constexpr QueueLimit<int64_t, int64_t> kGrammarLimit{
+    "{} grammars wait to be compiled already, or {} of this client", "ask again later"};
+constexpr QueueLimit<int64_t> kLargeGrammarLimit{"{} large grammars wait to be compiled already",
+                                                 "ask again later, or for a smaller grammar"};
+
 TimePoint now() {
   return RealClock().now();
 }
@@ -96,9 +101,8 @@ Result<void> GrammarCompiler::check_room(const Lane& lane, uint64_t client) cons
   const auto mine = lane.waiting.find(client);
   const auto check = [&](int64_t used, size_t max) {
     const QueueUse use{.used = used, .max = static_cast<int64_t>(max)};
-    return lane.index == 0
-               ? check_limit(queue_limits::kGrammars, use, lane.max_waiting, lane.max_of_client)
-               : check_limit(queue_limits::kLargeGrammars, use, lane.max_waiting);
+    return lane.index == 0 ? check_limit(kGrammarLimit, use, lane.max_waiting, lane.max_of_client)
+                           : check_limit(kLargeGrammarLimit, use, lane.max_waiting);
   };
   HOCKET_TRY_VOID(check(static_cast<int64_t>(lane.num_waiting), lane.max_waiting));
   return check(mine == lane.waiting.end() ? 0 : std::ssize(mine->second), lane.max_of_client);

@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "cluster/token_proof.h"
 #include "compute/comm/ucx_settings.h"
-#include "core/retry_after.h"
 
 namespace hocket {
 namespace {
@@ -250,7 +249,7 @@ std::optional<Error> ClusterNetwork::lost() const {
     why = fmt::format("{} is not ready: it loads the model or experts, or leaves its last step",
                       name_of_rank(awaited));
   if (why.empty()) why = "the ranks are still connecting";
-  return error(ErrorCode::lost_rank, "{}", why).with_fix(kRetryAfterFix);
+  return error(ErrorCode::lost_rank, "{}", why).with_fix("try again later");
 }
 
 // Without --tolerate-ranks the service never counts as begun: there the ranks may load for long.

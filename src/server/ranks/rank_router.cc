@@ -6,14 +6,16 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "core/queue_limits.h"
-#include "core/retry_after.h"
 #include "server/access/client_key.h"
 #include "server/generation/api.h"
 #include "server/http/error_map.h"
+#include "server/http/retry_after.h"
 #include "server/ranks/relayed_request.h"
 
 namespace hocket {
 namespace {
+
+constexpr QueueLimit<int64_t> kForwardedLimit{"{} requests are with other ranks", kRetryAfterFix};
 
 RankLoad load_of(const PreparedRequest& prepared) {
   RankLoad load{.num_requests = 0, .num_tokens = 0};
@@ -107,7 +109,7 @@ void RankRouter::begin(const HttpRequest& request, const std::shared_ptr<HttpExc
 }
 
 Error RankRouter::too_many() {
-  return queue_full(queue_limits::kForwarded, peers_.client().num_calls());
+  return queue_full(kForwardedLimit, peers_.client().num_calls());
 }
 
 bool RankRouter::forward_to(int rank, const HttpRequest& request,
