@@ -337,7 +337,7 @@ Result<void> LocalEngine::submit(RequestInput input) {
   HOCKET_TRY(const int chosen, choose_rank(input.cache_namespace, input.prompt));
   if (ranks_[static_cast<size_t>(chosen)]->submit(input)) return {};
   // The mailbox has room for all that is taken over, until the engine has stopped and closed it.
-  const QueueLimit<> mailbox{"the engine's mailbox is full", "ask again later"};
+  const QueueLimit<> mailbox{"the engine's mailbox is full", "try again later"};
   return input.taken_over ? shutting_down() : fail(queue_full(mailbox));
 }
 

@@ -13,11 +13,11 @@ namespace {
 constexpr QueueLimit<int64_t, int64_t> kLaterTextLimit{
     "{} texts wait already; the second and later texts of a request may wait only below {}, half "
     "of the queue",
-    "ask again later, send fewer texts in a request, or raise --max-queued-requests"};
+    "try again later, send fewer texts in a request, or raise --max-queued-requests"};
 constexpr QueueLimit<int64_t, int64_t> kShareLimit{
     "{} texts of this client wait already, which is its share of the queue: {} places are left for "
     "others",
-    "ask again later, or raise --max-queued-requests"};
+    "try again later, or raise --max-queued-requests"};
 
 }  // namespace
 

@@ -135,7 +135,7 @@ void RankRequests::take_in(RequestInput& input) {
   integrity_unchecked_ = true;
   if (!answers_.add(input))
     return refuse(error(ErrorCode::out_of_memory, "no memory is left to take the request in")
-                      .with_fix("ask again later, or for fewer log-probabilities"));
+                      .with_fix("try again later, or ask for fewer log-probabilities"));
   const std::vector<TokenId> known = input.answer;
   if (auto added = scheduler_.add(std::move(input)); !added) {
     answers_.forget(id);

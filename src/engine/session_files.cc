@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -30,7 +31,7 @@ struct SessionFileHead {
   uint64_t num_tokens = 0;
 };
 static_assert(sizeof(SessionFileHead) == 96);  // no byte without a meaning
-constexpr std::string_view kDeleteOne = "delete one: POST /sessions/NAME/delete";
+constexpr std::string_view kDeleteOne = "delete a saved session";
 constexpr QueueLimit<int64_t> kSavedLimit{"{} sessions are saved already", kDeleteOne};
 constexpr QueueLimit<int64_t, int64_t> kSavedBytesLimit{
     "the lists of saved sessions take {} bytes already, of at most {}", kDeleteOne};

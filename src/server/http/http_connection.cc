@@ -34,7 +34,8 @@ constexpr auto kLinger = std::chrono::seconds(1);
 // A connection that has waited for less keeps its place: its request may be on its way.
 constexpr auto kMinWait = std::chrono::milliseconds(100);
 constexpr uint64_t kBodyProgress = 64 << 10;  // a body that brought more keeps its place too
-constexpr QueueLimit<int64_t> kConnectionLimit{"all {} connections are in use", ""};
+constexpr QueueLimit<int64_t> kConnectionLimit{"all {} connections are in use",
+                                               "try again later, or raise --max-connections"};
 constexpr Duration kSparePatience = std::chrono::seconds(1);  // for the head of a probe
 
 // Returns the lines of a head: all of `headers`, and those of `others` whose names `headers` lacks.
