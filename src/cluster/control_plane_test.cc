@@ -3,7 +3,7 @@
 #include <ctime>
 
 #include "cluster/coordinator.h"
-#include "cluster/test_ranks.h"
+#include "cluster/ranks_testing.h"
 
 namespace hocket {
 namespace {

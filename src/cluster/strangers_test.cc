@@ -6,8 +6,8 @@
 #include <fstream>
 
 #include "base/log.h"
+#include "cluster/ranks_testing.h"
 #include "cluster/stranger_testing.h"
-#include "cluster/test_ranks.h"
 #include "cluster/token_proof.h"
 
 namespace hocket {
