@@ -347,6 +347,12 @@ TEST(ClusterProof, DependsOnAllThatIsSaid) {
   EXPECT_FALSE(same_proof(proof, prove("token", Side::other, b, a)));
 }
 
+TEST(Socket, KnowsAddressesFromNames) {
+  for (const char* address : {"10.0.0.1", "::1", "fe80::1%eth0"}) EXPECT_TRUE(is_address(address));
+  for (const char* name : {"", "localhost", "10.0.0", "h0.example", "[::1]"})
+    EXPECT_FALSE(is_address(name)) << name;
+}
+
 TEST(ClusterAddress, HostAndPortAreRead) {
   EXPECT_EQ(parse_host_port("h0:5000").value(), (HostPort{"h0", 5000}));
   EXPECT_EQ(parse_host_port("[::1]:5000").value(), (HostPort{"::1", 5000}));

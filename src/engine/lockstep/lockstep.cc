@@ -24,10 +24,6 @@ bool has_prompts(ForwardMode mode) {
   return mode == ForwardMode::extend || mode == ForwardMode::mixed;
 }
 
-size_t index_of(Phase phase) {
-  return static_cast<size_t>(phase);
-}
-
 uint16_t to_vote(int number) {
   return static_cast<uint16_t>(std::clamp<int>(number, 0, std::numeric_limits<uint16_t>::max()));
 }

@@ -246,7 +246,7 @@ class Lockstep final : public SchedulerHooks {
     // Notes the time of the step that began last, if it is not noted yet.
     void end(Phase phase, int rows, TimePoint now);
     void note(Phase phase, int rows, Duration took) {
-      last_.at(static_cast<size_t>(phase)) = {.rows = rows, .took = took};
+      last_.at(index_of(phase)) = {.rows = rows, .took = took};
     }
     void forget_begin() { begin_.reset(); }
     Duration hung_after(Phase phase, int rows) const;
