@@ -7,7 +7,7 @@
 
 #include "engine/pages/file_store.h"
 #include "engine/pages/redis_store.h"
-#include "engine/pages/redis_testing.h"
+#include "engine/pages/test_redis.h"
 
 namespace hocket {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "cluster/certificates_testing.h"
 #include "engine/pages/redis_store.h"
-#include "engine/pages/redis_testing.h"
+#include "engine/pages/test_redis.h"
 
 namespace hocket {
 namespace {

@@ -1,7 +1,7 @@
 // Tests a Redis behind the prefix cache: an answer is the same whether its prefix was computed, or
 // came from Redis after a restart or from another service, and faults of Redis cost nothing but
 // time.
-#include "engine/pages/redis_testing.h"
+#include "engine/pages/test_redis.h"
 #include "engine/tests/stored_pages.h"
 
 namespace hocket {
