@@ -45,6 +45,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" 
 from llama_server import LlamaServer
 from ports import free_port
 from serving_hosts import BINARY, SMALL, netns
+from started_server import StartedServer
 
 SHAPES = {
     "small": SMALL,
@@ -87,32 +88,17 @@ class Answer:
         self.ids = []
 
 
-class Service:
+class Service(StartedServer):
     def __init__(self, folder, options, *flags, host=None):
         self.host, self.timeout = host, options.timeout
         self.port = free_port()
         self.log = pathlib.Path(folder, f"log-{self.port}")
         command = [BINARY, "serve", "--load-format", "dummy", "--model-path", folder, "--quantization", "int4", "--port", str(self.port)]
         command += ["--max-total-tokens", str(options.pool_tokens), "--kv-cache-dtype", options.kv_cache_dtype, *flags]
-        with open(self.log, "wb") as log:
-            start = host.start if host else subprocess.Popen
-            self.process = start(command, stdout=log, stderr=log)
-        until = time.monotonic() + READY_S
-        while True:
-            with contextlib.suppress(OSError):
-                if self.call("GET", "/readyz")[0] == 200:
-                    return
-            if time.monotonic() > until or self.process.poll() is not None:
-                self.process.kill()
-                sys.exit(f"the service is not ready; it says:\n{self.log.read_text()}")
-            time.sleep(0.1)
+        self.begin(command, self.log, READY_S, host.start if host else subprocess.Popen)
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.terminate()
-        self.process.wait()
+    def is_ready(self):
+        return self.call("GET", "/readyz")[0] == 200
 
     def connect(self):
         client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.timeout)

@@ -1,16 +1,16 @@
 """llama.cpp's llama-server with one slot, for kept_prefixes.py: it asks for one token and saves and restores the slot."""
 
-import contextlib
 import http.client
 import json
 import os
 import pathlib
 import subprocess
-import sys
 import time
 
+from started_server import StartedServer
 
-class LlamaServer:
+
+class LlamaServer(StartedServer):
     """Serves `model` with one slot of `num_tokens` on all cores of this process. A saved slot is a file in `folder`."""
 
     def __init__(self, program, model, folder, port, num_tokens, flags=(), timeout=600):
@@ -23,24 +23,10 @@ class LlamaServer:
         # It would copy each prompt to a cache in memory when the next one takes the slot; the copy is no part of the comparison.
         if "--cache-ram" in subprocess.run([program, "--help"], capture_output=True, text=True, check=False).stdout:
             command += ["--cache-ram", "0"]
-        with open(self.log, "wb") as log:
-            self.process = subprocess.Popen([*command, *flags], stdout=log, stderr=log)
-        until = time.monotonic() + timeout
-        while True:
-            with contextlib.suppress(OSError):
-                if self._answer("GET", "/health").status == 200:
-                    return
-            if time.monotonic() > until or self.process.poll() is not None:
-                self.process.kill()
-                sys.exit(f"{program} is not ready; it says:\n{self.log.read_text(errors='replace')[-4000:]}")
-            time.sleep(0.1)
+        self.begin([*command, *flags], self.log, timeout)
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.terminate()
-        self.process.wait()
+    def is_ready(self):
+        return self._answer("GET", "/health").status == 200
 
     def _answer(self, method, path, body=None):
         client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.timeout)

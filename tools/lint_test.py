@@ -173,8 +173,12 @@ struct Counts {
     def test_a_term_may_name_what_is_no_type_of_src(self):
         sound = "struct Lane;\nvoid plane();\nstruct Planet {};\nstruct RowLanes;\nclass DeltaOfNets {};\nstruct Row {};\n"
         self.assertEqual(self.word_faults("src/server/a.h", sound), [])
-        self.assertEqual(self.word_faults("src/server/a_test.cc", "struct Lane {};"), [])
-        self.assertEqual(self.word_faults("bench/a.cc", "struct Lane {};"), [])
+        self.assertEqual(self.word_faults("tools/a.cc", "struct Lane {};"), [])
+
+    def test_a_term_names_types_of_tests_and_benches_too(self):
+        for name in ("src/server/a_test.cc", "bench/a.cc"):
+            fault = f"{name}: Lane gives 'lane' another meaning than docs/words.md"
+            self.assertEqual(self.word_faults(name, "struct Lane {};"), [fault])
 
     def test_a_term_names_files_and_functions_of_its_rooms_only(self):
         fault = "{}: {} gives 'lane' another meaning than docs/words.md"

@@ -42,8 +42,8 @@ class TestProxy {
     return resolve({.host = "127.0.0.1", .port = port})->front();
   }
   // Returns a port that was free a moment ago. It lies below those that the kernel gives to
-  // clients, in a block of this program alone, so nobody takes it while a rank is down. It comes
-  // again after all others of the block.
+  // clients, in a block of this program alone, so no other program takes it while a rank is down.
+  // It comes again after all others of the block.
   static uint16_t free_port() {
     static const PortBlock block = take_port_block();
     static std::atomic<uint32_t> next = 0;

@@ -31,8 +31,8 @@ Error unfit(const char* flag, std::string why, std::string fix) {
 
 // Returns the forms of the runner's pages: all that their bytes depend on, beside their tokens.
 Result<std::shared_ptr<const PageForms>> page_forms(const ServerSettings& settings, Runner& runner,
-                                                    const std::string& weights_hash) {
-  HOCKET_TRY(std::string bits, describe_bits(settings, weights_hash));
+                                                    const std::string& model) {
+  HOCKET_TRY(std::string bits, describe_bits(settings, model));
   const PagePool* windows = runner.windows();
   const BorderStates states = border_states_of(runner);
   auto forms = std::make_shared<const PageForms>(
@@ -232,15 +232,14 @@ BorderStates border_states_of(Runner& runner) {
 
 Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings& settings,
                                                             Runner& runner,
-                                                            const std::string& weights_hash) {
+                                                            const std::string& model) {
   const MemorySettings& memory = settings.memory;
   const PeerFlag asked = peer_flag(settings.peers);
   if (!has_cache_tier(settings)) return std::nullopt;
   HOCKET_TRY(const StoragePrefetch prefetch,
              parse_storage_prefetch(memory.hicache_storage_prefetch_policy));
   HOCKET_TRY(const StorageWrites writes, parse_storage_writes(memory.hicache_write_policy));
-  HOCKET_TRY(const std::shared_ptr<const PageForms> forms,
-             page_forms(settings, runner, weights_hash));
+  HOCKET_TRY(const std::shared_ptr<const PageForms> forms, page_forms(settings, runner, model));
   CacheTier::Options tier{
       .forms = forms,
       .form = forms->form(),

@@ -21,12 +21,12 @@ Result<void> check_cache_flags(const ServerSettings& settings);
 BorderStates border_states_of(Runner& runner);
 
 // Returns the options of all ranks of this process, which share stores and peers; nullopt without
-// either. Announces the folder, its size and what it holds. weights_hash: hash_for_pages().
+// either. Announces the folder, its size and what it holds. model: HashedModel::name().
 // Precondition: check_cache_flags() holds. Errors: bad_value (peers that are no addresses); io;
 // those of describe_bits().
 Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings& settings,
                                                             Runner& runner,
-                                                            const std::string& weights_hash);
+                                                            const std::string& model);
 
 // Offers the files of `tier` to peers, and in mode prefill also to compute their prompts. Returns
 // null without --kv-cache-listen. `place`: the number of this process on its host, which is added

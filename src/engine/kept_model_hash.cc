@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <span>
 #include <sstream>
@@ -19,11 +18,11 @@
 #include "base/clock.h"
 #include "base/file_owner.h"
 #include "base/log.h"
-#include "base/mix.h"
 #include "base/text_file.h"
 #include "base/whole_file.h"
 #include "compute/kv/page_folders.h"
 #include "engine/lockstep/model_hash.h"
+#include "engine/lockstep/sha256.h"
 #include "engine/pages/file_store.h"
 #include "engine/plan/tier_buffers.h"
 
@@ -33,7 +32,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxLine = 1024;
-constexpr size_t kHashDigits = 32;  // a state has as many as a hash
+constexpr int kHashDigits = 32;  // a state has as many as a hash
 constexpr auto kLookAgain = std::chrono::milliseconds(100);
 
 // The places, sizes and times of the files of weights.
@@ -45,26 +44,21 @@ struct FileStates {
 
 Result<FileStates> look_at(const std::vector<fs::path>& files) {
   FileStates all;
-  // Hundreds of files have one short line.
-  std::array<uint64_t, 2> folded = {0, 1};
-  const auto add = [&folded](uint64_t number) {
-    for (uint64_t& sum : folded) sum = mix64(mix64(sum + kMixStep) ^ number);
-  };
-  add(kModelHashLevel);
+  Sha256 sum;  // one short word, also for hundreds of files
+  sum.add(fmt::format("level {}", kModelHashLevel));
   for (const fs::path& file : files) {
     struct stat info{};
     if (stat(file.c_str(), &info) != 0)
       return fail(ErrorCode::io, "cannot look at {}: {}", file.string(),
                   std::generic_category().message(errno));
-    for (const char letter : file.filename().string()) add(static_cast<unsigned char>(letter));
-    for (const auto number : {static_cast<int64_t>(info.st_dev), static_cast<int64_t>(info.st_ino),
-                              static_cast<int64_t>(info.st_size), info.st_mtim.tv_sec,
-                              info.st_mtim.tv_nsec, info.st_ctim.tv_sec, info.st_ctim.tv_nsec})
-      add(static_cast<uint64_t>(number));
+    sum.add(file.filename().string());
+    sum.add(fmt::format("{} {} {} {}.{} {}.{}", info.st_dev, info.st_ino, info.st_size,
+                        info.st_mtim.tv_sec, info.st_mtim.tv_nsec, info.st_ctim.tv_sec,
+                        info.st_ctim.tv_nsec));
     all.bytes += info.st_size;
     all.newest = std::max(all.newest, std::chrono::seconds(info.st_ctim.tv_sec));
   }
-  all.text = fmt::format("{:016x}{:016x}", folded[0], folded[1]);
+  all.text = sum.digits(kHashDigits / 2);
   return all;
 }
 
@@ -90,12 +84,14 @@ std::vector<std::pair<std::string, std::string>> read_lines(const fs::path& path
   return lines;
 }
 
-// Returns the state of all files that the bits of pages depend on: texts, and the weights unread.
-Result<std::string> state_of_files(const ModelSettings& model) {
+// Returns all but the hash of the weights, which are not read.
+Result<HashedModel> look_at_model(const ModelSettings& model) {
+  HashedModel found;
   HOCKET_TRY(const std::vector<fs::path> files, weight_files(model));
   HOCKET_TRY(const FileStates weights, look_at(files));
-  HOCKET_TRY(const std::string texts, hash_texts(model));
-  return fmt::format("{} {}", weights.text, texts);
+  found.weight_files = weights.text;
+  HOCKET_TRY(found.texts, hash_texts(model));
+  return found;
 }
 
 std::unexpected<Error> files_changed(const ModelSettings& model) {
@@ -179,9 +175,8 @@ Result<std::string> KeptModelHash::find_or_compute(const ModelSettings& model) c
 }
 
 Result<HashedModel> hash_for_pages(const ServerSettings& settings) {
-  HashedModel hashed;
-  if (!has_cache_tier(settings)) return hashed;
-  HOCKET_TRY(hashed.files, state_of_files(settings.model));
+  if (!has_cache_tier(settings)) return HashedModel{};
+  HOCKET_TRY(HashedModel hashed, look_at_model(settings.model));
   const std::string& pages = settings.memory.kv_cache_dir;
   const KeptModelHash kept(pages.empty() ? settings.model.weight_cache : pages);
   HOCKET_TRY(hashed.weights, kept.find_or_compute(settings.model));
@@ -189,9 +184,10 @@ Result<HashedModel> hash_for_pages(const ServerSettings& settings) {
 }
 
 Result<void> check_unchanged(const ModelSettings& model, const HashedModel& hashed) {
-  if (hashed.files.empty()) return {};
-  HOCKET_TRY(const std::string files, state_of_files(model));
-  if (files != hashed.files) return files_changed(model);
+  if (hashed.texts.empty()) return {};
+  HOCKET_TRY(const HashedModel now, look_at_model(model));
+  if (now.weight_files != hashed.weight_files || now.texts != hashed.texts)
+    return files_changed(model);
   return {};
 }
 

@@ -52,10 +52,15 @@ class KeptModelHash {
 // The files of a model when they were hashed; empty if the service keeps no pages and asks for
 // none.
 struct HashedModel {
-  std::string weights;  // the hash of all their bytes
-  std::string files;    // their places, sizes and times, and the texts beside them
+  std::string weights;       // the hash of all bytes of the weights
+  std::string texts;         // hash_texts()
+  std::string weight_files;  // the places, sizes and times of the files of weights
+
+  // Returns the words that name the model in what stored pages depend on.
+  std::string name() const { return texts + " " + weights; }
 };
-// Returns the hash, kept in --kv-cache-dir or else --weight-cache. Errors: as above.
+// Returns the hashes; that of the weights is kept in --kv-cache-dir or else --weight-cache. Errors:
+// as above.
 Result<HashedModel> hash_for_pages(const ServerSettings& settings);
 // Call it when the weights are loaded: those are the ones that were hashed. Errors: io if a file
 // has changed since.

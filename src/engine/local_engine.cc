@@ -167,7 +167,7 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
     HOCKET_TRY(estimate_, estimate_stages(*runner, parallel));
   }
   if (ranks_.empty()) {
-    HOCKET_TRY(tier_, choose_cache_tier(options.settings, *runner, hashed_.weights));
+    HOCKET_TRY(tier_, choose_cache_tier(options.settings, *runner, hashed_.name()));
     if (tier_) {
       tier_->record_budget_bytes = options.record_budget_bytes;
       const int place = options.cluster ? options.cluster->launch.local_rank : 0;

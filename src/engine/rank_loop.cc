@@ -124,8 +124,8 @@ bool RankLoop::has_work() {
   return stopping_ || step_.has_work();
 }
 
-// Pages that are left are no reason to wait: each look at them copies some, and who delivered them
-// wakes this rank no more.
+// While pages are left to copy, this rank does not wait, since each turn copies some. The thread
+// that read them has woken this rank already and does not wake it again.
 void RankLoop::wait_for_work() {
   if (step_.requests().has_pages_to_copy()) return report_.note_alive();
   if (step_.epochs().connected()) {

@@ -20,7 +20,7 @@ class TakePace {
   // The share of the last step's time that is given to it, and the time that is given in any case.
   static constexpr double kMaxShare = 0.1;
   static constexpr Duration kMinTime = std::chrono::milliseconds(1);
-  // The same if nobody waits, until the engine looks again for something to compute.
+  // The time if no request runs; after it the engine looks again for something to compute.
   static constexpr Duration kIdleTime = std::chrono::milliseconds(20);
 
   void note_step(Duration took) { last_step_ = took; }

@@ -69,8 +69,9 @@ void WriteBehind::write_state(const Request& request, StoredRequest& stored, siz
     copier_.leave_out({1, copied});
 }
 
-// A state that a second request continues from is written with the pages before it. For a peer it
-// is written whatever the policy: stores may have lost it, or got none, if it was for edits.
+// A state that a second request continues from is written with the pages before it. If a peer
+// awaits the prompt, it is written under every policy: a store may have deleted it, and a state for
+// edits is in no store.
 void WriteBehind::write_found_state(const Request& request, StoredRequest& stored) {
   const StateLease& found = request.states.leased;
   if (options_.writes == StorageWrites::write_through && !writer_.is_awaited(request.id)) return;

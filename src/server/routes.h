@@ -24,8 +24,7 @@ namespace hocket {
 //             admins, whose bodies and work are small
 //   session   on the one thread for sessions, where it may wait for steps and disks
 //   find      on a thread for questions of other ranks about sessions, where it may wait for a
-//   step:
-//             not `session`, or two ranks that ask each other would wait for each other
+//             step; if they ran on `session`, two ranks that ask each other would both wait
 // A handler on `text`, `session` or `find` is not called if the client has left before its turn.
 enum class HandlerThread : uint8_t { http, text, control, session, find };
 

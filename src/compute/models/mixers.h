@@ -26,7 +26,8 @@ struct LayerSource {
 };
 
 struct Mixer {
-  // Returns true if the layer is of this kind, or of one of the rows below it.
+  // Returns true if the layer is of this kind. Rows are asked from the first on, so it may also
+  // return true for layers of the rows above it.
   bool (*matches)(const ModelConfig& model, int layer);
   // Asks the loader for the layer's weights, its first norm included. Errors stay in the loader.
   void (*load)(const LayerSource& from, LayerWeights& out);

@@ -148,7 +148,7 @@ TEST_P(PlannerAmidNoise, LeavesAPlanThatLiesWithinAFewSteps) {
   for (int step = 0; step < 3000; ++step) server.step(decode(64));
   EXPECT_NE(kind_of(server.plan_now(decode(64)), orders), PlanKind::two_batch);
   // Changes among parts and waves of one half, which take about equally long.
-  EXPECT_LE(server.num_changes() - changes, 6u);
+  EXPECT_LE(server.num_changes() - changes, 5u);
   // Halves have become fast again, which trials find out.
   server.lie = 1;
   for (int step = 0; step < 3000; ++step) server.step(decode(64));

@@ -224,13 +224,17 @@ double Predictor::lower_bound_us() const {
   for (int i = 0; i < num_halves_; ++i) {
     const Half& half = halves_[static_cast<size_t>(i)];
     const auto time = [&](Op op, int kind = 0) { return half.stages[index_of({op, kind})]; };
-    Picoseconds all = num_dense * time(Op::mlp), until_moe = all;
-    for (int layer = 0; layer < layers_.num_layers(); ++layer) {
-      const int kind = layers_.kinds.of(layer);
-      const Picoseconds attention = time(Op::attn_in, kind) + time(Op::attn_core, kind);
-      all += attention;
-      if (layer <= layers_.num_dense) until_moe += attention;
-    }
+    // Attention of the first layers, with the MLPs of dense ones.
+    const auto without_moe = [&](int num_layers) {
+      Picoseconds sum = num_dense * time(Op::mlp);
+      for (int kind = 0; kind < layers_.kinds.num(); ++kind)
+        sum += layers_.kinds.count(kind, num_layers) *
+               (time(Op::attn_in, kind) + time(Op::attn_core, kind));
+      return sum;
+    };
+    const Picoseconds all = without_moe(layers_.num_layers());
+    const Picoseconds until_moe =
+        without_moe(std::min(layers_.num_dense + 1, layers_.num_layers()));
     Core core;
     for (const Op op : kChain) play_slot(core, i, {op});
     chain = std::max(chain, all + num_moe * core.now);

@@ -49,20 +49,25 @@ struct TransferTime {
 // The kind of attention of each layer of a model.
 class LayerKinds {
  public:
-  static constexpr size_t kMaxStored = 256;  // deeper models have the same sequence again
+  static constexpr size_t kMaxStored = 256;
 
   constexpr LayerKinds() = default;  // one kind
-  // Layer i is of the kind layers[i]; if `layers` is shorter than the model, it is repeated. There
-  // must be one at least.
-  explicit constexpr LayerKinds(std::span<const AttentionKind> layers) : num_kinds_(0) {
+  // Layer i is of the kind layers[i]. Deeper layers repeat these, or the first kMaxStored of them.
+  // Precondition: `layers` is not empty.
+  explicit constexpr LayerKinds(std::span<const AttentionKind> layers)
+      : num_layers_of_{}, num_kinds_(0) {
+    layers = layers.first(std::min(layers.size(), kMaxStored));
+    num_stored_ = static_cast<int>(layers.size());
     std::array<uint8_t, kNumAttentionKinds> numbers{};
     for (size_t kind = 0; kind < kNumAttentionKinds; ++kind)
       if (std::ranges::count(layers, static_cast<AttentionKind>(kind)) > 0) {
         numbers[kind] = static_cast<uint8_t>(num_kinds_);
         kinds_[static_cast<size_t>(num_kinds_++)] = static_cast<AttentionKind>(kind);
       }
-    for (size_t layer = 0; layer < kMaxStored; ++layer)
-      numbers_[layer] = numbers[static_cast<size_t>(layers[layer % layers.size()])];
+    for (size_t layer = 0; layer < layers.size(); ++layer) {
+      numbers_[layer] = numbers[static_cast<size_t>(layers[layer])];
+      ++num_layers_of_[numbers_[layer]];
+    }
   }
 
   // Returns how many kinds there are; they are numbered in the sequence of AttentionKind.
@@ -70,12 +75,21 @@ class LayerKinds {
   constexpr size_t num_stages() const { return kNumOps + 2 * static_cast<size_t>(num_kinds_ - 1); }
   constexpr AttentionKind kind(int number) const { return kinds_[static_cast<size_t>(number)]; }
   // Returns the number of a layer's kind.
-  constexpr int of(int layer) const { return numbers_[static_cast<size_t>(layer) % kMaxStored]; }
+  constexpr int of(int layer) const { return numbers_[static_cast<size_t>(layer % num_stored_)]; }
+  // Returns how many of the first layers are of a kind.
+  constexpr int count(int number, int num_layers) const {
+    const int repeats = num_layers / num_stored_;
+    int count = repeats * num_layers_of_[static_cast<size_t>(number)];
+    for (int layer = repeats * num_stored_; layer < num_layers; ++layer)
+      if (of(layer) == number) ++count;
+    return count;
+  }
 
  private:
   std::array<AttentionKind, kNumAttentionKinds> kinds_{};
   std::array<uint8_t, kMaxStored> numbers_{};
-  int num_kinds_ = 1;
+  std::array<int, kNumAttentionKinds> num_layers_of_ = {1};  // among those stored
+  int num_stored_ = 1, num_kinds_ = 1;
 };
 
 // The layers of a model, and the time of a step outside them.
@@ -90,11 +104,7 @@ struct LayerCounts {
   // Returns how many layers have this stage; of shared experts it does not ask has_shared.
   constexpr int count(const Stage& stage) const {
     if (!is_attention(stage.op)) return stage.op == Op::mlp ? num_dense : num_moe;
-    if (kinds.num() == 1) return stage.kind == 0 ? num_layers() : 0;
-    int number = 0;
-    for (int layer = 0; layer < num_layers(); ++layer)
-      if (kinds.of(layer) == stage.kind) ++number;
-    return number;
+    return kinds.count(stage.kind, num_layers());
   }
 };
 

@@ -69,10 +69,9 @@ Result<std::string> describe_arithmetic(const ServerSettings& settings) {
 
 }  // namespace
 
-Result<std::string> describe_bits(const ServerSettings& settings, const std::string& weights) {
+Result<std::string> describe_bits(const ServerSettings& settings, const std::string& model) {
   HOCKET_TRY(const std::string arithmetic, describe_arithmetic(settings));
-  HOCKET_TRY(const std::string texts, hash_texts(settings.model));
-  return fmt::format("model {} {} | arithmetic {}", texts, weights, arithmetic);
+  return fmt::format("model {} | arithmetic {}", model, arithmetic);
 }
 
 Result<Identity> make_identity(const ServerSettings& settings, const Launch& launch) {

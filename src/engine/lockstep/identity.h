@@ -19,8 +19,7 @@ namespace hocket {
 Result<Identity> make_identity(const ServerSettings& settings, const Launch& launch);
 
 // Returns in words what the bits of keys and values depend on, beside tokens and places: the
-// model's files and the arithmetic. `weights`: hash_weights() of all their bytes. Errors: those of
-// make_identity().
-Result<std::string> describe_bits(const ServerSettings& settings, const std::string& weights);
+// model and the arithmetic. `model`: hashes of its files. Errors: those of make_identity().
+Result<std::string> describe_bits(const ServerSettings& settings, const std::string& model);
 
 }  // namespace hocket

@@ -1,4 +1,4 @@
-// SHA-256 over texts and files, each with its length. Private to the room.   Thread: the owner's.
+// SHA-256 over texts and files, each with its length.   Thread: the owner's.
 #pragma once
 
 #include <openssl/evp.h>

@@ -92,8 +92,8 @@ struct Request {
   CacheNamespace cache_namespace;
   SessionKey session;
   int prefill_peer = -1;
-  // RequestInput's; 0 also if the model continues behind any page, or each border here is one
-  // there.
+  // RequestInput's; 0 also if the model has neither states nor windows, or if that service's pages
+  // are no larger than those here.
   int border_tokens = 0;
   std::shared_ptr<const std::vector<TokenId>> prediction;  // this and the next: RequestInput's
   bool taken_over = false;
