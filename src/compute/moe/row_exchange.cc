@@ -65,7 +65,7 @@ std::span<uint32_t> RowExchange::counts_for(const Part& part, int rank) const {
 //   t to A          17            0        0      the only place of A
 //   t to B          17            0       17      rank 0 would have 34
 //   u to B          17            0       18      rank 2 reads the weights of B already
-void RowExchange::choose_places(const Part& part, const Range& rows) const {
+void RowExchange::choose_ranks_of_rows(const Part& part, const Range& rows) const {
   constexpr int kOpenedRows = 16;
   const Placement& placement = placement_of(part);
   const Routing& routing = part.half.state.routing.peek();
