@@ -128,8 +128,8 @@ Result<void> LocalEngine::load_one_of_cluster(Options& options) {
   if (cluster.joined) HOCKET_TRY_VOID(cluster.joined(*control_));
   HOCKET_TRY(const RankConfig seat, join_before_loading(*control_, options.settings));
   const auto tell = [&](const LoadProgress& now) {
-    control_->heartbeat_state().progress(static_cast<uint64_t>(now.bytes_done),
-                                         static_cast<uint64_t>(now.bytes_total));
+    control_->own_heartbeat().progress(static_cast<uint64_t>(now.bytes_done),
+                                       static_cast<uint64_t>(now.bytes_total));
     if (options.progress) options.progress(now);
   };
   HOCKET_TRY(auto runner, Runner::create({.settings = options.settings,

@@ -327,8 +327,8 @@ RankStep::RankStep(RankParts parts, const Context& around)
               .experts = experts_.stats(),
               .grammars = &requests_.grammars(),
               .module = requests_.drafts().module(),
-              .heartbeat_state =
-                  around.network != nullptr ? &around.network->heartbeat_state() : nullptr}),
+              .own_heartbeat =
+                  around.network != nullptr ? &around.network->own_heartbeat() : nullptr}),
       overlapped_({.tools = tools_, .overlap = overlap_, .epochs = epochs_, .report = report_}) {
   const int max_requests = parts.scheduler.max_running_requests + 1;
   for (Flight& flight : flights_.all()) {

@@ -55,7 +55,7 @@ std::string ClusterNetwork::key(uint32_t epoch, int rank) const {
 }
 
 Result<std::optional<RankSet>> ClusterNetwork::members(Duration max_wait) {
-  control_.heartbeat_state().ready(options_.terms);
+  control_.own_heartbeat().ready(options_.terms);
   if (auto why = refusal()) return fail(*std::move(why));
   const auto view = control_.wait_epoch(max_wait);
   if (view) return view->present();
