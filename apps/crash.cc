@@ -5,6 +5,7 @@
 
 #include "apps/commands.h"
 #include "apps/flags.h"
+#include "core/setting_ranges.h"
 #include "server/observe/crash_report.h"
 
 namespace hocket {
@@ -30,8 +31,8 @@ Result<int> print_crash(Arguments arguments) {
   if (!go) return 0;
   if (path.empty())
     return fail(error(ErrorCode::usage, "which file?").with_fix("hocket crash FILE"));
-  if (options.num_steps < 0 || !(options.seconds > 0))
-    return fail(ErrorCode::bad_value, "--steps is not negative, and --seconds more than 0");
+  HOCKET_TRY_VOID(
+      check_number("seconds", options.seconds, {.low = 0, .high = 1e9, .low_excluded = true}));
   std::ifstream file(path);
   if (!file) return fail(ErrorCode::io, "{} cannot be read", path);
   HOCKET_TRY(const std::string text, crash_report(file, options));

@@ -281,9 +281,6 @@ void share(int ranks, ForecastInput& input) {
 }
 
 Result<CapacityPlan> make_plan(const PlanFlags& flags) {
-  if (std::min({flags.memory_gb, flags.read_gbs, flags.peak_gflops, flags.peak_gops}) < 0)
-    return fail(ErrorCode::bad_value,
-                "--memory-gb, --read-gbs, --peak-gflops and --peak-gops are not negative");
   const Machine machine = inspect_machine();
   const int num_ranks = flags.settings.parallel.ep_size, a_host = num_ranks / flags.num_hosts();
   ComputeSettings compute = flags.settings.compute;

@@ -106,9 +106,7 @@ void print_overlap(const std::vector<OverlapPoint>& points, int num_ranks) {
   fmt::print("\n");
   for (size_t row = 0; row < sizes.size(); ++row) {
     const Bucket& bucket = sizes[row].bucket;
-    fmt::print("  {:<19}",
-               fmt::format("{} {:>5} rows", bucket.phase == Phase::prefill ? "prefill" : "decode ",
-                           bucket.rows));
+    fmt::print("  {:<19}", fmt::format("{:<7} {:>5} rows", phase_name(bucket.phase), bucket.rows));
     for (size_t i = 0; i < num_links; ++i)
       fmt::print("{:>11}", cell(points[i * sizes.size() + row]));
     fmt::print("\n");
@@ -124,7 +122,7 @@ void print_overlap(const std::vector<OverlapPoint>& points, int num_ranks) {
 Json overlap_json(const std::vector<OverlapPoint>& points) {
   Json all = Json::array();
   for (const OverlapPoint& point : points)
-    all.push_back({{"phase", point.bucket.phase == Phase::prefill ? "prefill" : "decode"},
+    all.push_back({{"phase", phase_name(point.bucket.phase)},
                    {"rows", point.bucket.rows},
                    {"link_gbit", point.link.gbit_per_s},
                    {"link_latency_us", point.link.latency_us},

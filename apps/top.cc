@@ -12,6 +12,7 @@
 #include "apps/server_address.h"
 #include "base/clock.h"
 #include "client/top_view.h"
+#include "core/setting_ranges.h"
 
 namespace hocket {
 namespace {
@@ -34,8 +35,7 @@ Result<bool> parse(TopFlags& f, const Arguments& arguments) {
                                 {"once", &f.once, "draws once and ends", ""}}}},
                    .takes_config = false},
                   arguments));
-  if (go && !(f.interval_s >= 0.1))
-    return fail(ErrorCode::bad_value, "--interval is 0.1 seconds at least");
+  if (go) HOCKET_TRY_VOID(check_number("interval", f.interval_s, {.low = 0.1, .high = 1e9}));
   HOCKET_TRY_VOID(take_url(f.url, f.server));
   return go;
 }

@@ -131,7 +131,7 @@ class MeasuredPoint {
 void MeasuredPoint::say_left_out(Phase phase, int rows, double gbit) const {
   if (rig_.rank() == 0)
     fmt::print(stderr, "left out: {} of {} rows at {:g} Gbit/s, a step takes {:.1f} s\n",
-               phase == Phase::decode ? "decode" : "prefill", rows, gbit, none_us_ / 1e6);
+               phase_name(phase), rows, gbit, none_us_ / 1e6);
 }
 
 void MeasuredPoint::add_forced(int rows) {

@@ -9,10 +9,6 @@
 namespace hocket {
 namespace {
 
-std::string_view phase_name(Phase phase) {
-  return phase == Phase::decode ? "decode" : "prefill";
-}
-
 double step_of(const OverlapResult& row) {
   return row.runs.overlapped_us;
 }

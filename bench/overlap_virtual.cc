@@ -7,10 +7,10 @@
 #include "base/check.h"
 #include "bench/wide_search.h"
 #include "compute/comm/loopback.h"
-#include "compute/comm/transport_clock.h"
+#include "compute/comm/transport_clock_testing.h"
 #include "compute/overlap/explain.h"
 #include "compute/overlap/order_yaml.h"
-#include "compute/overlap/stage_player.h"
+#include "compute/overlap/stage_player_testing.h"
 
 namespace hocket {
 namespace {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks tools/floors.txt against every #include, the links of CMakeLists.txt, and the rooms' READMEs.
+"""Checks tools/floors.txt against every #include, every type that is only declared, the links of CMakeLists.txt, and the rooms' READMEs.
 
     tools/check_floors.py [ROOT]      prints one line for each fault; exit 1 if there is one
 """
@@ -10,6 +10,8 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+DECLARED = re.compile(r"^(?:struct|class) (\w+);", re.MULTILINE)  # in a namespace, not in a class
+DEFINED = re.compile(r"^(?:struct|class) ([^;{}=]*)\{", re.MULTILINE)
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 CMAKE_ROOM = re.compile(r"hocket_room\(\s*(\w+)\s+DIR\s+(\S+)([^)]*)\)")
 LINK_NAMES = {"hocket_rs": "rust"}  # libraries of CMake that are not named after their room
@@ -127,6 +129,29 @@ def check_includes(root, rooms):
     return faults
 
 
+def defined_type(head):
+    """Returns the name in the text between `struct` and its brace: `alignas(64) Row final : Base` is Row."""
+    words = re.sub(r"\([^()]*\)", "", re.split(r"(?<!:):(?!:)", head)[0]).split()
+    return next((word for word in reversed(words) if word != "final"), "")
+
+
+def check_declarations(root, rooms):
+    """Returns a fault for each type that is declared in a room, but defined only in rooms that it may not see: a declaration
+    would let a lower floor know an upper one without an #include."""
+    declared, defined = [], {}
+    for path in source_files(root, rooms):
+        text, room = (root / path).read_text(encoding="utf-8"), room_of(path, rooms)
+        declared += [(path, room, name) for name in DECLARED.findall(text)]
+        for head in DEFINED.findall(text):
+            defined.setdefault(defined_type(head), {}).setdefault(room.name, path)
+    return [
+        f"{path}: {room.name} may not see {there}: {name} is defined in {where}"
+        for path, room, name in declared
+        if name in defined and not room.sees & defined[name].keys()
+        for there, where in [next(iter(defined[name].items()))]
+    ]
+
+
 def check_cmake(text, rooms):
     """Checks that the links of hocket_room() in CMakeLists.txt are those of floors.txt."""
     faults, linked = [], {}
@@ -208,6 +233,7 @@ def check(root):
     return (
         check_walls(rooms, walls)
         + check_includes(root, rooms)
+        + check_declarations(root, rooms)
         + check_cmake(cmake, rooms)
         + check_readmes(root, rooms)
         + check_strays(root, rooms)

@@ -70,6 +70,15 @@ class CheckFloorsTest(unittest.TestCase):
         by_a_test = circle | {"src/engine/step.h": "", "src/engine/step_test.cc": circle["src/engine/step.h"]}
         self.assertEqual(self.faults(files=by_a_test), [])
 
+    def test_a_type_of_an_upper_floor_may_not_be_declared_either(self):
+        step = {"src/engine/step.h": "struct Step final : base::Part {\n};\n"}
+        (fault,) = self.faults(files=step | {"src/base/check.h": "struct Step;\n"})
+        self.assertEqual(fault, "src/base/check.h: base may not see engine: Step is defined in src/engine/step.h")
+        # Downwards, in the same room, of a library, and of a type that a lower room has too.
+        below = {"src/base/check.h": "class alignas(64) Row {\n};\n", "src/engine/step.cc": "class Row;\nstruct Step;\n"}
+        self.assertEqual(self.faults(files=step | below | {"src/base/log.h": "class Sink;\n"}), [])
+        self.assertEqual(self.faults(files=step | {"src/base/check.h": "struct Step;\nstruct Step {};\n"}), [])
+
     def test_a_detour_is_found_with_its_chain(self):
         faults = self.faults(
             files={

@@ -9,6 +9,7 @@
 #include "apps/server_address.h"
 #include "base/quantile.h"
 #include "bench/replay.h"
+#include "core/setting_ranges.h"
 
 namespace hocket {
 namespace {
@@ -56,8 +57,8 @@ Result<bool> parse(ReplayFlags& f, Arguments arguments) {
                     .with_fix("hocket replay --virtual FILE [flags of hocket simulate]"));
   if (f.files.empty())
     return fail(error(ErrorCode::usage, "which dump?").with_fix("hocket replay FILE... --port N"));
-  if (!(f.options.speed > 0) || f.options.max_concurrency < 1 || f.options.max_concurrency > 4096)
-    return fail(ErrorCode::bad_value, "--speed is above 0, --max-concurrency in 1 to 4096");
+  HOCKET_TRY_VOID(
+      check_number("max-concurrency", f.options.max_concurrency, {.low = 1, .high = 4096}));
   HOCKET_TRY_VOID(take_url(url, server));
   return true;
 }

@@ -9,6 +9,7 @@
 #include "apps/commands.h"
 #include "apps/flags.h"
 #include "base/log.h"
+#include "core/setting_ranges.h"
 #include "engine/plan/scheduler_settings.h"
 #include "policy/simulation/virtual_run.h"
 
@@ -153,22 +154,22 @@ Result<void> check_hosts(const SimulateFlags& f) {
                       f.compare ? "--compare needs the one host that was measured"
                                 : "--disable-radix-cache takes those away")
                     .with_fix("one of the two"));
-  if (!(f.link_gbit >= 1e-3 && f.link_gbit <= 1e6) || f.kv_bytes_per_token < 1)
-    return fail(ErrorCode::bad_value,
-                "--link-gbit is in 0.001 to 1000000, and --kv-bytes-per-token at least 1");
-  return {};
+  HOCKET_TRY_VOID(check_number("link-gbit", f.link_gbit, {.low = 1e-3, .high = 1e6}));
+  return check_number("kv-bytes-per-token", f.kv_bytes_per_token, {.low = 1, .high = 1e9});
 }
 
 // Completes the scheduler's options from the flags and checks them. Errors: bad_value.
 Result<void> complete(SimulateFlags& f) {
   SchedulerOptions& s = f.scheduler;
   if (s.page_tokens < 1 || (s.page_tokens & (s.page_tokens - 1)) != 0)
-    return fail(ErrorCode::bad_value, "--page-size is a power of two");
-  if (f.max_total_tokens < s.page_tokens || f.max_total_tokens / s.page_tokens > 1 << 28)
-    return fail(ErrorCode::bad_value,
-                "--max-total-tokens is a page at least, and 2^28 pages at most");
+    return fail(
+        error(ErrorCode::bad_value, "--page-size is {}, which is no power of two", s.page_tokens)
+            .with_fix("--page-size 16"));
+  constexpr double kMaxPages = 1 << 28;
+  HOCKET_TRY_VOID(
+      check_number("max-total-tokens", f.max_total_tokens,
+                   {.low = static_cast<double>(s.page_tokens), .high = kMaxPages * s.page_tokens}));
   HOCKET_TRY_VOID(check_hosts(f));
-  if (f.concurrency < 0) return fail(ErrorCode::bad_value, "--max-concurrency is not negative");
   s.num_pages = static_cast<int>(f.max_total_tokens / s.page_tokens);
   s.prefix_cache = !f.no_prefix_cache;
   HOCKET_TRY_VOID(settle_prefill(f));

@@ -81,7 +81,7 @@ struct ControlPlane::State {
   // Reports a rank whose datagrams no longer arrive here, if both are in one epoch.
   void watch_links(TimePoint now) {
     const auto silent = links.tick(shared.view(), now);
-    shared.heartbeat_state.set_unreachable(links.unreachable(now));
+    shared.own_heartbeat.set_unreachable(links.unreachable(now));
     if (!silent) return;
     const uint32_t epoch = shared.leave_epoch();
     if (epoch == 0) return;
@@ -155,8 +155,8 @@ const std::atomic<uint32_t>& ControlPlane::aborted() const {
   return state_->shared.abort;
 }
 
-HeartbeatState& ControlPlane::heartbeat_state() {
-  return state_->shared.heartbeat_state;
+OwnHeartbeat& ControlPlane::own_heartbeat() {
+  return state_->shared.own_heartbeat;
 }
 
 void ControlPlane::post_report(uint32_t epoch, int rank, std::string_view why) {

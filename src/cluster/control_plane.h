@@ -4,7 +4,7 @@
 // (elected_role.h). Then that rank does all that is said of rank 0 below.
 //
 //   join() .... wait_epoch() -> ClusterView ... enter(epoch)   the engine may work in this epoch
-//   every rank  <-- 4 heartbeats a second -->  rank 0   heartbeat_state() has the engine's step
+//   every rank  <-- 4 heartbeats a second -->  rank 0   own_heartbeat() has the engine's step
 //   aborted() becomes non-zero                     the epoch is over: leave the step, close it
 //   wait_epoch() -> ClusterView ... enter(next epoch)   when all ranks are there
 //
@@ -52,7 +52,7 @@ class ControlPlane {
   // naming the missing ranks; failure().
   Result<ClusterView> wait_epoch(Duration max_wait);
   // Waits until the ranks have agreed on the replicas of experts that each of them holds in every
-  // layer (ClusterView::replicas), after heartbeat_state().set_max_replicas(). Thread: any. Errors:
+  // layer (ClusterView::replicas), after own_heartbeat().set_max_replicas(). Thread: any. Errors:
   // timed_out; failure().
   Result<int> wait_replicas(Duration max_wait);
   // Declares that the engine's next steps belong to `epoch`, and clears aborted(). No step may be
@@ -61,8 +61,8 @@ class ControlPlane {
   // Returns a flag that is 0 from enter() until the epoch is over, else non-zero. Waits of the data
   // plane poll it. Thread: any.
   const std::atomic<uint32_t>& aborted() const;
-  // Threads: see heartbeat_state.h.
-  HeartbeatState& heartbeat_state();
+  // Threads: see own_heartbeat.h.
+  OwnHeartbeat& own_heartbeat();
 
   // Reports that the data plane waited for `rank` and got no message in the entered epoch. Thread:
   // any.

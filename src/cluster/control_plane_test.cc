@@ -3,7 +3,7 @@
 #include <ctime>
 
 #include "cluster/coordinator.h"
-#include "cluster/test_ranks.h"
+#include "cluster/ranks_testing.h"
 
 namespace hocket {
 namespace {
@@ -167,20 +167,20 @@ TEST_F(ControlPlaneTest, AReportWaitsForTheConnection) {
 TEST_F(ControlPlaneTest, AStuckEngineIsLostThoughItsProcessLives) {
   start_all(3);
   for (int rank = 0; rank < 3; ++rank) {
-    plane(rank).heartbeat_state().begin(9, milliseconds(100));
-    plane(rank).heartbeat_state().reached(4);
-    if (rank != 1) plane(rank).heartbeat_state().waiting();
+    plane(rank).own_heartbeat().begin(9, milliseconds(100));
+    plane(rank).own_heartbeat().reached(4);
+    if (rank != 1) plane(rank).own_heartbeat().waiting();
   }
   EXPECT_TRUE(all_lost(1, {0, 1, 2}));
   EXPECT_THAT(plane(2).view().why, HasSubstr("rank 1 (h1) makes no progress in step 9, stage 4"));
   EXPECT_FALSE(plane(0).wait_epoch(milliseconds(150))) << "its step is open still";
-  for (int rank = 0; rank < 3; ++rank) plane(rank).heartbeat_state().end();
+  for (int rank = 0; rank < 3; ++rank) plane(rank).own_heartbeat().end();
   enter_all();
 }
 
 TEST_F(ControlPlaneTest, ASlowEngineIsNotDead) {
   start_all(2);
-  plane(1).heartbeat_state().begin(9, milliseconds(2000));
+  plane(1).own_heartbeat().begin(9, milliseconds(2000));
   EXPECT_TRUE(eventually([&] { return plane(0).status()[1].heartbeat.step == 9; }));
   std::this_thread::sleep_for(milliseconds(800));
   EXPECT_EQ(plane(0).view().epoch, 1u);
@@ -202,21 +202,21 @@ TEST_F(ControlPlaneTest, ARestartedRankJoinsANewEpoch) {
 TEST_F(ControlPlaneTest, WhoComesBackWithOtherTermsIsRefused) {
   tolerate_ranks_ = 1;
   start_all(3);
-  for (const Plane& one : planes_) one->heartbeat_state().ready("8 rows");
+  for (const Plane& one : planes_) one->own_heartbeat().ready("8 rows");
   ASSERT_TRUE(eventually([&] { return plane(0).view().began; }));
   planes_[2].reset();
   ASSERT_TRUE(eventually([&] { return plane(1).view().serves() && !plane(1).view().whole(); }));
   const uint32_t epoch = plane(0).view().epoch;
   start(2, port_);
   EXPECT_FALSE(plane(2).failure());
-  plane(2).heartbeat_state().ready("9 rows");
+  plane(2).own_heartbeat().ready("9 rows");
   ASSERT_TRUE(eventually([&] { return plane(2).failure().has_value(); }));
   EXPECT_THAT(plane(2).failure()->message, HasSubstr("rank 0 (h0) has 8 rows, rank 2 (h2) has 9"));
   EXPECT_EQ(plane(0).view().epoch, epoch);
   EXPECT_TRUE(plane(1).view().serves());
   planes_[2].reset();
   start(2, port_);
-  plane(2).heartbeat_state().ready("8 rows");
+  plane(2).own_heartbeat().ready("8 rows");
   EXPECT_TRUE(eventually([&] { return plane(1).view().whole(); }));
 }
 
@@ -313,8 +313,8 @@ TEST_F(ControlPlaneTest, TheStoreServesAllRanks) {
 
 TEST_F(ControlPlaneTest, LoadingIsShownOnRankZero) {
   start_all(3);
-  plane(1).heartbeat_state().progress(3, 10);
-  plane(2).heartbeat_state().progress(9, 10);
+  plane(1).own_heartbeat().progress(3, 10);
+  plane(2).own_heartbeat().progress(9, 10);
   EXPECT_TRUE(eventually([&] {
     const auto status = plane(0).status();
     return status[1].heartbeat.loaded == 3 && status[2].heartbeat.loaded == 9;

@@ -16,8 +16,8 @@
 #include "base/mutex.h"
 #include "cluster/connection.h"
 #include "cluster/etcd_client.h"
-#include "cluster/heartbeat_state.h"
 #include "cluster/membership.h"
+#include "cluster/own_heartbeat.h"
 
 namespace hocket {
 
@@ -48,7 +48,7 @@ class Shared {
  public:
   explicit Shared(int rank) : rank_(rank) {}
 
-  HeartbeatState heartbeat_state;
+  OwnHeartbeat own_heartbeat;
   // Non-zero if the step must be given up. See ControlPlane::aborted().
   std::atomic<uint32_t> abort{1};
   std::atomic<uint64_t> num_changes{0};

@@ -311,7 +311,7 @@ void Coordinator::on_tick(TimePoint now) {
 
 void Coordinator::heartbeat(TimePoint now) {
   next_heartbeat_ = now + options_.limits.heartbeat;
-  const Heartbeat own = shared_.heartbeat_state.heartbeat();
+  const Heartbeat own = shared_.own_heartbeat.heartbeat();
   if (const auto taken = membership_.heartbeat(own_, own, now); !taken && !shared_.failure()) {
     log::error("cluster: {}", taken.error().message);
     shared_.give_up(taken.error());

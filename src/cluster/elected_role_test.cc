@@ -1,7 +1,7 @@
 #include "cluster/elected_role.h"
 
 #include "cluster/etcd_process_testing.h"
-#include "cluster/test_ranks.h"
+#include "cluster/ranks_testing.h"
 
 namespace hocket {
 namespace {

@@ -17,7 +17,7 @@
 
 #include "base/check.h"
 #include "cluster/etcd_client.h"
-#include "cluster/test_proxy.h"
+#include "cluster/proxy_testing.h"
 
 namespace hocket {
 

@@ -90,7 +90,7 @@ JoinMessage Follower::join_message() {
           .last_epoch = view_.epoch,
           .resumes = !lost_,
           .began = view_.began,
-          .heartbeat = shared_.heartbeat_state.heartbeat(),
+          .heartbeat = shared_.own_heartbeat.heartbeat(),
           .replicas = view_.replicas};
 }
 
@@ -267,7 +267,7 @@ void Follower::on_tick(TimePoint now) {
   }
   if (current_ && next_heartbeat_ <= now) {
     next_heartbeat_ = now + options_.limits.heartbeat;
-    current_->send(HeartbeatMessage{shared_.heartbeat_state.heartbeat()});
+    current_->send(HeartbeatMessage{shared_.own_heartbeat.heartbeat()});
   }
 }
 

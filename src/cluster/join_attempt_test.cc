@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cluster/test_proxy.h"
+#include "cluster/proxy_testing.h"
 
 namespace hocket {
 namespace {

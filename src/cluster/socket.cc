@@ -36,6 +36,13 @@ Result<Fd> open_socket(const SocketAddress& address) {
 
 }  // namespace
 
+bool is_address(std::string_view host) {
+  const std::string text(host.substr(0, host.find('%')));
+  in6_addr unused{};
+  return inet_pton(AF_INET, text.c_str(), &unused) == 1 ||
+         inet_pton(AF_INET6, text.c_str(), &unused) == 1;
+}
+
 Fd::~Fd() {
   if (fd_ >= 0) close(fd_);
 }

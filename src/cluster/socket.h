@@ -46,6 +46,10 @@ struct HostPort {
 Result<HostPort> parse_host_port(std::string_view text);
 std::string to_text(const HostPort& address);
 
+// Returns true for an IPv4 or IPv6 address, also with a zone ("fe80::1%eth0"): it needs no
+// resolver.
+bool is_address(std::string_view host);
+
 struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t length = 0;

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "cluster/test_ranks.h"
+#include "cluster/ranks_testing.h"
 
 namespace hocket {
 

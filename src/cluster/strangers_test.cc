@@ -6,8 +6,8 @@
 #include <fstream>
 
 #include "base/log.h"
+#include "cluster/ranks_testing.h"
 #include "cluster/stranger_testing.h"
-#include "cluster/test_ranks.h"
 #include "cluster/token_proof.h"
 
 namespace hocket {
@@ -345,6 +345,12 @@ TEST(ClusterProof, DependsOnAllThatIsSaid) {
   EXPECT_FALSE(same_proof(proof, prove("Token", Side::other, a, b)));
   EXPECT_FALSE(same_proof(proof, prove("token", Side::rank_0, a, b)));
   EXPECT_FALSE(same_proof(proof, prove("token", Side::other, b, a)));
+}
+
+TEST(Socket, KnowsAddressesFromNames) {
+  for (const char* address : {"10.0.0.1", "::1", "fe80::1%eth0"}) EXPECT_TRUE(is_address(address));
+  for (const char* name : {"", "localhost", "10.0.0", "h0.example", "[::1]"})
+    EXPECT_FALSE(is_address(name)) << name;
 }
 
 TEST(ClusterAddress, HostAndPortAreRead) {

@@ -67,12 +67,15 @@ int find_key(SSL* ssl, const unsigned char* identity, size_t length, SSL_SESSION
   return 1;  // without a session the handshake fails, because there is no certificate
 }
 
-// Prevents OpenSSL from asking for a key's passphrase on the terminal.
 int no_passphrase(char*, int, int, void*) {
   return 0;
 }
 
 }  // namespace
+
+void refuse_passphrases(ssl_ctx_st* context) {
+  SSL_CTX_set_default_passwd_cb(context, no_passphrase);
+}
 
 Result<TlsUse> parse_tls_use(std::string_view text) {
   if (text == "off") return TlsUse::off;
@@ -131,7 +134,7 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::for_servers(const Certific
   SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
-  SSL_CTX_set_default_passwd_cb(context, no_passphrase);
+  refuse_passphrases(context);
   if (files.ca.empty())
     (void)SSL_CTX_set_default_verify_paths(context);
   else if (SSL_CTX_load_verify_locations(context, files.ca.c_str(), nullptr) != 1)

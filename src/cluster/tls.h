@@ -34,6 +34,9 @@ struct CertificateFiles {
   bool empty() const { return ca.empty() && certificate.empty() && key.empty(); }
 };
 
+// Prevents OpenSSL from asking for a key's passphrase on the terminal.
+void refuse_passphrases(ssl_ctx_st* context);
+
 class TlsContext {
  public:
   // For a client of servers that are no ranks. `flag` begins the names of the flags of the files:

@@ -1,8 +1,8 @@
 // Tests ranks that talk over TLS: they meet, and strangers on the port can do nothing else.
 #include <poll.h>
 
+#include "cluster/ranks_testing.h"
 #include "cluster/stranger_testing.h"
-#include "cluster/test_ranks.h"
 #include "cluster/token_proof.h"
 
 namespace hocket {

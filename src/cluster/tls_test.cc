@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cluster/connection.h"
-#include "cluster/test_ranks.h"
+#include "cluster/ranks_testing.h"
 #include "cluster/token_proof.h"
 
 namespace hocket {

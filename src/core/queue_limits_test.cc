@@ -5,16 +5,20 @@
 namespace hocket {
 namespace {
 
+constexpr QueueLimit<int64_t, int64_t, int64_t> kTokenLimit{
+    "{} tokens wait already; {} more exceed the limit of {}", "ask for less"};
+constexpr QueueLimit<int64_t> kTextLimit{"{} texts are under way", "try again later"};
+
 TEST(QueueLimits, AnErrorHasTheNumbersAndARemedy) {
-  const Error full = queue_full(queue_limits::kTokensOfRank, size_t{900}, 200, 1000u);
+  const Error full = queue_full(kTokenLimit, size_t{900}, 200, 1000u);
   EXPECT_EQ(full.code, ErrorCode::queue_full);
   EXPECT_EQ(full.message, "900 tokens wait already; 200 more exceed the limit of 1000");
-  EXPECT_EQ(full.fix, "try again later, or raise --max-queued-tokens");
+  EXPECT_EQ(full.fix, "ask for less");
 }
 
 TEST(QueueLimits, AQueueIsFullWhenNotAllFit) {
   const auto refused = [](QueueUse use) {
-    return !check_limit(queue_limits::kLiveTexts, use, use.max).has_value();
+    return !check_limit(kTextLimit, use, use.max).has_value();
   };
   EXPECT_FALSE(refused({.used = 9, .max = 10}));
   EXPECT_TRUE(refused({.used = 10, .max = 10}));
@@ -22,12 +26,11 @@ TEST(QueueLimits, AQueueIsFullWhenNotAllFit) {
   EXPECT_FALSE(refused({.used = 8, .more = 2, .max = 10}));
   EXPECT_TRUE(refused({.used = 9, .more = 2, .max = 10}));
   EXPECT_TRUE(refused({.max = 0}));
-  EXPECT_EQ(check_limit(queue_limits::kLiveTexts, {.max = 0}, 0).error().code,
-            ErrorCode::queue_full);
+  EXPECT_EQ(check_limit(kTextLimit, {.max = 0}, 0).error().code, ErrorCode::queue_full);
 }
 
 TEST(QueueLimits, AnErrorWithoutNumbersIsASentenceToo) {
-  EXPECT_EQ(queue_full(queue_limits::kMailbox).message, "the engine's mailbox is full");
+  EXPECT_EQ(queue_full(QueueLimit<>{"the mailbox is full", ""}).message, "the mailbox is full");
 }
 
 }  // namespace

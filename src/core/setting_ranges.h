@@ -98,16 +98,20 @@ constexpr NumberRange setting_range(std::string_view name) {
   return default_range<Number>();
 }
 
-// Checks a setting; `name` is without "--". Errors: bad_value, with the value and its range; NaN is
-// outside of every range.
+// Checks a number whose flag is `name`, without "--", against a range that one command has. Errors:
+// bad_value, with the value and its range; NaN is outside of every range.
+template <class Number>
+Result<void> check_number(std::string_view name, const Number& value, const NumberRange& range) {
+  if (range.holds(static_cast<double>(value))) return {};
+  return fail(error(ErrorCode::bad_value, "--{} is {}, must be {}", name, value, range.text())
+                  .with_param(std::string(name)));
+}
+
+// Checks a setting against its range in the table. Errors: those of check_number().
 template <class Number>
 Result<void> check_setting(std::string_view name, const Number& value) {
-  if constexpr (std::is_arithmetic_v<Number> && !std::is_same_v<Number, bool>) {
-    const NumberRange range = setting_range<Number>(name);
-    if (!range.holds(static_cast<double>(value)))
-      return fail(error(ErrorCode::bad_value, "--{} is {}, must be {}", name, value, range.text())
-                      .with_param(std::string(name)));
-  }
+  if constexpr (std::is_arithmetic_v<Number> && !std::is_same_v<Number, bool>)
+    return check_number(name, value, setting_range<Number>(name));
   return {};
 }
 

@@ -114,7 +114,7 @@ void sample(Flight& flight, const StepTools& tools) {
   size_t next = 0;  // next of the samples
   uint32_t stage = kSampleStage;
   for (int begin = 0; begin < num_outputs; begin += block) {
-    if (tools.heartbeat_state != nullptr) tools.heartbeat_state->reached(++stage);
+    if (tools.own_heartbeat != nullptr) tools.own_heartbeat->reached(++stage);
     const int count = std::min(block, num_outputs - begin);
     const View<float> logits = tools.runner.logits(begin, count);
     for (; !prompt_rows.empty() && prompt_rows.front().output < begin + count;

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "cluster/heartbeat_state.h"
+#include "cluster/own_heartbeat.h"
 #include "compute/forward/forward_batch.h"
 #include "compute/overlap/ledger.h"
 #include "engine/grammar/rank_grammars.h"
@@ -109,11 +109,11 @@ struct StepTools {
   Runner& runner;
   Sampler& sampler;
   const Clock& clock;
-  Ledger* ledger = nullptr;                   // books the times of the open step
-  const ExpertStats* experts = nullptr;       // null for a dense model
-  RankGrammars* grammars = nullptr;           // matchers of the rows that follow a grammar
-  ModuleDrafter* module = nullptr;            // plays the passes of the model's own module
-  HeartbeatState* heartbeat_state = nullptr;  // null on the only rank
+  Ledger* ledger = nullptr;               // books the times of the open step
+  const ExpertStats* experts = nullptr;   // null for a dense model
+  RankGrammars* grammars = nullptr;       // matchers of the rows that follow a grammar
+  ModuleDrafter* module = nullptr;        // plays the passes of the model's own module
+  OwnHeartbeat* own_heartbeat = nullptr;  // null on the only rank
 };
 
 // Plays passes of the model's own module behind a step that sampled `before`

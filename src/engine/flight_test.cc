@@ -12,7 +12,7 @@ using namespace testing;
 
 // A prompt's log-probabilities may take many times longer than the step before, but never stand
 // still.
-TEST(FlightTest, TheHeartbeatStateMovesWithEachBlockOfLogits) {
+TEST(FlightTest, TheHeartbeatMovesWithEachBlockOfLogits) {
   constexpr int kPageTokens = 16, kRows = 200;
   log::set_level(log::Level::error);
   ServerSettings settings = base_settings(kMoe);
@@ -36,13 +36,12 @@ TEST(FlightTest, TheHeartbeatStateMovesWithEachBlockOfLogits) {
   const int block = runner.plan().work.max_logits_rows;
   Sampler sampler(runner.info().model.vocab_size, block);
   const RealClock clock;
-  HeartbeatState heartbeat_state;
-  sample(
-      flight,
-      {.runner = runner, .sampler = sampler, .clock = clock, .heartbeat_state = &heartbeat_state});
+  OwnHeartbeat own_heartbeat;
+  sample(flight,
+         {.runner = runner, .sampler = sampler, .clock = clock, .own_heartbeat = &own_heartbeat});
   const auto num_blocks = (std::ssize(flight.forward.output_rows) + block - 1) / block;
   ASSERT_GT(num_blocks, 1);
-  EXPECT_EQ(heartbeat_state.heartbeat().stage, kSampleStage + static_cast<uint32_t>(num_blocks));
+  EXPECT_EQ(own_heartbeat.heartbeat().stage, kSampleStage + static_cast<uint32_t>(num_blocks));
   log::set_level(log::Level::info);
 }
 

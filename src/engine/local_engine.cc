@@ -128,8 +128,8 @@ Result<void> LocalEngine::load_one_of_cluster(Options& options) {
   if (cluster.joined) HOCKET_TRY_VOID(cluster.joined(*control_));
   HOCKET_TRY(const RankConfig seat, join_before_loading(*control_, options.settings));
   const auto tell = [&](const LoadProgress& now) {
-    control_->heartbeat_state().progress(static_cast<uint64_t>(now.bytes_done),
-                                         static_cast<uint64_t>(now.bytes_total));
+    control_->own_heartbeat().progress(static_cast<uint64_t>(now.bytes_done),
+                                       static_cast<uint64_t>(now.bytes_total));
     if (options.progress) options.progress(now);
   };
   HOCKET_TRY(auto runner, Runner::create({.settings = options.settings,
@@ -337,7 +337,8 @@ Result<void> LocalEngine::submit(RequestInput input) {
   HOCKET_TRY(const int chosen, choose_rank(input.cache_namespace, input.prompt));
   if (ranks_[static_cast<size_t>(chosen)]->submit(input)) return {};
   // The mailbox has room for all that is taken over, until the engine has stopped and closed it.
-  return input.taken_over ? shutting_down() : fail(queue_full(queue_limits::kMailbox));
+  const QueueLimit<> mailbox{"the engine's mailbox is full", "try again later"};
+  return input.taken_over ? shutting_down() : fail(queue_full(mailbox));
 }
 
 void LocalEngine::abort(RequestId id) {

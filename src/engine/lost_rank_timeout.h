@@ -1,7 +1,6 @@
-// The time for which requests wait after ranks were lost; rank_requests.h ends them and their
-// streams when it is over. It runs from the loss until the next step is committed, so ranks that
-// connect and lose each other again do not prolong the wait. Requests that a lost rank computed for
-// another process go back to that one (server/ranks/forwarded_requests.h). Thread: engine.
+// The time for which requests wait after ranks were lost; LostRanks ends them and their streams
+// when it is over. It runs from the loss until the next step is committed, so ranks that connect
+// and lose each other again do not prolong the wait. Thread: engine.
 #pragma once
 
 #include <optional>

@@ -4,8 +4,22 @@
 
 #include "core/client_name.h"
 #include "core/queue_limits.h"
+#include "policy/scheduler/waiting_queue.h"
 
 namespace hocket {
+namespace {
+
+// Half of --max-queued-requests.
+constexpr QueueLimit<int64_t, int64_t> kLaterTextLimit{
+    "{} texts wait already; the second and later texts of a request may wait only below {}, half "
+    "of the queue",
+    "try again later, send fewer texts in a request, or raise --max-queued-requests"};
+constexpr QueueLimit<int64_t, int64_t> kShareLimit{
+    "{} texts of this client wait already, which is its share of the queue: {} places are left for "
+    "others",
+    "try again later, or raise --max-queued-requests"};
+
+}  // namespace
 
 Result<void> QueuePlaces::enter(RequestInput& input, int num_queued) {
   const int share = std::max(1, num_places_ / 2);
@@ -19,11 +33,11 @@ Result<void> QueuePlaces::enter(RequestInput& input, int num_queued) {
                                           "a larger --max-queued-requests",
                                           share)));
   if (input.index_in_request > 0)
-    HOCKET_TRY_VOID(check_limit(queue_limits::kLaterTexts, {.used = num_queued, .max = share},
-                                num_queued, share));
+    HOCKET_TRY_VOID(
+        check_limit(kLaterTextLimit, {.used = num_queued, .max = share}, num_queued, share));
   if (has_priorities_) return {};
-  HOCKET_TRY_VOID(check_limit(queue_limits::kRequests, {.used = num_queued, .max = num_places_},
-                              num_queued, num_places_));
+  HOCKET_TRY_VOID(check_limit(kWaitingLimit, {.used = num_queued, .max = num_places_}, num_queued,
+                              num_places_));
   return take(input, num_places_ - num_queued);
 }
 
@@ -33,9 +47,8 @@ Result<void> QueuePlaces::take(RequestInput& input, int64_t num_free) {
   {
     const MutexLock lock(clients_->mutex);
     int64_t& num_waiting = clients_->num_waiting[client];
-    HOCKET_TRY_VOID(check_limit(queue_limits::kShareOfClient,
-                                {.used = num_waiting, .max = kPerFreePlace * num_free}, num_waiting,
-                                num_free));
+    HOCKET_TRY_VOID(check_limit(kShareLimit, {.used = num_waiting, .max = kPerFreePlace * num_free},
+                                num_waiting, num_free));
     ++num_waiting;
   }
   // If there is no memory for the place, it gives itself back, so no lock may be held.

@@ -11,10 +11,10 @@ RankEpochs::RankEpochs(const RankParts& parts, RankNetwork* network, Runner& run
       experts_(experts),
       stall_timeout_(parts.stall_timeout),
       tolerate_ranks_(parts.tolerate_ranks),
-      watch_(network_ != nullptr ? &network_->heartbeat_state() : nullptr) {
+      watch_(network_ != nullptr ? &network_->own_heartbeat() : nullptr) {
   if (network_ == nullptr) return;
   lockstep_.emplace(network_->num_ranks(),
-                    Lockstep::Options{.heartbeat_state = &network_->heartbeat_state(),
+                    Lockstep::Options{.own_heartbeat = &network_->own_heartbeat(),
                                       .max_delayed_passes = parts.max_delayed_passes,
                                       .orders = runner_.overlap().orders.get(),
                                       .others_can_serve = network_->others_can_serve(),
@@ -61,11 +61,11 @@ std::optional<std::span<const PassSpec>> RankEpochs::module_passes() const {
 }
 
 void RankEpochs::end_steps() {
-  if (network_ != nullptr) network_->heartbeat_state().end();
+  if (network_ != nullptr) network_->own_heartbeat().end();
 }
 
 void RankEpochs::report_loss() {
-  network_->heartbeat_state().end();
+  network_->own_heartbeat().end();
   network_->report_lost(lockstep_->lost_peer(), *lockstep_->lost());
 }
 
@@ -88,7 +88,7 @@ Duration RankEpochs::begin_loading_next() {
 
 void RankEpochs::begin_pass(const AgreedStep& step, Ledger& ledger) {
   if (network_ == nullptr) return;
-  network_->heartbeat_state().begin(step.pass.step, step.hung_after);
+  network_->own_heartbeat().begin(step.pass.step, step.hung_after);
   watch_.book_in(&ledger);
 }
 

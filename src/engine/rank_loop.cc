@@ -43,7 +43,7 @@ RankLoop::RankLoop(RankParts parts)
                .log_interval = parts.log_interval,
                .log_prefix = log_prefix(network_.get()),
                .clock = &clock_,
-               .heartbeat_state = network_ ? &network_->heartbeat_state() : nullptr}),
+               .own_heartbeat = network_ ? &network_->own_heartbeat() : nullptr}),
       step_(std::move(parts), {.clock = clock_,
                                .network = network_.get(),
                                .commands = commands_,

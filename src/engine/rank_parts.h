@@ -20,7 +20,7 @@ namespace hocket {
 struct RankParts {
   std::unique_ptr<Runner> runner;
   std::unique_ptr<KvEventChannel> kv_events;  // null without --kv-events
-  std::unique_ptr<CacheTier> tier;            // null without --kv-cache-dir
+  std::unique_ptr<CacheTier> tier;            // null without a second tier (has_cache_tier)
   ExpertStats* experts = nullptr;             // outlives the rank; null for a dense model
   std::optional<ExpertMover::Options> mover;  // --enable-eplb, --tolerate-ranks
   int64_t rebalance_iterations = 0;           // option of Rebalance

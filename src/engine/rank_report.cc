@@ -9,7 +9,7 @@ namespace hocket {
 RankReport::RankReport(const Options& options)
     : rank_(options.rank),
       clock_(*options.clock),
-      heartbeat_state_(options.heartbeat_state),
+      own_heartbeat_(options.own_heartbeat),
       step_log_(options.log_interval, options.log_prefix),
       last_alive_ns_(clock_.now().time_since_epoch().count()) {}
 
@@ -38,8 +38,8 @@ StepPosition RankReport::position() const {
   const Verb forward_verb = forward_verb_.load(std::memory_order_relaxed);
   const bool is_waiting = position.verb == Verb::forward || position.verb == Verb::agree;
   if (is_waiting && forward_verb != Verb::idle) position.verb = forward_verb;
-  if (heartbeat_state_ == nullptr) return position;
-  const Heartbeat heartbeat = heartbeat_state_->heartbeat();
+  if (own_heartbeat_ == nullptr) return position;
+  const Heartbeat heartbeat = own_heartbeat_->heartbeat();
   const bool open = heartbeat.state != EngineState::closed;
   if (open && heartbeat.stage > 0)
     position.layer = static_cast<int>(heartbeat.stage) / kNumMessageKinds;

@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
-#include "cluster/heartbeat_state.h"
+#include "cluster/own_heartbeat.h"
 #include "engine/flight.h"
 #include "engine/stats/engine_stats.h"
 #include "engine/stats/request_board.h"
@@ -25,10 +25,10 @@ class RankReport {
  public:
   struct Options {
     int rank = 0;
-    int log_interval = 1;                             // StepLog's decode_interval
-    std::string log_prefix;                           // StepLog's prefix
-    const Clock* clock = nullptr;                     // outlives it
-    const HeartbeatState* heartbeat_state = nullptr;  // outlives it; null for the only rank
+    int log_interval = 1;                         // StepLog's decode_interval
+    std::string log_prefix;                       // StepLog's prefix
+    const Clock* clock = nullptr;                 // outlives it
+    const OwnHeartbeat* own_heartbeat = nullptr;  // outlives it; null for the only rank
   };
   explicit RankReport(const Options& options);
 
@@ -77,7 +77,7 @@ class RankReport {
 
   const int rank_;
   const Clock& clock_;
-  const HeartbeatState* const heartbeat_state_;
+  const OwnHeartbeat* const own_heartbeat_;
   StepLog step_log_;
   RequestBoard board_;
   Duration exchange_waited_{}, agreement_waited_{};

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/log.h"
 #include "engine/prepare.h"
 
 namespace hocket {
@@ -18,8 +17,7 @@ SchedulerOptions with(SchedulerOptions options, KvEventChannel* events, Schedule
 }  // namespace
 
 RankRequests::RankRequests(RankParts& parts, const Context& around)
-    : clock_(around.clock),
-      epochs_(around.epochs),
+    : epochs_(around.epochs),
       report_(around.report),
       kv_events_(std::move(parts.kv_events)),
       grammars_(parts.grammars, around.wake,
@@ -27,14 +25,14 @@ RankRequests::RankRequests(RankParts& parts, const Context& around)
       drafts_(parts, epochs_.rank(), around.runner,
               {grammars_, draft_sources(around.steps_overlap)}),
       hooks_(grammars_, drafts_.speculation(), epochs_.lockstep()),
-      loss_wait_(parts.lost_rank_wait),
       mixes_(parts.scheduler.prefill_policy != PrefillPolicy::prefill_first),
       scheduler_(with(parts.scheduler, kv_events_.get(), &hooks_)),
       tier_(std::move(parts.tier)),
-      sessions_(scheduler_, tier_.get(), around.runner.info().page_tokens, clock_),
-      answers_(around.runner.info().model, epochs_.rank(), report_) {
+      sessions_(scheduler_, tier_.get(), around.runner.info().page_tokens, around.clock),
+      answers_(around.runner.info().model, epochs_.rank(), report_),
+      lost_ranks_(parts.lost_rank_wait, {around.clock, epochs_, scheduler_, answers_}) {
   if (tier_ == nullptr) return;
-  tier_->start(clock_, around.wake, [this](PageId page) { drafts_.note_restored(page); });
+  tier_->start(around.clock, around.wake, [this](PageId page) { drafts_.note_restored(page); });
   hooks_.attach(*tier_, scheduler_, drafts_.module());
   answers_.attach(*tier_);
 }
@@ -90,7 +88,7 @@ void RankRequests::note_begun(const Batch& batch) {
 }
 
 void RankRequests::commit(Flight& flight, TimePoint now, std::optional<double> overlapped_share) {
-  loss_wait_.end();
+  lost_ranks_.end();
   answers_.keep(flight);
   const Batch& batch = *flight.batch;
   scheduler_.note_duration(batch, flight.took());
@@ -111,12 +109,12 @@ void RankRequests::note_idle() {
   send_finished();
   report_.publish_idle(scheduler_);
   if (!scheduler_.idle()) return;
-  if (epochs_.connected()) loss_wait_.end();
+  if (epochs_.connected()) lost_ranks_.end();
   if (std::exchange(integrity_unchecked_, false)) scheduler_.check_integrity();
 }
 
 void RankRequests::end_all(const Error& why) {
-  abort_all(why);
+  lost_ranks_.abort_all(why);
   send_finished();
 }
 
@@ -131,11 +129,12 @@ void RankRequests::take_in(RequestInput& input) {
     if (tier_ != nullptr) tier_->forget(id);
     answers_.refuse(id, std::move(why));
   };
-  if (!epochs_.alone() && !epochs_.joined() && !may_wait()) return refuse(epochs_.why_lost());
+  if (!epochs_.alone() && !epochs_.joined() && !lost_ranks_.may_wait())
+    return refuse(epochs_.why_lost());
   integrity_unchecked_ = true;
   if (!answers_.add(input))
     return refuse(error(ErrorCode::out_of_memory, "no memory is left to take the request in")
-                      .with_fix("ask again later, or for fewer log-probabilities"));
+                      .with_fix("try again later, or ask for fewer log-probabilities"));
   const std::vector<TokenId> known = input.answer;
   if (auto added = scheduler_.add(std::move(input)); !added) {
     answers_.forget(id);
@@ -150,7 +149,7 @@ void RankRequests::take_in(AbortRequest& abort) {
 }
 
 void RankRequests::take_in(AbortAll& abort) {
-  abort_all(abort.why);
+  lost_ranks_.abort_all(abort.why);
 }
 
 void RankRequests::take_in(FlushCache& flush) {
@@ -159,16 +158,6 @@ void RankRequests::take_in(FlushCache& flush) {
   // Publish before answering, so that the caller sees the flush in the metrics.
   if (idle) report_.publish_idle(scheduler_);
   flush.answer.set_value(flushed);
-}
-
-// Requests that wait for lost ranks end with the error of these, not with half an answer.
-void RankRequests::abort_all(const Error& why) {
-  if (loss_wait_.under_way()) return abort_live(FinishReason::error, epochs_.why_lost());
-  abort_live(FinishReason::abort, why);
-}
-
-void RankRequests::abort_live(FinishReason reason, const Error& why) {
-  for (const RequestId id : answers_.live()) scheduler_.abort(id, reason, why);
 }
 
 // Answers requests that ended without a token of this step: aborted, failed, or out of memory.
@@ -183,43 +172,9 @@ void RankRequests::send_finished() {
   }
 }
 
-// The steps under way are undone: their rows are computed again when the ranks are connected again,
-// with the same bits. Pages in the cache are those of steps that this rank has computed to the end,
-// so they stay.
 void RankRequests::handle_lost_ranks(std::span<const Batch* const> uncommitted) {
   drafts_.take_back_failed();
-  if (epochs_.network()->can_rejoin() && loss_wait_.limit() > Duration{}) {
-    loss_wait_.begin(clock_.now());
-    if (const int waiting = scheduler_.undo_steps(epochs_.why_lost(), clock_.now()); waiting > 0)
-      log::warning("rank {}: {} requests wait for the lost ranks, for at most {:.0f} s",
-                   epochs_.rank(), waiting, to_seconds(loss_wait_.limit()));
-    return;
-  }
-  abort_live(FinishReason::error, epochs_.why_lost());
-  for (const Batch* batch : uncommitted) {
-    const auto num_samples = static_cast<size_t>(batch->num_samples());
-    const std::vector<SampledToken> none(num_samples, {.failed = true});
-    scheduler_.commit(*batch, none, clock_.now());
-  }
-}
-
-// A request that arrives while the ranks connect waits with the earlier ones. So does one on a
-// rank that has just joined, and had none.
-bool RankRequests::may_wait() {
-  if (loss_wait_.under_way()) return true;
-  if (loss_wait_.limit() == Duration{} || !epochs_.network()->serves_soon()) return false;
-  loss_wait_.begin(clock_.now());
-  return true;
-}
-
-void RankRequests::prolong_wait(Duration loading) {
-  if (!loss_wait_.prolong(loading) || scheduler_.idle()) return;
-  log::warning("rank {}: requests wait up to {:.1f} s longer, while experts are loaded",
-               epochs_.rank(), to_seconds(loading));
-}
-
-void RankRequests::end_idle_wait() {
-  if (scheduler_.idle()) loss_wait_.end();
+  lost_ranks_.handle(uncommitted);
 }
 
 void RankRequests::wait_for_ranks(const std::function<bool()>& is_wanted) {
@@ -228,11 +183,7 @@ void RankRequests::wait_for_ranks(const std::function<bool()>& is_wanted) {
     tier_->take_read_pages(scheduler_, EngineLoad::idle);
     tier_->end_prefills();  // no request waits here for a prompt that another service can compute
   }
-  if (loss_wait_.is_over(clock_.now()) ||
-      (loss_wait_.under_way() && epochs_.network()->failure())) {
-    loss_wait_.end();
-    abort_live(FinishReason::error, epochs_.why_lost());
-  }
+  lost_ranks_.end_if_over();
   send_finished();
 }
 

@@ -1,6 +1,6 @@
 // Takes the requests of one rank through the verbs of its steps. Besides the scheduler it has all
-// that a request needs: its grammar, its drafts, its pages in the second tier, its answer, and its
-// wait for lost ranks.
+// that a request needs: its grammar, its drafts, its pages in the second tier and its answer.
+// LostRanks keeps or ends them when other ranks are lost.
 //
 //   handle()   schedule: note_begun()   commit()   reply()   .. note_idle()
 //   handle_lost_ranks() if ranks were lost, then handle() .. wait_for_ranks() until they are back
@@ -19,7 +19,7 @@
 #include "engine/cache_tier.h"
 #include "engine/engine.h"
 #include "engine/grammar/rank_grammars.h"
-#include "engine/lost_rank_timeout.h"
+#include "engine/lost_ranks.h"
 #include "engine/rank_answers.h"
 #include "engine/rank_drafts.h"
 #include "engine/rank_epochs.h"
@@ -61,6 +61,7 @@ class RankRequests {
   Scheduler& scheduler() { return scheduler_; }
   RankGrammars& grammars() { return grammars_; }
   RankAnswers& answers() { return answers_; }
+  LostRanks& lost_ranks() { return lost_ranks_; }
   RankDrafts& drafts() { return drafts_; }
   const RankDrafts& drafts() const { return drafts_; }
   // Return null if there is none.
@@ -95,17 +96,11 @@ class RankRequests {
   // Ends all requests with `why`.
   void end_all(const Error& why);
 
-  // Call it when ranks were lost in the steps under way. Requests wait for the ranks or end;
-  // `uncommitted` are the steps that were scheduled and not committed.
+  // As LostRanks::handle().
   void handle_lost_ranks(std::span<const Batch* const> uncommitted);
-  // Ends the wait for lost ranks if none has a request.
-  void end_idle_wait();
-  // Ends the requests that have waited for lost ranks too long, and takes in pages meanwhile.
+  // Takes in pages while ranks are lost, and ends the requests that have waited for these too long.
   // is_wanted: as in CacheTier::copy_delayed().
   void wait_for_ranks(const std::function<bool()>& is_wanted);
-  // Call it when experts are loaded for an epoch, which takes `loading`: requests that wait for
-  // lost ranks wait longer by that time.
-  void prolong_wait(Duration loading);
 
  private:
   NgramDrafter::Sources draft_sources(std::function<bool()> steps_overlap);
@@ -114,26 +109,21 @@ class RankRequests {
   void take_in(AbortAll& abort);
   void take_in(FlushCache& flush);
   void take_in(SessionCommand& order) { sessions_.carry_out(order); }
-  // Returns whether a new request may wait until this rank has joined the others.
-  bool may_wait();
-  void abort_all(const Error& why);
-  void abort_live(FinishReason reason, const Error& why);
   void send_finished();
 
-  const Clock& clock_;
   RankEpochs& epochs_;
   RankReport& report_;
   const std::unique_ptr<KvEventChannel> kv_events_;
   RankGrammars grammars_;
   RankDrafts drafts_;
   RankHooks hooks_;
-  LostRankTimeout loss_wait_;
   const bool mixes_;                  // prompts and decode rows may share a step
   bool integrity_unchecked_ = false;  // a request arrived since the last check
   Scheduler scheduler_;
   const std::unique_ptr<CacheTier> tier_;  // null: the prefix cache is in memory alone
   RankSessions sessions_;
   RankAnswers answers_;
+  LostRanks lost_ranks_;
 };
 
 }  // namespace hocket

@@ -183,7 +183,7 @@ Result<RankConfig> join_before_loading(ControlPlane& control, const ServerSettin
   HOCKET_TRY(const std::optional<int> own, auto_replicas(settings.parallel, choice, self.num_ranks,
                                                          config.machine.memory_available_bytes));
   if (!own) return config;
-  control.heartbeat_state().set_max_replicas(*own);
+  control.own_heartbeat().set_max_replicas(*own);
   HOCKET_TRY(
       config.replicas,
       wait_for_replicas(control, std::max(max_wait, from_seconds(settings.parallel.rank_wait_s))));

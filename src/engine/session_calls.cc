@@ -11,6 +11,9 @@
 namespace hocket {
 namespace {
 
+constexpr QueueLimit<> kPageReadLimit{"too many prompts wait for their pages",
+                                      "ask again when they are read"};
+
 std::unexpected<Error> unknown_session() {
   return fail(
       error(ErrorCode::not_found, "no such session is known here")
@@ -158,7 +161,7 @@ Result<SessionResult> SessionCalls::restore(const SessionRequest& ask) {
   auto answer = order.answer.get_future();
   ranks_[static_cast<size_t>(chosen)]->push_control(std::move(order));
   HOCKET_TRY(const auto restored, answer_of(answer, deadline));
-  if (!restored) return fail(queue_full(queue_limits::kPageReads));
+  if (!restored) return fail(queue_full(kPageReadLimit));
   if (restored->kept.tokens.empty())
     return fail(error(ErrorCode::not_found,
                       "nothing was restored of the {} tokens that were saved: their first page is "

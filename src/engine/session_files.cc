@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -30,6 +31,10 @@ struct SessionFileHead {
   uint64_t num_tokens = 0;
 };
 static_assert(sizeof(SessionFileHead) == 96);  // no byte without a meaning
+constexpr std::string_view kDeleteOne = "delete a saved session";
+constexpr QueueLimit<int64_t> kSavedLimit{"{} sessions are saved already", kDeleteOne};
+constexpr QueueLimit<int64_t, int64_t> kSavedBytesLimit{
+    "the lists of saved sessions take {} bytes already, of at most {}", kDeleteOne};
 constexpr size_t kSumBytes = 32;
 constexpr size_t kAround = sizeof(SessionFileHead) + kSumBytes;
 constexpr size_t kMaxFileBytes = kAround + SessionFiles::kMaxTokens * sizeof(TokenId);
@@ -139,9 +144,9 @@ Result<int64_t> SessionFiles::write(const SessionFileName& name,
   for (const fs::path& made : {folder_, folder})
     if (mkdir(made.c_str(), 0700) != 0 && errno != EEXIST) return write_failed(made, errno);
   const HeldFiles held = count_files(folder, path);
-  HOCKET_TRY_VOID(check_limit(queue_limits::kSavedSessions, {.used = held.num, .max = kMax}, kMax));
+  HOCKET_TRY_VOID(check_limit(kSavedLimit, {.used = held.num, .max = kMax}, kMax));
   const std::string text = text_of(name, session);
-  HOCKET_TRY_VOID(check_limit(queue_limits::kSavedSessionBytes,
+  HOCKET_TRY_VOID(check_limit(kSavedBytesLimit,
                               {.used = held.bytes, .more = std::ssize(text), .max = kMaxBytes},
                               held.bytes, kMaxBytes));
   const int problem = write_whole_file(path, {std::as_bytes(std::span(text))});

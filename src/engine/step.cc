@@ -265,7 +265,7 @@ void RankStep::abort_step(std::span<const Batch* const> uncommitted) {
   report_.set_busy(false);
   publish_idle();
   epochs_.leave();
-  requests_.prolong_wait(epochs_.begin_loading_next());
+  requests_.lost_ranks().prolong(epochs_.begin_loading_next());
 }
 
 Result<void> RankStep::join_epoch(const RankNetwork::Link& link) {
@@ -276,7 +276,7 @@ Result<void> RankStep::join_epoch(const RankNetwork::Link& link) {
   // The first messages between two ranks open their connection: better here than in the first
   // request.
   if (!epochs_.lockstep()->finish_agreement({})) return abort_step({}), Result<void>();
-  requests_.end_idle_wait();
+  requests_.lost_ranks().end_idle();
   epochs_.end_steps();
   return {};
 }
@@ -284,7 +284,7 @@ Result<void> RankStep::join_epoch(const RankNetwork::Link& link) {
 bool RankStep::load_experts(const RankSet& ranks) {
   ExpertMover* const mover = experts_.mover();
   if (mover == nullptr) return true;
-  requests_.prolong_wait(mover->load_for_epoch(ranks));
+  requests_.lost_ranks().prolong(mover->load_for_epoch(ranks));
   mover->check_progress();
   return mover->has_loaded(ranks);
 }
@@ -327,8 +327,8 @@ RankStep::RankStep(RankParts parts, const Context& around)
               .experts = experts_.stats(),
               .grammars = &requests_.grammars(),
               .module = requests_.drafts().module(),
-              .heartbeat_state =
-                  around.network != nullptr ? &around.network->heartbeat_state() : nullptr}),
+              .own_heartbeat =
+                  around.network != nullptr ? &around.network->own_heartbeat() : nullptr}),
       overlapped_({.tools = tools_, .overlap = overlap_, .epochs = epochs_, .report = report_}) {
   const int max_requests = parts.scheduler.max_running_requests + 1;
   for (Flight& flight : flights_.all()) {

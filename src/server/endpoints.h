@@ -6,7 +6,7 @@
 
 #include "core/server_settings.h"
 #include "engine/engine.h"
-#include "server/health.h"
+#include "server/health_and_watchdog.h"
 #include "server/join_flags.h"
 #include "server/observe/observer.h"
 #include "server/ranks/rank_router.h"

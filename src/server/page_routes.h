@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "server/health.h"
+#include "server/health_and_watchdog.h"
 #include "server/reply/reply.h"
 #include "server/routes.h"
 

@@ -12,7 +12,7 @@
 #include "engine/engine.h"
 #include "server/generation/api.h"
 #include "server/generation/prepared_request.h"
-#include "server/health.h"
+#include "server/health_and_watchdog.h"
 #include "server/observe/observer.h"
 #include "server/ranks/rank_router.h"
 #include "server/reply/reply.h"

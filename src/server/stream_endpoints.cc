@@ -4,13 +4,13 @@
 #include <charconv>
 #include <utility>
 
-#include "core/retry_after.h"
 #include "server/access/client_key.h"
 #include "server/access/request_sender.h"
 #include "server/apis/apis.h"
 #include "server/http/error_map.h"
 #include "server/http/json_body.h"
 #include "server/http/request_target.h"
+#include "server/http/retry_after.h"
 #include "server/ranks/keeper_paths.h"
 #include "server/usage/request_memory.h"
 

@@ -28,6 +28,15 @@ void check_shapes(const DeltaNetCall& call) {
 
 }  // namespace
 
+// A worker takes one key head of one sequence, with the value heads that share it, because their
+// states depend on no other head. It goes through the tokens block by block:
+//
+//   border                                        border
+//     S ----+---------+----- .. -----+------------> S'
+//           |         |              |
+//        token 0   token 1        token 63
+//
+// A token reads S and the tokens before it in the block; S' is made of S and all tokens at once.
 void delta_net(Backend& backend, const DeltaNetCall& call) {
   check_shapes(call);
   if (backend.isa() == Isa::ref) return ref::delta_net(backend, call);

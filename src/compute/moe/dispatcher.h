@@ -1,7 +1,7 @@
 // Brings rows to their experts and back. There are two implementations: local (all experts are
 // here) and expert parallel (experts are spread over ranks, rows travel). Their results are
-// bit-identical. With several ranks, RowExchange::choose_places() (row_exchange.h) chooses the
-// destination rank of each dispatched row.
+// bit-identical. With several ranks, RowExchange::choose_ranks_of_rows() (row_exchange.h) chooses
+// the destination rank of each dispatched row.
 //
 //   dispatch_start   takes normed, peeks at routing, sets dispatched; rows leave
 //   dispatch_wait    takes dispatched, sets arrived: rows of all ranks, sorted by the experts here

@@ -170,7 +170,14 @@ void ExpertParallelDispatcher::await_messages(const Half& half, int num_messages
 }
 
 // Waits for the first of the pending messages to arrive and removes it from them. Returns its lane;
-// -1 after an error.
+// -1 after an error. With four parts, of which part 2 arrives first:
+//
+//   await_messages   pending  | 0 | 1 | 2 | 3 |   num_pending 4
+//   take_first: 2    pending  | 0 | 1 | 3 |       num_pending 3; the order of the rest stays
+//   take_first: 0    pending  | 1 | 3 |           num_pending 2
+//
+// So experts compute what is there while other parts are on their way. The last one is waited for
+// without a choice.
 int ExpertParallelDispatcher::take_first(HalfState& state, MessageKind kind, int layer) {
   if (error_) return -1;
   const Stamp stamp = stamp_of(layer);

@@ -77,7 +77,7 @@ void PerExpertExchange::list_dispatch(const Part& part, const MatrixView& normed
   const std::span<int32_t> offsets(offsets_of(part), num_places + 1);
   const View<int32_t> position = work.expert_position.slice_rows(rows.begin, rows.count);
   quantize_dispatch(part, normed, {0, rows.count});
-  choose_places(part, {0, rows.count});
+  choose_ranks_of_rows(part, {0, rows.count});
 
   std::ranges::fill(offsets, 0);
   for (int t = 0; t < rows.count; ++t)

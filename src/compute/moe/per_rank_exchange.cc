@@ -53,7 +53,7 @@ void PerRankExchange::list_dispatch(const Part& part, const MatrixView& normed) 
   const int64_t first = first_sent(part);
   const std::span<int32_t> offsets = offsets_of(part);
   quantize_dispatch(part, normed, rows);
-  choose_places(part, rows);
+  choose_ranks_of_rows(part, rows);
   std::array<uint32_t*, kMaxExpertRanks> counts;  // the rows of each rank's experts
   for (int rank = 0; rank < config_.num_ranks; ++rank) {
     const std::span<uint32_t> here = counts_for(part, rank);

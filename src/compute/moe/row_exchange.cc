@@ -58,8 +58,14 @@ std::span<uint32_t> RowExchange::counts_for(const Part& part, int rank) const {
 
 // The load of a rank is the time of its products, in rows: that of the rows, and kOpenedRows for
 // the weights of every expert that has any. Experts with one place are counted first; those with
-// replicas then go to the rank with the least load, and equal ranks take turns by expert.
-void RowExchange::choose_places(const Part& part, const Range& rows) const {
+// replicas then go to the rank with the least load, and equal ranks take turns by expert. If row t
+// chooses A, on rank 0 alone, and B, on ranks 0 and 2, and row u chooses B:
+//
+//             load of rank 0   rank 1   rank 2
+//   t to A          17            0        0      the only place of A
+//   t to B          17            0       17      rank 0 would have 34
+//   u to B          17            0       18      rank 2 reads the weights of B already
+void RowExchange::choose_ranks_of_rows(const Part& part, const Range& rows) const {
   constexpr int kOpenedRows = 16;
   const Placement& placement = placement_of(part);
   const Routing& routing = part.half.state.routing.peek();

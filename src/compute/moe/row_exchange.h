@@ -148,10 +148,10 @@ class RowExchange {
     return config_.placements.at(first_layer_ + part.context.layer);
   }
   // Chooses the place that computes each slot of some rows of a half, and so the destination rank
-  // of each row, in ExchangeBuffers::places:
-  // the only place of its expert, or the one of its replicas whose rank has least to compute of
-  // these rows. So each rank spreads its own rows evenly, and no other rank has to know it.
-  void choose_places(const Part& part, const Range& rows) const;
+  // of each row, in ExchangeBuffers::places: the only place of its expert, or the one of its
+  // replicas whose rank has least to compute of these rows. So each rank spreads its own rows
+  // evenly, and no other rank has to know it.
+  void choose_ranks_of_rows(const Part& part, const Range& rows) const;
   // Returns the places of a row of the half.
   int32_t* places_of(const Part& part, int64_t row) const {
     return part.context.work.exchange.places.row(part.half.rows.begin + row);

@@ -19,8 +19,8 @@ std::string with_sign(long gain) {
 // Returns "decode, 64 rows", "prefill, 2048 rows of 4096 keys".
 std::string bucket_name(const Bucket& bucket) {
   const int64_t keys = bucket.kv_tokens / std::max(bucket.rows, 1);
-  return fmt::format("{}, {} row{}{}", bucket.phase == Phase::prefill ? "prefill" : "decode",
-                     bucket.rows, bucket.rows == 1 ? "" : "s",
+  return fmt::format("{}, {} row{}{}", phase_name(bucket.phase), bucket.rows,
+                     bucket.rows == 1 ? "" : "s",
                      keys > kTuning.few_keys ? fmt::format(" of {} keys", keys) : "");
 }
 

@@ -12,7 +12,7 @@
 #include "compute/comm/all_to_all.h"
 #include "compute/comm/exchange_testing.h"
 #include "compute/comm/testing.h"
-#include "compute/comm/transport_clock.h"
+#include "compute/comm/transport_clock_testing.h"
 #include "compute/overlap/executor.h"
 #include "compute/overlap/ledger.h"
 #include "compute/overlap/testing.h"

@@ -9,7 +9,7 @@
 #include "compute/comm/testing.h"
 #include "compute/overlap/served_testing.h"
 #include "compute/overlap/spent_testing.h"
-#include "compute/overlap/stage_player.h"
+#include "compute/overlap/stage_player_testing.h"
 
 namespace hocket {
 namespace {

@@ -28,7 +28,7 @@ void MeasuredRatio::weaken(int max_count) {
 }
 
 Correction::Correction(const PlanRecord& record) : record_(record) {
-  const KindRatios& near = (*record.of_phases_)[static_cast<size_t>(record.border.phase)];
+  const KindRatios& near = (*record.of_phases_)[index_of(record.border.phase)];
   const double as_played = record.of_kinds_[index_of(record.played.kind)].value(1);
   double off = 0;
   for (size_t i = 0; i < kNumPlanKinds; ++i) {

@@ -88,8 +88,8 @@ PlanRecord& Planner::record_for(const Bucket& bucket) {
   });
   if (found == records_.end()) {
     found = std::ranges::min_element(records_, {}, &PlanRecord::last_used);
-    const Plan plan = first_plan(options_.choices[static_cast<size_t>(bucket.phase)], bucket.phase,
-                                 *options_.orders);
+    const Plan plan =
+        first_plan(options_.choices[index_of(bucket.phase)], bucket.phase, *options_.orders);
     found->begin(bucket, {plan, kind_of(plan, *options_.orders)});
   }
   found->last_used = ++clock_;
@@ -175,7 +175,7 @@ void Planner::measure(PlanRecord& record, const StepReport& step, const Plan& pl
     const double predicted_us = predict_plan(input(bucket), plan).step_us;
     if (predicted_us > 0 && step.step_us > 0) {
       record.note_ratio({plan, kind}, step.step_us / predicted_us);
-      ratios_[static_cast<size_t>(bucket.phase)][index_of(kind)].add(step.step_us / predicted_us);
+      ratios_[index_of(bucket.phase)][index_of(kind)].add(step.step_us / predicted_us);
     }
   }
   fit_.note(step, plan, num_halves);

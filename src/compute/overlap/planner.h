@@ -82,7 +82,7 @@ class Planner {
 
  private:
   const OverlapChoice& choice_for(const PlanRecord& record) const {
-    return options_.choices[static_cast<size_t>(record.border.phase)];
+    return options_.choices[index_of(record.border.phase)];
   }
   bool is_automatic(const PlanRecord& record) const {
     return choice_for(record).mode == OverlapChoice::Mode::automatic;

@@ -8,7 +8,7 @@
 
 #include "compute/comm/testing.h"
 #include "compute/overlap/spent_testing.h"
-#include "compute/overlap/stage_player.h"
+#include "compute/overlap/stage_player_testing.h"
 #include "compute/overlap/stage_testing.h"
 #include "compute/overlap/testing.h"
 #include "compute/overlap/tuning.h"

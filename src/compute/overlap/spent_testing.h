@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "compute/comm/loopback.h"
-#include "compute/overlap/stage_player.h"
+#include "compute/overlap/stage_player_testing.h"
 
 namespace hocket::testing {
 

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "compute/overlap/op.h"
 
@@ -14,6 +16,12 @@ namespace hocket {
 
 enum class Phase : uint8_t { prefill, decode };  // mixed steps are prefill
 inline constexpr int kNumPhases = 2;
+constexpr size_t index_of(Phase phase) {
+  return static_cast<size_t>(phase);
+}
+constexpr std::string_view phase_name(Phase phase) {
+  return phase == Phase::prefill ? "prefill" : "decode";
+}
 
 // The size of a step, on the rank that has most to do.
 struct Bucket {

@@ -8,6 +8,19 @@
 namespace hocket {
 namespace {
 
+// The limits of a lane: of all its clients together, and of one.
+struct LaneLimits {
+  QueueLimit<int64_t> of_all, of_client;
+};
+
+constexpr LaneLimits kGrammarLimits{
+    {"{} grammars wait to be compiled already", "try again later"},
+    {"{} grammars of this client wait to be compiled already", "try again later"}};
+constexpr LaneLimits kLargeGrammarLimits{
+    {"{} large grammars wait to be compiled already", "try again later, or send a smaller grammar"},
+    {"{} large grammars of this client wait to be compiled already",
+     "try again later, or send a smaller grammar"}};
+
 TimePoint now() {
   return RealClock().now();
 }
@@ -42,7 +55,7 @@ Result<std::shared_ptr<AnswerGrammar>> GrammarTicket::answer() const {
   if (const Duration waited = now() - asked_; waited > patience_)
     return fail(
         error(ErrorCode::timed_out, "its grammar was not ready after {:.0f} s", to_seconds(waited))
-            .with_fix("a simpler grammar, or ask again later")
+            .with_fix("a simpler grammar, or try again later")
             .with_param(spec_->field));
   return std::shared_ptr<AnswerGrammar>();
 }
@@ -93,15 +106,14 @@ std::shared_ptr<GrammarTicket> GrammarCompiler::enqueue(std::shared_ptr<const Gr
 }
 
 Result<void> GrammarCompiler::check_room(const Lane& lane, uint64_t client) const {
-  const auto mine = lane.waiting.find(client);
-  const auto check = [&](int64_t used, size_t max) {
-    const QueueUse use{.used = used, .max = static_cast<int64_t>(max)};
-    return lane.index == 0
-               ? check_limit(queue_limits::kGrammars, use, lane.max_waiting, lane.max_of_client)
-               : check_limit(queue_limits::kLargeGrammars, use, lane.max_waiting);
+  const LaneLimits& limits = lane.index == 0 ? kGrammarLimits : kLargeGrammarLimits;
+  const auto check = [](const QueueLimit<int64_t>& limit, int64_t used, size_t max) {
+    return check_limit(limit, {.used = used, .max = static_cast<int64_t>(max)}, max);
   };
-  HOCKET_TRY_VOID(check(static_cast<int64_t>(lane.num_waiting), lane.max_waiting));
-  return check(mine == lane.waiting.end() ? 0 : std::ssize(mine->second), lane.max_of_client);
+  HOCKET_TRY_VOID(check(limits.of_all, static_cast<int64_t>(lane.num_waiting), lane.max_waiting));
+  const auto mine = lane.waiting.find(client);
+  return check(limits.of_client, mine == lane.waiting.end() ? 0 : std::ssize(mine->second),
+               lane.max_of_client);
 }
 
 // Errors: queue_full if too many tickets wait in that lane.
@@ -239,13 +251,13 @@ Result<std::shared_ptr<AnswerGrammar>> GrammarCompiler::begin(
                       "the grammars of this client's answers under way hold {} MiB, at most {} may "
                       "be",
                       mine >> 20, options_.max_client_bytes >> 20)
-                    .with_fix("ask again later, or for a smaller grammar or n"));
+                    .with_fix("try again later, or ask for a smaller grammar or n"));
   const int64_t held = counts_->answer_bytes;
   if (held + needed > kMaxAnswerGrammarsBytes)
     return fail(error(ErrorCode::out_of_memory,
                       "the grammars of answers under way hold {} MiB, at most {} may be",
                       held >> 20, kMaxAnswerGrammarsBytes >> 20)
-                    .with_fix("ask again later, or for a smaller grammar or n"));
+                    .with_fix("try again later, or ask for a smaller grammar or n"));
   auto answer =
       std::make_shared<AnswerGrammar>(grammar, (*vocabulary_)->mask_words(), counts_, client_bytes);
   answer->precompute_mask();

@@ -129,11 +129,14 @@ TEST_F(Compiler, BoundsWhatWaits) {
   const auto fourth = compiler.enqueue(shared_spec(GrammarKind::regex, "d"), [] {}, 3);
   ASSERT_FALSE(fourth->answer().has_value());
   EXPECT_EQ(fourth->answer().error().code, ErrorCode::queue_full);
+  EXPECT_EQ(fourth->answer().error().message, "2 grammars wait to be compiled already");
   second.reset();
   std::latch done(2);
   const auto mine = compiler.enqueue(shared_spec(GrammarKind::regex, "f"), [] {}, 2);
   ASSERT_FALSE(mine->answer().has_value()) << "there is room, but not for more of one client";
   EXPECT_EQ(mine->answer().error().code, ErrorCode::queue_full);
+  EXPECT_EQ(mine->answer().error().message,
+            "1 grammars of this client wait to be compiled already");
   const auto fifth =
       compiler.enqueue(shared_spec(GrammarKind::regex, "e"), [&] { done.count_down(); }, 3);
   // Its request was taken by a rank that was lost.

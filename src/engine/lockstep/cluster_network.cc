@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "cluster/token_proof.h"
 #include "compute/comm/ucx_settings.h"
-#include "core/retry_after.h"
 
 namespace hocket {
 namespace {
@@ -56,7 +55,7 @@ std::string ClusterNetwork::key(uint32_t epoch, int rank) const {
 }
 
 Result<std::optional<RankSet>> ClusterNetwork::members(Duration max_wait) {
-  control_.heartbeat_state().ready(options_.terms);
+  control_.own_heartbeat().ready(options_.terms);
   if (auto why = refusal()) return fail(*std::move(why));
   const auto view = control_.wait_epoch(max_wait);
   if (view) return view->present();
@@ -250,7 +249,7 @@ std::optional<Error> ClusterNetwork::lost() const {
     why = fmt::format("{} is not ready: it loads the model or experts, or leaves its last step",
                       name_of_rank(awaited));
   if (why.empty()) why = "the ranks are still connecting";
-  return error(ErrorCode::lost_rank, "{}", why).with_fix(kRetryAfterFix);
+  return error(ErrorCode::lost_rank, "{}", why).with_fix("try again later");
 }
 
 // Without --tolerate-ranks the service never counts as begun: there the ranks may load for long.

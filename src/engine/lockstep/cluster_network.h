@@ -64,7 +64,7 @@ class ClusterNetwork final : public RankNetwork {
   bool serves_soon() const override;
   std::optional<Error> failure() const override;
   const std::atomic<uint32_t>& abort() const override { return control_.aborted(); }
-  HeartbeatState& heartbeat_state() override { return control_.heartbeat_state(); }
+  OwnHeartbeat& own_heartbeat() override { return control_.own_heartbeat(); }
   void wake() override;
   bool can_rejoin() const override { return true; }
   // The control plane informs the others.

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "base/log.h"
-#include "cluster/test_proxy.h"
-#include "cluster/test_ranks.h"
+#include "cluster/proxy_testing.h"
+#include "cluster/ranks_testing.h"
 #include "compute/comm/ucx_testing.h"
 
 namespace hocket {

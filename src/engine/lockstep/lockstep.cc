@@ -24,10 +24,6 @@ bool has_prompts(ForwardMode mode) {
   return mode == ForwardMode::extend || mode == ForwardMode::mixed;
 }
 
-size_t index_of(Phase phase) {
-  return static_cast<size_t>(phase);
-}
-
 uint16_t to_vote(int number) {
   return static_cast<uint16_t>(std::clamp<int>(number, 0, std::numeric_limits<uint16_t>::max()));
 }
@@ -88,11 +84,11 @@ void Lockstep::rebind(Transport& transport, AllToAll& exchange) {
 
 void Lockstep::fail_with(Error why) {
   if (!error_) error_ = std::move(why);
-  if (options_.heartbeat_state != nullptr) options_.heartbeat_state->end();
+  if (options_.own_heartbeat != nullptr) options_.own_heartbeat->end();
 }
 
 void Lockstep::begin_agreement(const StepProposal& mine) {
-  if (agreed_.ends && options_.heartbeat_state != nullptr) options_.heartbeat_state->end();
+  if (agreed_.ends && options_.own_heartbeat != nullptr) options_.own_heartbeat->end();
   if (!error_ && !agreed_.ends) start(mine);
 }
 
@@ -111,11 +107,11 @@ bool Lockstep::finish_agreement(const StepProposal& now) {
 
 void Lockstep::open_step() {
   if (agreed_.computes) hang_limit_.begin(transport_->now());
-  if (options_.heartbeat_state == nullptr) return;
+  if (options_.own_heartbeat == nullptr) return;
   if (agreed_.computes)
-    options_.heartbeat_state->begin(agreed_.pass.step, hung_after());
+    options_.own_heartbeat->begin(agreed_.pass.step, hung_after());
   else
-    options_.heartbeat_state->end();
+    options_.own_heartbeat->end();
 }
 
 void Lockstep::start(const StepProposal& proposal) {

@@ -28,7 +28,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "cluster/heartbeat_state.h"
+#include "cluster/own_heartbeat.h"
 #include "compute/comm/all_to_all.h"
 #include "compute/moe/dispatcher.h"
 #include "compute/overlap/order_table.h"
@@ -96,9 +96,8 @@ class BalanceVoter {
 class Lockstep final : public SchedulerHooks {
  public:
   struct Options {
-    HeartbeatState* heartbeat_state =
-        nullptr;                 // gets begin and end of steps; outlives it; may be null
-    int max_delayed_passes = 0;  // limit of PrefillDelayer; equal on all ranks
+    OwnHeartbeat* own_heartbeat = nullptr;  // gets begin and end of steps; outlives it; may be null
+    int max_delayed_passes = 0;             // limit of PrefillDelayer; equal on all ranks
     // The orders that plans name; equal on all ranks; outlives it.
     const OrderTable* orders = &OrderTable::builtin();
     bool others_can_serve = true;  // RankNetwork::others_can_serve()
@@ -246,7 +245,7 @@ class Lockstep final : public SchedulerHooks {
     // Notes the time of the step that began last, if it is not noted yet.
     void end(Phase phase, int rows, TimePoint now);
     void note(Phase phase, int rows, Duration took) {
-      last_.at(static_cast<size_t>(phase)) = {.rows = rows, .took = took};
+      last_.at(index_of(phase)) = {.rows = rows, .took = took};
     }
     void forget_begin() { begin_.reset(); }
     Duration hung_after(Phase phase, int rows) const;

@@ -161,7 +161,7 @@ TEST(Lockstep, AllStopWhenAllAskTo) {
     v.spend(microseconds(10));
     v.lockstep.begin_agreement(kDecode);  // no agreement begins, because no rank would read it
     EXPECT_EQ(v.exchange->times(0, MessageKind::agree).posted, posted);
-    EXPECT_EQ(v.heartbeat_state.heartbeat().state, EngineState::closed);
+    EXPECT_EQ(v.own_heartbeat.heartbeat().state, EngineState::closed);
   });
 }
 
@@ -232,27 +232,27 @@ TEST(Lockstep, PromptsAreDelayedAlikeOnAllRanks) {
 
 TEST(Lockstep, TheHeartbeatShowsEachStep) {
   on_lockstep_ranks(2, [](LockstepRank& v) {
-    const auto state = [&] { return v.heartbeat_state.heartbeat().state; };
+    const auto state = [&] { return v.own_heartbeat.heartbeat().state; };
     EXPECT_EQ(state(), EngineState::closed);
     ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
     EXPECT_EQ(state(), EngineState::computing);
-    EXPECT_EQ(v.heartbeat_state.heartbeat().step, 1u);
-    EXPECT_EQ(v.heartbeat_state.heartbeat().expected_ms, 30'000u);
+    EXPECT_EQ(v.own_heartbeat.heartbeat().step, 1u);
+    EXPECT_EQ(v.own_heartbeat.heartbeat().expected_ms, 30'000u);
     v.spend(microseconds(70'000));
     v.lockstep.begin_agreement(kPrompt);
     ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
-    EXPECT_EQ(v.heartbeat_state.heartbeat().expected_ms, 30'000u);  // the first step of its mode
+    EXPECT_EQ(v.own_heartbeat.heartbeat().expected_ms, 30'000u);  // the first step of its mode
     v.spend(microseconds(400'000));
     v.lockstep.begin_agreement(kDecode);
     ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
-    EXPECT_EQ(v.heartbeat_state.heartbeat().step, 3u);
-    EXPECT_EQ(v.heartbeat_state.heartbeat().expected_ms, 1'700u);
+    EXPECT_EQ(v.own_heartbeat.heartbeat().step, 3u);
+    EXPECT_EQ(v.own_heartbeat.heartbeat().expected_ms, 1'700u);
     v.lockstep.begin_agreement(kNothing);
     ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
     EXPECT_EQ(state(), EngineState::closed);
     v.spend(seconds(9));  // sleep is no step
     ASSERT_TRUE(v.lockstep.finish_agreement(kPrompt));
-    EXPECT_EQ(v.heartbeat_state.heartbeat().expected_ms, 5'000u);
+    EXPECT_EQ(v.own_heartbeat.heartbeat().expected_ms, 5'000u);
     v.lockstep.fail_with(error(ErrorCode::lost_rank, "rank 9 is lost"));
     EXPECT_EQ(state(), EngineState::closed);
   });
@@ -272,7 +272,7 @@ TEST(Lockstep, AStepOfManyRowsMayTakeLonger) {
       v.lockstep.begin_agreement(prompt_of(rows));
       ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
       EXPECT_EQ(v.lockstep.rows(), rows);
-      EXPECT_EQ(v.heartbeat_state.heartbeat().expected_ms, expected_ms) << rows;
+      EXPECT_EQ(v.own_heartbeat.heartbeat().expected_ms, expected_ms) << rows;
       v.spend(microseconds(100'000));
     }
     v.lockstep.note_took(Phase::prefill, 1, microseconds(100'000));
@@ -288,7 +288,7 @@ TEST(Lockstep, OpensNoStepThatIsComputedElsewhere) {
   on_lockstep_ranks(2, [](LockstepRank& v) {
     v.lockstep.set_overlapped(true);
     ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
-    EXPECT_EQ(v.heartbeat_state.heartbeat().state, EngineState::closed);
+    EXPECT_EQ(v.own_heartbeat.heartbeat().state, EngineState::closed);
     EXPECT_EQ(v.lockstep.hung_after(), seconds(30));
     v.lockstep.note_took(Phase::decode, v.lockstep.rows(), microseconds(70'000));
     EXPECT_EQ(v.lockstep.hung_after(), microseconds(1'700'000));
@@ -341,7 +341,7 @@ TEST(Lockstep, ALostRankIsNamed) {
     EXPECT_TRUE(v.lockstep.peer_waiting());
     v.lockstep.begin_agreement(kDecode);
     EXPECT_FALSE(v.lockstep.finish_agreement(kDecode));
-    EXPECT_EQ(v.heartbeat_state.heartbeat().state, EngineState::closed);
+    EXPECT_EQ(v.own_heartbeat.heartbeat().state, EngineState::closed);
   });
 }
 

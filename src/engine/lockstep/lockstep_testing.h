@@ -30,7 +30,7 @@ struct LockstepRank {
                                          .present = present,
                                          .stall_timeout = std::chrono::seconds(1)})),
         lockstep(end.num_ranks(),
-                 {.heartbeat_state = &heartbeat_state, .max_delayed_passes = max_delayed_passes}) {
+                 {.own_heartbeat = &own_heartbeat, .max_delayed_passes = max_delayed_passes}) {
     lockstep.rebind(end, *exchange);
   }
   void spend(Duration duration) { hub.spend(end.rank(), duration); }
@@ -41,7 +41,7 @@ struct LockstepRank {
   LoopbackHub& hub;
   Transport& end;
   std::unique_ptr<AllToAll> exchange;
-  HeartbeatState heartbeat_state;
+  OwnHeartbeat own_heartbeat;
   Lockstep lockstep;
 };
 

@@ -43,7 +43,7 @@ class LoopbackNetwork final : public RankNetwork {
   void report_lost(int peer, const Error& why) override;
   std::optional<Error> lost() const override { return loss_.lost(); }
   const std::atomic<uint32_t>& abort() const override { return loss_.flag(); }
-  HeartbeatState& heartbeat_state() override { return heartbeat_state_; }
+  OwnHeartbeat& own_heartbeat() override { return own_heartbeat_; }
   void wake() override { end_->wake(); }
   bool can_rejoin() const override { return false; }
   // The network cannot inform the others. All ranks are asked to stop, one soon after another, and
@@ -55,7 +55,7 @@ class LoopbackNetwork final : public RankNetwork {
   const std::unique_ptr<Transport> end_;
   SharedError& loss_;
   const std::string name_;
-  HeartbeatState heartbeat_state_;
+  OwnHeartbeat own_heartbeat_;
 };
 
 }  // namespace hocket

@@ -17,7 +17,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "cluster/heartbeat_state.h"
+#include "cluster/own_heartbeat.h"
 #include "compute/comm/all_to_all.h"
 #include "compute/overlap/ledger.h"
 #include "engine/lockstep/vote_carrier.h"
@@ -67,7 +67,7 @@ class RankNetwork {
   // Becomes non-zero as soon as the epoch is over; waits then give up. Thread: any.
   virtual const std::atomic<uint32_t>& abort() const = 0;
   // Returns this rank's progress, which the heartbeat sends.
-  virtual HeartbeatState& heartbeat_state() = 0;
+  virtual OwnHeartbeat& own_heartbeat() = 0;
   // Ends a join() that waits, and the transport's wait(). Thread: any.
   virtual void wake() = 0;
 
@@ -84,22 +84,22 @@ class RankNetwork {
 // up the time of waits for other ranks. Thread: that of the exchange.
 class ExchangeObserver final : public ExchangeListener {
  public:
-  explicit ExchangeObserver(HeartbeatState* heartbeat_state) : heartbeat_state_(heartbeat_state) {}
+  explicit ExchangeObserver(OwnHeartbeat* own_heartbeat) : own_heartbeat_(own_heartbeat) {}
   // Sets the ledger, which must outlive this or the next book_in(); null: none.
   void book_in(Ledger* ledger) { ledger_ = ledger; }
   // Sets whose votes are carried by passes, which must outlive this.
   void carry(VoteCarrier& votes) { votes_ = &votes; }
   void started(int /*lane*/, MessageKind kind, Stamp stamp) override {
-    if (heartbeat_state_ != nullptr)
-      heartbeat_state_->reached(uint32_t{stamp.layer} * kNumMessageKinds +
-                                static_cast<uint32_t>(kind));
+    if (own_heartbeat_ != nullptr)
+      own_heartbeat_->reached(uint32_t{stamp.layer} * kNumMessageKinds +
+                              static_cast<uint32_t>(kind));
   }
   void waits() override {
-    if (heartbeat_state_ != nullptr) heartbeat_state_->waiting();
+    if (own_heartbeat_ != nullptr) own_heartbeat_->waiting();
     since_ = RealClock().now();
   }
   void goes_on() override {
-    if (heartbeat_state_ != nullptr) heartbeat_state_->computing();
+    if (own_heartbeat_ != nullptr) own_heartbeat_->computing();
     waited_ += RealClock().now() - since_;
   }
   void progressed() override {
@@ -112,7 +112,7 @@ class ExchangeObserver final : public ExchangeListener {
   Duration take_waited() { return std::exchange(waited_, {}); }
 
  private:
-  HeartbeatState* const heartbeat_state_;
+  OwnHeartbeat* const own_heartbeat_;
   Ledger* ledger_ = nullptr;
   VoteCarrier* votes_ = nullptr;
   TimePoint since_{};

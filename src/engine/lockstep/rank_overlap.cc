@@ -75,7 +75,7 @@ void RankOverlap::add_up(const StepAccount& a) {
   s.trial_steps += a.is_trial ? 1 : 0;
   if (kind == PlanKind::two_batch) s.half_imbalance = a.half_imbalance();
   s.exact_arrival = a.exact_arrival;
-  last_plans_.at(static_cast<size_t>(a.bucket.phase)) = a.plan;
+  last_plans_.at(index_of(a.bucket.phase)) = a.plan;
 }
 
 void RankOverlap::note_reports(const Lockstep& lockstep) {
@@ -102,8 +102,7 @@ void RankOverlap::fill(const Lockstep& lockstep, StepProposal& proposal) {
     proposal.report = std::exchange(report_, {});
     for (const Phase phase : {Phase::prefill, Phase::decode})
       if (planner_)
-        proposed_.at(static_cast<size_t>(phase)) =
-            propose(phase, lockstep.expected_rows(phase, proposal));
+        proposed_.at(index_of(phase)) = propose(phase, lockstep.expected_rows(phase, proposal));
   }
   proposal.plans = proposed_;
 }
@@ -111,7 +110,7 @@ void RankOverlap::fill(const Lockstep& lockstep, StepProposal& proposal) {
 // If no prompt is in sight, assumes one as long as the last, because one may still come.
 PlanProposal RankOverlap::propose(Phase phase, int rows) {
   if (proposer_) return proposer_(phase);
-  const LastStep& last = last_steps_.at(static_cast<size_t>(phase));
+  const LastStep& last = last_steps_.at(index_of(phase));
   if (rows == 0) rows = last.rows;
   if (rows == 0) return {};
   const double before = phase == Phase::prefill ? 0.5 * (rows + 1) : kFirstKeys;

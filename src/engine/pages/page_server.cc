@@ -17,6 +17,8 @@
 namespace hocket {
 namespace {
 
+constexpr QueueLimit<int64_t> kPrefillLimit{"{} prompts are computed for others already",
+                                            "ask another service"};
 constexpr Duration kSignOfLife = std::chrono::seconds(1);
 constexpr size_t kRefusalBytes = 512;  // limit of an error's text, for the client
 constexpr int kAcceptWaitMs = 100;
@@ -28,8 +30,7 @@ constexpr Duration kEndWait = std::chrono::milliseconds(2);  // for one of kMaxC
 
 Result<void> PrefillWatch::begin(RequestId id) {
   const MutexLock lock(mutex_);
-  HOCKET_TRY_VOID(
-      check_limit(queue_limits::kPrefills, {.used = std::ssize(live_), .max = kMax}, kMax));
+  HOCKET_TRY_VOID(check_limit(kPrefillLimit, {.used = std::ssize(live_), .max = kMax}, kMax));
   live_.insert(id);
   return {};
 }

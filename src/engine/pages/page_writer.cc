@@ -127,8 +127,8 @@ void PageWriter::add_to(CacheTierStats& stats) const {
   }
 }
 
-// An exception ends neither the thread nor the process: whoever waits for a page is told by the end
-// of its request.
+// An exception ends neither the thread nor the process: a caller that waits for a page learns of it
+// from the end of its request.
 void PageWriter::run(StoreWriter& writer) {
   for (bool goes_on = true; goes_on;) {
     try {

@@ -1,7 +1,5 @@
 #include "engine/pages/peer_source.h"
 
-#include <arpa/inet.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -14,12 +12,6 @@
 
 namespace hocket {
 namespace {
-
-bool is_address(const std::string& host) {
-  in6_addr any;
-  return inet_pton(AF_INET, host.c_str(), &any) == 1 ||
-         inet_pton(AF_INET6, host.c_str(), &any) == 1;
-}
 
 std::string_view bytes_of(std::span<const PageKey> keys) {
   return {reinterpret_cast<const char*>(keys.data()), keys.size_bytes()};

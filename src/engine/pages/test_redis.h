@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "cluster/test_proxy.h"
+#include "cluster/proxy_testing.h"
 #include "engine/pages/redis_link.h"
 
 namespace hocket::testing {

@@ -63,7 +63,7 @@ struct RankStats : EndCounters, StepTimeCounters {
   // Tokens/s over the last second of steps, of answers and of prompts; 0 when idle.
   double gen_throughput = 0, input_throughput = 0;
   double last_step_seconds = 0;
-  std::optional<CacheTierStats> tier;    // nullopt without --kv-cache-dir
+  std::optional<CacheTierStats> tier;    // nullopt without a second tier (has_cache_tier)
   std::optional<ExpertMoveStats> moves;  // nullopt if experts never move
   OverlapStats overlap;                  // divides the seconds of steps by cause
   double seconds_since_last_step = 0;    // 0 when idle

@@ -11,8 +11,9 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <set>
+
+#include "base/json_text.h"
 
 namespace hocket {
 namespace {
@@ -46,8 +47,10 @@ std::string us(TimePoint t) {
   return us(t.time_since_epoch());
 }
 
-std::string json_string(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+std::string quoted(std::string_view text) {
+  std::string out;
+  append_json_string(out, text);
+  return out;
 }
 
 std::string host_name() {
@@ -140,14 +143,14 @@ void Writer::write_head() {
       R"({{"displayTimeUnit":"ns","otherData":{{"producer":"hocket","model":{},"host":{},)"
       R"("num_ranks":{},"boot_id":{},"unix_at_zero_us":{},"exact_arrival":{},)"
       R"("steps_left_out":{}}},"traceEvents":[)",
-      json_string(info_.model), json_string(host_name()), info_.num_ranks, json_string(boot_id()),
+      quoted(info_.model), quoted(host_name()), info_.num_ranks, quoted(boot_id()),
       us(unix_at_zero()), exact, num_left_out);
 }
 
 void Writer::write_names(const TraceTape& tape) {
   const auto name = [&](int thread, std::string_view what, std::string_view text) {
     event(fmt::format(R"({{"ph":"M","pid":{},"tid":{},"name":"{}_name","args":{{"name":{}}}}})",
-                      tape.rank, thread, what, json_string(text)));
+                      tape.rank, thread, what, quoted(text)));
     if (what == "thread")
       event(fmt::format(
           R"({{"ph":"M","pid":{},"tid":{},"name":"thread_sort_index","args":{{"sort_index":{}}}}})",
@@ -166,7 +169,7 @@ void Writer::write_step(int rank, const StepAccount& a) {
   const std::string plan = info_.orders != nullptr
                                ? describe(a.plan, *info_.orders)
                                : fmt::format("plan {}", static_cast<uint32_t>(id_of(a.plan)));
-  const char* phase = a.bucket.phase == Phase::prefill ? "prefill" : "decode";
+  const std::string_view phase = phase_name(a.bucket.phase);
   // `shadow` and `beside_us` are the old names of `is_trial` and `other_us`.
   event(fmt::format(
       R"({{"ph":"X","pid":{},"tid":{},"ts":{},"dur":{},"cat":"step","name":"step {}","args":{{)"
@@ -174,7 +177,7 @@ void Writer::write_step(int rank, const StepAccount& a) {
       R"("compute_us":{},"other_us":{},"exposed_us":{},"waiting_us":{},"idle_us":{},)"
       R"("hidden_us":{},"hidden_share":{:.4f},"shadow":{},"beside_us":{}}}}})",
       rank, kCompute, us(a.begin), us(a.took), a.step, a.step, phase, a.bucket.rows,
-      a.bucket.kv_tokens, json_string(plan), a.is_trial, us(a.took), us(a.computed()), us(a.other),
+      a.bucket.kv_tokens, quoted(plan), a.is_trial, us(a.took), us(a.computed()), us(a.other),
       us(a.exposed), us(a.waiting), us(a.idle), us(a.hidden), a.hidden_share(), a.is_trial,
       us(a.other)));
 }

@@ -122,7 +122,7 @@ TEST_F(AgreedReplicas, RanksInProcessesSettleBeforeTheyLoad) {
   const auto one = ControlPlane::join(at, {.rank = 1, .num_ranks = 2});
   ASSERT_TRUE(one) << one.error().message;
   EXPECT_EQ((*one)->wait_replicas(Duration{}).error().code, ErrorCode::timed_out);
-  (*one)->heartbeat_state().set_max_replicas(2);
+  (*one)->own_heartbeat().set_max_replicas(2);
   const auto config = waits.get();
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->replicas, 2);

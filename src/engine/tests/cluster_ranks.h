@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/log.h"
-#include "cluster/test_proxy.h"
+#include "cluster/proxy_testing.h"
 #include "compute/comm/ucx_testing.h"
 #include "engine/tests/service.h"
 

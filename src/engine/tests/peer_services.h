@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "cluster/test_proxy.h"
+#include "cluster/proxy_testing.h"
 #include "engine/tests/stored_pages.h"
 
 namespace hocket::testing {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "compute/comm/testing.h"
-#include "compute/comm/transport_clock.h"
+#include "compute/comm/transport_clock_testing.h"
 #include "engine/lockstep/rank_overlap.h"
 #include "engine/rank_setup.h"
 #include "engine/tests/service.h"

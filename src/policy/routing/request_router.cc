@@ -34,7 +34,7 @@ Result<int> RequestRouter::choose(const CacheNamespace& name, std::span<const To
   HOCKET_CHECK(std::ssize(loads) == num_ranks_);
   if (std::ranges::none_of(loads, &RankLoad::takes_requests))
     return fail(error(ErrorCode::lost_rank, "none of {} ranks takes requests", num_ranks_)
-                    .with_fix("ask again later"));
+                    .with_fix("try again later"));
   int chosen = shortest(loads);
   if (options_.policy == RoutingPolicy::cache_aware) {
     hash(name, prompt);

@@ -43,7 +43,7 @@ bool KvMemory::reserve_lists(Request& request) const {
   } catch (const std::bad_alloc&) {
     request.fail(error(ErrorCode::out_of_memory,
                        "no memory is left to keep {} tokens of the request", max_len)
-                     .with_fix("ask again later, or set a smaller max_tokens"));
+                     .with_fix("try again later, or set a smaller max_tokens"));
     return false;
   }
 }

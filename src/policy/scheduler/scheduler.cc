@@ -19,7 +19,7 @@ Result<void> Scheduler::add(RequestInput input) {
     return state_->add(std::move(input));
   } catch (const std::bad_alloc&) {
     return fail(error(ErrorCode::out_of_memory, "no memory is left to let the request wait")
-                    .with_fix("ask again later, or send a shorter prompt"));
+                    .with_fix("try again later, or send a shorter prompt"));
   }
 }
 

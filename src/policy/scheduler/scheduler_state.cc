@@ -16,6 +16,10 @@ namespace hocket {
 
 namespace {
 
+constexpr QueueLimit<int64_t> kDisplacedLimit{
+    "{} requests wait already, and this one gave its place to a request of larger priority",
+    "try again later, or raise --max-queued-requests"};
+
 // Returns the options as the parts of the scheduler use them.
 SchedulerOptions settled(SchedulerOptions options) {
   const Result<void> sound = check(options);
@@ -59,7 +63,7 @@ Result<void> Scheduler::State::add(RequestInput input) {
   Error why;
   if (displaces) {
     lists.reserve_close();
-    why = queue_full(queue_limits::kDisplaced, options.max_queued_requests);
+    why = queue_full(kDisplacedLimit, options.max_queued_requests);
     log::info("request {} of priority {} leaves the full queue for one of a larger priority",
               value(worse->id), worse->priority);
   }

@@ -10,6 +10,10 @@
 namespace hocket {
 namespace {
 
+constexpr QueueLimit<int64_t, int64_t, int64_t> kWaitingTokenLimit{
+    "{} tokens wait already; {} more exceed the limit of {}",
+    "try again later, or raise --max-queued-tokens"};
+
 bool before(const Request& a, const Request& b) {
   return std::tuple(-int64_t{a.priority}, a.queue_order) <
          std::tuple(-int64_t{b.priority}, b.queue_order);
@@ -28,10 +32,10 @@ WaitingQueue::WaitingQueue(const Options& options) : options_(options), random_(
 Result<void> WaitingQueue::check_room(int num_tokens, const Request* leaving) const {
   const QueueUse requests = use_of_requests();
   if (leaving == nullptr)
-    HOCKET_TRY_VOID(check_limit(queue_limits::kRequests, requests, requests.used, requests.max));
+    HOCKET_TRY_VOID(check_limit(kWaitingLimit, requests, requests.used, requests.max));
   if (options_.max_tokens <= 0) return {};
   const int64_t there = num_tokens_ - (full() ? std::ssize(leaving->tokens) : 0);
-  return check_limit(queue_limits::kTokensOfRank,
+  return check_limit(kWaitingTokenLimit,
                      {.used = there, .more = num_tokens, .max = options_.max_tokens}, there,
                      num_tokens, options_.max_tokens);
 }

@@ -38,6 +38,11 @@
 
 namespace hocket {
 
+// The limit of requests that wait: of one rank, and of all together (engine/queue_places.h).
+inline constexpr QueueLimit<int64_t, int64_t> kWaitingLimit{
+    "{} requests are waiting already, the limit is {}",
+    "try again later, or raise --max-queued-requests"};
+
 inline constexpr int kMaxPrefixLookups = 128;
 inline constexpr int kMaxSkipped = 128;  // in one pass
 inline constexpr int kMaxForeseen = 16;  // prompts that a forecast looks up

@@ -12,6 +12,7 @@
 #include "base/quantile.h"
 #include "base/text_file.h"
 #include "core/bounded_json.h"
+#include "core/setting_ranges.h"
 
 namespace hocket {
 namespace {
@@ -273,17 +274,19 @@ Result<Trace> read_trace(std::istream& lines, const std::string& name) {
 }
 
 Result<Trace> make_trace(const SyntheticTraffic& traffic) {
-  if (traffic.num_requests < 1 || traffic.input_len < 1 || traffic.output_len < 1 ||
-      traffic.shared_prefix_len < 0 || !(traffic.request_rate >= 0))
-    return fail(ErrorCode::bad_value,
-                "--num-requests, --input-len and --output-len are at least 1; --request-rate and "
-                "--shared-prefix are not negative");
+  constexpr NumberRange kLens{.low = 1, .high = kMaxTraceTokens};
+  HOCKET_TRY_VOID(check_setting("num-requests", traffic.num_requests));
+  HOCKET_TRY_VOID(check_number("input-len", traffic.input_len, kLens));
+  HOCKET_TRY_VOID(check_number("output-len", traffic.output_len, kLens));
+  HOCKET_TRY_VOID(check_number("shared-prefix", traffic.shared_prefix_len,
+                               {.low = 0, .high = kMaxTraceTokens}));
+  HOCKET_TRY_VOID(check_number("request-rate", traffic.request_rate, {.low = 0, .high = 1e9}));
   const int64_t longest = int64_t{traffic.input_len} + traffic.shared_prefix_len;
-  if (longest > kMaxTraceTokens || traffic.output_len > kMaxTraceTokens)
-    return fail(ErrorCode::bad_value,
-                "--input-len and --shared-prefix together are {} tokens, --output-len {}; {} are "
-                "the most of each",
-                longest, traffic.output_len, kMaxTraceTokens);
+  if (longest > kMaxTraceTokens)
+    return fail(error(ErrorCode::bad_value,
+                      "--input-len and --shared-prefix together are {} tokens, the limit is {}",
+                      longest, kMaxTraceTokens)
+                    .with_fix("shorter prompts"));
   uint64_t state = mix64(traffic.seed + 1);
   const auto draw = [&] {  // uniform in [0, 1)
     return static_cast<double>(mix64(state += kMixStep) >> 11) * 0x1p-53;

@@ -205,6 +205,8 @@ TEST(Trace, SyntheticTrafficHasBounds) {
   EXPECT_FALSE(make_trace({.num_requests = 2, .output_len = kMax}));
   EXPECT_FALSE(make_trace({.num_requests = 2, .shared_prefix_len = kMax}));
   EXPECT_FALSE(make_trace({.num_requests = 2, .request_rate = 1e-300}));
+  EXPECT_EQ(make_trace({.num_requests = 2, .input_len = 0}).error().message,
+            "--input-len is 0, must be between 1 and 16777216");
 }
 
 TEST(Trace, ANumberThatItsFieldDoesNotHoldIsRefusedByName) {

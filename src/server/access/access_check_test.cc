@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "server/access/request_sender.h"
+
 namespace hocket {
 namespace {
 
@@ -47,6 +49,11 @@ std::unique_ptr<AccessCheck> make(KeySources keys, std::string origins = "") {
   return *std::move(check);
 }
 
+// The admission must have let its request in.
+const Principal& principal_in(const HttpAdmission& admission) {
+  return *static_cast<const RequestSender&>(*admission.sender).principal;
+}
+
 ErrorCode refusal(AccessCheck& check, const HttpRequest& request) {
   const HttpAdmission admission = check.admit(request);
   return admission.refusal ? admission.refusal->code : ErrorCode{};
@@ -57,8 +64,8 @@ TEST(AccessCheck, WithoutKeysEverybodyMayDoEverything) {
   for (const char* path : {"/livez", "/generate", "/flush_cache"}) {
     const HttpAdmission admission = check->admit(head(path));
     EXPECT_FALSE(admission.refusal) << path;
-    EXPECT_EQ(admission.sender->principal->name, "anonymous");
-    EXPECT_EQ(admission.sender->principal->role, Role::admin);
+    EXPECT_EQ(principal_in(admission).name, "anonymous");
+    EXPECT_EQ(principal_in(admission).role, Role::admin);
     EXPECT_TRUE(admission.headers.empty());
   }
 }
@@ -66,7 +73,7 @@ TEST(AccessCheck, WithoutKeysEverybodyMayDoEverything) {
 TEST(AccessCheck, AsksForAKeyAndForAnAdmins) {
   const auto check = make({.api_key = "user", .admin_api_key = "boss", .file = ""});
   EXPECT_EQ(refusal(*check, head("/livez")), ErrorCode{});
-  EXPECT_EQ(check->admit(head("/livez")).sender->principal->role, Role::user);
+  EXPECT_EQ(principal_in(check->admit(head("/livez"))).role, Role::user);
   EXPECT_EQ(refusal(*check, head("/generate")), ErrorCode::unauthorized);
   EXPECT_EQ(refusal(*check, head("/generate", {bearer("wrong")})), ErrorCode::unauthorized);
   EXPECT_EQ(refusal(*check, head("/generate", {bearer("user")})), ErrorCode{});
@@ -218,23 +225,23 @@ TEST(RankKey, IsNewEachTime) {
 
 TEST(AccessCheck, RanksAreBelievedWhoAsks) {
   HttpRequest request = head("/generate", {bearer("rank key")});
-  EXPECT_EQ(admit_rank(request, "rank key").sender->principal->role, Role::user);
+  EXPECT_EQ(principal_in(admit_rank(request, "rank key")).role, Role::user);
   for (const Role role : {Role::user, Role::admin}) {
     HttpRequest asked = request;
     const bool alone = role == Role::user;
     for (auto& header : principal_headers({.name = "ann", .role = role, .alone = alone}))
       asked.headers.push_back(header);
     const HttpAdmission admitted = admit_rank(asked, "rank key");
-    EXPECT_EQ(admitted.sender->principal->name, "ann");
-    EXPECT_EQ(admitted.sender->principal->role, role);
-    EXPECT_EQ(admitted.sender->principal->alone, alone);
+    EXPECT_EQ(principal_in(admitted).name, "ann");
+    EXPECT_EQ(principal_in(admitted).role, role);
+    EXPECT_EQ(principal_in(admitted).alone, alone);
   }
   EXPECT_TRUE(admit_rank(request, "another").refusal);
   EXPECT_TRUE(admit_rank(request, "").refusal);
   EXPECT_TRUE(admit_rank(head("/generate"), "").refusal);
   EXPECT_TRUE(admit_rank(head("/generate"), "rank key").refusal);
   // The port for clients ignores the headers of ranks.
-  EXPECT_EQ(make({})->admit(request).sender->principal->name, "anonymous");
+  EXPECT_EQ(principal_in(make({})->admit(request)).name, "anonymous");
 }
 
 }  // namespace

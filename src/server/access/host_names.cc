@@ -1,6 +1,5 @@
 #include "server/access/host_names.h"
 
-#include <arpa/inet.h>
 #include <limits.h>
 #include <unistd.h>
 
@@ -13,13 +12,6 @@
 
 namespace hocket {
 namespace {
-
-bool is_address(std::string_view name) {
-  const std::string text(name.substr(0, name.find('%')));  // drops an IPv6 zone
-  in6_addr unused{};
-  return inet_pton(AF_INET, text.c_str(), &unused) == 1 ||
-         inet_pton(AF_INET6, text.c_str(), &unused) == 1;
-}
 
 bool is_host_name(std::string_view word) {
   constexpr std::string_view kChars =

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/retry_after.h"
+#include "server/http/retry_after.h"
 
 namespace hocket {
 

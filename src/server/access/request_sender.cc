@@ -3,6 +3,14 @@
 #include <utility>
 
 namespace hocket {
+namespace {
+
+// Returns null if no check has let the request in. Every sender that HTTP carries is of this type.
+const RequestSender* sender_of(const HttpRequest& request) {
+  return static_cast<const RequestSender*>(request.sender.get());
+}
+
+}  // namespace
 
 void admit_sender(HttpAdmission& admission, RequestSender sender) {
   if (sender.principal->alone) admission.memory_owner = sender.principal->name;
@@ -11,7 +19,8 @@ void admit_sender(HttpAdmission& admission, RequestSender sender) {
 }
 
 const Principal* principal_of(const HttpRequest& request) {
-  return request.sender == nullptr ? nullptr : request.sender->principal.get();
+  const RequestSender* sender = sender_of(request);
+  return sender == nullptr ? nullptr : sender->principal.get();
 }
 
 std::string_view principal_name(const HttpRequest& request) {
@@ -20,11 +29,13 @@ std::string_view principal_name(const HttpRequest& request) {
 }
 
 std::shared_ptr<RequestMeter> meter_of(const HttpRequest& request) {
-  return request.sender == nullptr ? nullptr : request.sender->meter;
+  const RequestSender* sender = sender_of(request);
+  return sender == nullptr ? nullptr : sender->meter;
 }
 
 bool is_from_rank(const HttpRequest& request) {
-  return request.sender != nullptr && request.sender->is_rank;
+  const RequestSender* sender = sender_of(request);
+  return sender != nullptr && sender->is_rank;
 }
 
 }  // namespace hocket

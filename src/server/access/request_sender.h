@@ -12,7 +12,7 @@
 
 namespace hocket {
 
-struct RequestSender {
+struct RequestSender : HttpSender {
   PrincipalPtr principal;                 // never null
   std::shared_ptr<RequestMeter> meter{};  // counts the tokens; null: no limits
   bool is_rank = false;                   // true: it arrived through the port for ranks

@@ -31,7 +31,8 @@ inline constexpr const char* kEventIdsHeader = "X-Hocket-Event-Ids";
 // Returns nullopt for a text that to_header() did not make.
 std::optional<AnswerIdentity> read_identity(std::string_view text);
 
-struct StreamRecord;  // reply/stream_records.h
+// The record of a stream. The room that keeps such records derives its own from this.
+struct StreamHandle {};
 
 // From its caller it gets `received` and the parts of `request` that the connection knows; after
 // that it never changes.
@@ -50,7 +51,7 @@ struct PreparedRequest {
   TimePoint received{};
   // The record with which another rank, or a client that connects again, continues the stream;
   // null: none is kept.
-  std::shared_ptr<StreamRecord> stream_record;
+  std::shared_ptr<StreamHandle> stream_record;
   bool event_ids = false;  // true: each event of the stream carries an id
 };
 

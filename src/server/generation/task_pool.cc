@@ -4,8 +4,16 @@
 #include <utility>
 
 #include "core/queue_limits.h"
+#include "server/http/retry_after.h"
 
 namespace hocket {
+namespace {
+
+constexpr QueueLimit<int64_t> kUnreadLimit{"{} requests wait to be read", kRetryAfterFix};
+constexpr QueueLimit<int64_t> kUnreadOfClientLimit{"{} requests of this client wait to be read",
+                                                   kRetryAfterFix};
+
+}  // namespace
 
 TaskPool::TaskPool(const Options& options) : options_(options) {
   for (int i = 0; i < options.num_threads; ++i)
@@ -26,12 +34,12 @@ Result<void> TaskPool::check_room(uint64_t client) const {
   const auto mine = waiting_.find(client);
   const auto max_of_client = static_cast<int64_t>(options_.max_of_client);
   HOCKET_TRY_VOID(check_limit(
-      queue_limits::kUnreadOfClient,
+      kUnreadOfClientLimit,
       {.used = mine == waiting_.end() ? 0 : std::ssize(mine->second), .max = max_of_client},
       max_of_client));
   const auto max_waiting = static_cast<int64_t>(options_.max_waiting);
-  return check_limit(queue_limits::kUnread,
-                     {.used = static_cast<int64_t>(num_waiting_), .max = max_waiting}, max_waiting);
+  return check_limit(kUnreadLimit, {.used = static_cast<int64_t>(num_waiting_), .max = max_waiting},
+                     max_waiting);
 }
 
 Result<void> TaskPool::push(Task&& task, uint64_t client) {

@@ -4,7 +4,7 @@
 #include <new>
 
 #include "base/log.h"
-#include "core/retry_after.h"
+#include "server/http/retry_after.h"
 
 namespace hocket {
 namespace {

@@ -29,7 +29,10 @@ namespace hocket {
 class HeldBytes;
 class MemoryBudget;
 class RequestMemory;
-struct RequestSender;  // access/request_sender.h defines it; HTTP only carries it
+
+// The sender of a request. The room that decides who may ask derives its own from this; HTTP only
+// carries it.
+struct HttpSender {};
 
 inline constexpr std::string_view kJsonType = "application/json";  // the content type
 
@@ -41,10 +44,10 @@ struct HttpRequest {
   std::string query;   // after the '?', as sent
   HttpHeaders headers;
   std::string body;
-  std::string client;                           // "127.0.0.1:41234"
-  std::shared_ptr<const RequestSender> sender;  // null until it is let in
-  std::shared_ptr<RequestMemory> memory;  // counts its bytes and its answer's; null: not counted
-  std::shared_ptr<HeldBytes> held_body;   // the part of `memory` that its body takes
+  std::string client;                        // "127.0.0.1:41234"
+  std::shared_ptr<const HttpSender> sender;  // null until it is let in
+  std::shared_ptr<RequestMemory> memory;     // counts its bytes and its answer's; null: not counted
+  std::shared_ptr<HeldBytes> held_body;      // the part of `memory` that its body takes
 
   // Returns the first header of that name, in any case; empty if there is none.
   std::string_view header(std::string_view name) const;
@@ -111,7 +114,7 @@ class HttpExchange {
 
 // The decision to let a request in or not, made when its head is known.
 struct HttpAdmission {
-  std::shared_ptr<const RequestSender> sender;
+  std::shared_ptr<const HttpSender> sender;
   // Called once before the client can see the end of its answer, or when it has left. It must not
   // block or throw. Null: nothing is called. A request whose body is refused drops it uncalled, so
   // the objects that it holds must end by themselves.

@@ -1,5 +1,5 @@
 // One call of an HttpClient, from start() to its end, with the time limits of its operations.
-// Internal to http_client.cc, which sets Asio's macros before it includes this.   Thread: forward.
+// Internal to http_client.cc, which sets Asio's macros before it includes this.   Thread: client.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -34,7 +34,7 @@ struct HttpCall {
 // before the answer was complete. cancelled: by cancel(), stop(), or a sink that returned false.
 enum class HttpEnd : uint8_t { whole, not_connected, unanswered, broken, cancelled };
 
-// Takes one answer.   Thread: forward. It must not block.
+// Takes one answer.   Thread: client. It must not block.
 class HttpSink {
  public:
   virtual ~HttpSink() = default;
@@ -68,7 +68,7 @@ class HttpClient {
   void cancel(uint64_t call);
   size_t num_calls() const;
   // Cancels the calls under way and ends the thread. After it start() returns 0.
-  // Thread: any except forward.
+  // Thread: any except client.
   void stop();
 
  private:

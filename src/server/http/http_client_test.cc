@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cluster/test_proxy.h"
+#include "cluster/proxy_testing.h"
 #include "server/http/http_testing.h"
 
 namespace hocket {

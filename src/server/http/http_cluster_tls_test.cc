@@ -3,7 +3,7 @@
 
 #include <future>
 
-#include "cluster/test_proxy.h"
+#include "cluster/proxy_testing.h"
 #include "server/http/http_client.h"
 #include "server/http/http_testing.h"
 

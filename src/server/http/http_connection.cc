@@ -34,6 +34,8 @@ constexpr auto kLinger = std::chrono::seconds(1);
 // A connection that has waited for less keeps its place: its request may be on its way.
 constexpr auto kMinWait = std::chrono::milliseconds(100);
 constexpr uint64_t kBodyProgress = 64 << 10;  // a body that brought more keeps its place too
+constexpr QueueLimit<int64_t> kConnectionLimit{"all {} connections are in use",
+                                               "try again later, or raise --max-connections"};
 constexpr Duration kSparePatience = std::chrono::seconds(1);  // for the head of a probe
 
 // Returns the lines of a head: all of `headers`, and those of `others` whose names `headers` lacks.
@@ -241,7 +243,7 @@ asio::awaitable<std::optional<Refusal>> HttpConnection::read(HttpRequest& reques
   framing.keep_alive = framing.keep_alive && !core_->draining && !spare_;
   if (spare_ && std::ranges::find(options.probes, request.path) == options.probes.end()) {
     core_->counts.add(&HttpCounters::num_refused_total);
-    Refusal full = refusal(queue_full(queue_limits::kConnections, options.max_connections));
+    Refusal full = refusal(queue_full(kConnectionLimit, options.max_connections));
     full.status = 503;
     co_return full;
   }

@@ -272,6 +272,7 @@ TEST_F(HttpTest, RefusesConnectionsOverTheLimit) {
   const TestAnswer refused = third.receive();
   EXPECT_EQ(refused.status, 503);
   EXPECT_THAT(refused.body, HasSubstr("all 2 connections are in use"));
+  EXPECT_THAT(refused.body, HasSubstr("raise --max-connections"));
   EXPECT_EQ(server_->counts().num_refused_total, 1u);
   third.close();
   exchanges[0]->respond(200, "text/plain", "");

@@ -39,11 +39,6 @@ int choose_protocol(SSL*, const unsigned char** out, unsigned char* out_len,
   return SSL_TLSEXT_ERR_OK;
 }
 
-// Prevents OpenSSL from asking for a key's passphrase on the terminal.
-int no_passphrase(char*, int, int, void*) {
-  return 0;
-}
-
 double days_left_of(const SSL_CTX* context) {
   const X509* certificate = SSL_CTX_get0_certificate(context);
   int days = 0, seconds = 0;
@@ -72,7 +67,7 @@ Result<TlsIdentity> load_tls_identity(const TlsFiles& files) {
   SSL_CTX_set_options(raw, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
   SSL_CTX_set_mode(raw, SSL_MODE_RELEASE_BUFFERS);  // saves 34 kB per idle stream
   SSL_CTX_set_alpn_select_cb(raw, choose_protocol, nullptr);
-  SSL_CTX_set_default_passwd_cb(raw, no_passphrase);
+  refuse_passphrases(raw);
   ERR_clear_error();
   if (SSL_CTX_use_certificate_chain_file(raw, files.certificate.c_str()) != 1)
     return fail(bad_file("a certificate", files.certificate, "--ssl-certfile"));

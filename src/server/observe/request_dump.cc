@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "core/setting_ranges.h"
 #include "core/version.h"
 #include "server/generation/answer.h"
 
@@ -93,9 +94,8 @@ RequestDump::~RequestDump() {
 }
 
 Result<std::unique_ptr<RequestDump>> RequestDump::create(Options options, DumpCounts& counts) {
-  if (options.bytes_of_file < 1 || options.num_files < 1)
-    return fail(ErrorCode::bad_value,
-                "--dump-requests-bytes and --dump-requests-files are at least 1");
+  HOCKET_TRY_VOID(check_setting("dump-requests-bytes", options.bytes_of_file));
+  HOCKET_TRY_VOID(check_setting("dump-requests-files", options.num_files));
   std::error_code ignored;
   fs::create_directories(options.folder, ignored);  // if this fails, begin_file() fails too
   std::unique_ptr<RequestDump> made(new RequestDump(std::move(options), counts));

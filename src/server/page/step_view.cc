@@ -29,7 +29,7 @@ Json account_json(const RecentSteps::Step& step) {
   return {{"step", step.number},
           {"at_us", us(a.begin.time_since_epoch())},
           {"took_us", us(a.took)},
-          {"phase", a.bucket.phase == Phase::prefill ? "prefill" : "decode"},
+          {"phase", phase_name(a.bucket.phase)},
           {"rows", a.bucket.rows},
           {"kv_tokens", a.bucket.kv_tokens},
           {"plan", step.plan},

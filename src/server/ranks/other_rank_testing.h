@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/check.h"
-#include "cluster/test_proxy.h"
-#include "cluster/test_ranks.h"
+#include "cluster/proxy_testing.h"
+#include "cluster/ranks_testing.h"
 #include "server/access/access_check.h"
 #include "server/http/client_testing.h"
 #include "server/http/error_map.h"

@@ -39,7 +39,7 @@ class PeerBroadcast {
   };
   using Done = std::function<void(std::vector<PeerAnswer>&&)>;
   // POSTs path and body to all other ranks, in the name of the same principal. Calls `done` with
-  // their answers when all have arrived, on this thread or the thread forward.
+  // their answers when all have arrived, on this thread or the thread client.
   void post_to_all(const HttpRequest& asked, Done done, BroadcastLimits limits);
   void post_to_all(const HttpRequest& asked, Done done) { post_to_all(asked, std::move(done), {}); }
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/log.h"
-#include "cluster/test_ranks.h"
+#include "cluster/ranks_testing.h"
 
 namespace hocket {
 namespace {

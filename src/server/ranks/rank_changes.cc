@@ -29,7 +29,7 @@ ClusterView RankChanges::view_with_leaving() const {
 void RankChanges::note_leaving(const RankSet& leaving) {
   const ClusterView view = cluster_.view();
   const TimePoint until = RealClock().now() + kBeatsArrive;
-  if (leaving.has(rank())) cluster_.heartbeat_state().leave();
+  if (leaving.has(rank())) cluster_.own_heartbeat().leave();
   MutexLock lock(mutex_);
   for (size_t rank = 0; rank < view.members.size(); ++rank)
     if (leaving.has(static_cast<int>(rank)))

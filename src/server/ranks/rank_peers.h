@@ -21,7 +21,7 @@ class RankPeers {
   explicit RankPeers(ControlPlane& cluster);
 
   // Begins to make calls, at most `max_calls` at a time. `on_tick` runs ten times a second, on the
-  // thread forward. Call it once, before client().
+  // thread client. Call it once, before client().
   void begin_calls(size_t max_calls, std::function<void()> on_tick);
   // Publishes the address `own` and the `key` of this rank, and looks up those of the others. Call
   // it once.

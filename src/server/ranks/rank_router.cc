@@ -6,14 +6,16 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "core/queue_limits.h"
-#include "core/retry_after.h"
 #include "server/access/client_key.h"
 #include "server/generation/api.h"
 #include "server/http/error_map.h"
+#include "server/http/retry_after.h"
 #include "server/ranks/relayed_request.h"
 
 namespace hocket {
 namespace {
+
+constexpr QueueLimit<int64_t> kForwardedLimit{"{} requests are with other ranks", kRetryAfterFix};
 
 RankLoad load_of(const PreparedRequest& prepared) {
   RankLoad load{.num_requests = 0, .num_tokens = 0};
@@ -33,7 +35,7 @@ void name_rank(PreparedRequest& prepared, int rank, StreamRecords& stream_record
   for (Prompt& prompt : prepared.request.prompts)
     if (prompt.rid == prepared.id) prompt.rid = id;
   prepared.id = std::move(id);
-  if (prepared.stream_record) stream_records.rename(*prepared.stream_record, prepared.id);
+  if (StreamRecord* const record = record_of(prepared)) stream_records.rename(*record, prepared.id);
 }
 
 // Returns the error for requests of an epoch that has ended.
@@ -79,15 +81,15 @@ void RankRouter::begin(const HttpRequest& request, const std::shared_ptr<HttpExc
     const auto rank = choose(prepared);
     if (!rank) {
       lock.unlock();
-      if (prepared.stream_record) options_.stream_records->erase(*prepared.stream_record);
+      if (StreamRecord* const record = record_of(prepared)) options_.stream_records->erase(*record);
       if (recorder) recorder->failed(rank.error());
       respond_error(*exchange, rank.error());
       return;
     }
     name_rank(prepared, *rank, *options_.stream_records);
-    prepared.stream_record = options_.stream_records->add(request, prepared);
+    const StreamRecordPtr record = options_.stream_records->add(request, prepared);
+    prepared.stream_record = record;
     if (*rank != this->rank()) {
-      const auto record = prepared.stream_record;
       bool sent = false;
       try {
         sent = send(*rank, request, exchange, std::move(prepared), recorder);
@@ -108,7 +110,7 @@ void RankRouter::begin(const HttpRequest& request, const std::shared_ptr<HttpExc
 }
 
 Error RankRouter::too_many() {
-  return queue_full(queue_limits::kForwarded, peers_.client().num_calls());
+  return queue_full(kForwardedLimit, peers_.client().num_calls());
 }
 
 bool RankRouter::forward_to(int rank, const HttpRequest& request,
@@ -209,11 +211,10 @@ void RankRouter::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
                how == RelayEnd::refused ? "took no request, this one does" : "broke off an answer",
                why.empty() ? "" : ": ", why);
   }
-  if (const auto& prepared = forward.prepared; prepared && prepared->stream_record) {
-    if (how == RelayEnd::left)
-      options_.stream_records->set_state(*prepared->stream_record, StreamState::left);
+  if (StreamRecord* const record = forward.prepared ? record_of(*forward.prepared) : nullptr) {
+    if (how == RelayEnd::left) options_.stream_records->set_state(*record, StreamState::left);
     if (how == RelayEnd::answered || how == RelayEnd::failed)
-      options_.stream_records->erase(*prepared->stream_record);
+      options_.stream_records->erase(*record);
   }
   if (forward.recorder) record_relayed(how, *forward.relay, *forward.recorder);
   if (how == RelayEnd::refused || how == RelayEnd::lost) {

@@ -2,10 +2,10 @@
 
 #include <utility>
 
-#include "core/retry_after.h"
 #include "server/http/error_map.h"
 #include "server/http/json_body.h"
 #include "server/http/request_target.h"
+#include "server/http/retry_after.h"
 #include "server/http/sse.h"
 
 namespace hocket {

@@ -37,7 +37,7 @@ class Relay final : public HttpSink {
     std::shared_ptr<HeldBytes> body;
     bool resumes = false;
   };
-  // `from` is the rank's name, for errors. `ended` is called once, on the thread forward.
+  // `from` is the rank's name, for errors. `ended` is called once, on the thread client.
   Relay(std::shared_ptr<HttpExchange> exchange, std::string from, Options options,
         std::function<void(RelayEnd, const std::string& why)> ended);
 
@@ -46,12 +46,12 @@ class Relay final : public HttpSink {
   // Thread: any.
   void give_up(const Error& why);
   void lose(const Error& why);
-  // Returns how far the client has the stream, when it ended as lost.   Thread: forward.
+  // Returns how far the client has the stream, when it ended as lost.   Thread: client.
   AnswerProgress take_progress() { return reader_.take_progress(); }
   const std::shared_ptr<HttpExchange>& exchange() const { return exchange_; }
   // Returns when the last bytes arrived; the beginning of time if none have.   Thread: any.
   TimePoint moved_at() const { return moved_at_.load(std::memory_order_relaxed); }
-  // Returns the status of the rank's answer; 0 before it arrives.   Thread: forward.
+  // Returns the status of the rank's answer; 0 before it arrives.   Thread: client.
   int status() const { return status_; }
 
   bool head(int status, HttpHeaders&& headers) override;

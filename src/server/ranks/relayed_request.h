@@ -1,4 +1,4 @@
-// Records and traces a request that another rank answers.   Thread: forward, or the thread that
+// Records and traces a request that another rank answers.   Thread: client, or the thread that
 // forwards the request.
 #pragma once
 

@@ -167,8 +167,9 @@ void StreamKeeper::send(const Keeper& to, const StreamSnapshot& record,
 // Callers pass no stream that continues a kept answer: only this rank has what was before.
 void StreamKeeper::begin(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
                          std::shared_ptr<RequestRecorder> recorder, int forwarder) {
-  const StreamRecordPtr stream = prepared.stream_record;
-  if (!stream) return options_.reply->begin(exchange, std::move(prepared), std::move(recorder));
+  if (record_of(prepared) == nullptr)
+    return options_.reply->begin(exchange, std::move(prepared), std::move(recorder));
+  const StreamRecordPtr stream = record_of(prepared)->shared_from_this();
   MutexLock lock(mutex_);
   if (keepers_.empty()) find_keepers();
   const auto keepers = reachable_keepers();
@@ -197,9 +198,10 @@ void StreamKeeper::warn_not_recorded(int rank, const std::string& why) {
 }
 
 void StreamKeeper::keep(const PreparedRequest& prepared) {
-  if (!prepared.stream_record) return;
-  options_.changes->count_takeover(*prepared.stream_record);
-  options_.changes->set_copies(*prepared.stream_record, num_copies());
+  StreamRecord* const stream = record_of(prepared);
+  if (stream == nullptr) return;
+  options_.changes->count_takeover(*stream);
+  options_.changes->set_copies(*stream, num_copies());
 }
 
 void StreamKeeper::send_changes() {

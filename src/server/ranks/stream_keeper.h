@@ -43,7 +43,7 @@ class StreamKeeper {
   // Replicates from now on a stream that this rank continues for a lost one; the keepers get it
   // with the next changes.
   void keep(const PreparedRequest& prepared);
-  // Sends the changes to the keepers that have answered the last ones. Thread: forward.
+  // Sends the changes to the keepers that have answered the last ones. Thread: client.
   void send_changes();
   // Returns the number of requests that begin when their keepers have them.
   size_t num_beginning() const { return num_beginning_; }

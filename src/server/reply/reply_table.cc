@@ -3,9 +3,15 @@
 #include <algorithm>
 
 #include "core/queue_limits.h"
+#include "server/http/retry_after.h"
 #include "server/reply/reply_job.h"
 
 namespace hocket {
+namespace {
+
+constexpr QueueLimit<int64_t> kLiveTextLimit{"{} texts are under way", kRetryAfterFix};
+
+}  // namespace
 
 ReplyTable::ReplyTable(size_t max_texts) : max_texts_(max_texts) {
   entries_.reserve(max_texts);
@@ -14,7 +20,7 @@ ReplyTable::ReplyTable(size_t max_texts) : max_texts_(max_texts) {
 Result<void> ReplyTable::add(const std::shared_ptr<ReplyJob>& job) {
   MutexLock lock(mutex_);
   if (!job->sent_before_loss || job->client_has)
-    HOCKET_TRY_VOID(check_limit(queue_limits::kLiveTexts,
+    HOCKET_TRY_VOID(check_limit(kLiveTextLimit,
                                 {.used = std::ssize(entries_),
                                  .more = std::ssize(job->of_choice),
                                  .max = static_cast<int64_t>(max_texts_)},

@@ -79,9 +79,8 @@ void ReplyWriter::add_token(ReplyJob& job, size_t index, RequestOutput& output) 
     meter->take_tokens(1);
   choice.ids.push_back(output.token);
   ++job.of_choice[index].num_generated;
-  if (job.answer.prepared.stream_record)
-    options_.stream_records->add_token(*job.answer.prepared.stream_record, index,
-                                       choice.ids.size() - 1, output.token);
+  if (StreamRecord* const record = record_of(job.answer.prepared))
+    options_.stream_records->add_token(*record, index, choice.ids.size() - 1, output.token);
   if (job.prompt_of(index).sampling.num_top_logprobs >= 0)
     choice.logprobs.push_back(output.logprobs ? std::move(*output.logprobs) : PositionLogprobs{});
   const bool is_stop_token = output.summary && output.summary->finish == FinishReason::stop &&
@@ -249,12 +248,12 @@ void ReplyWriter::refuse(const ReplyJob& job, HttpExchange& exchange, const Erro
 }
 
 void ReplyWriter::set_record_state(const ReplyJob& job, StreamState state) {
-  if (const auto& record = job.answer.prepared.stream_record)
+  if (StreamRecord* const record = record_of(job.answer.prepared))
     options_.stream_records->set_state(*record, state);
 }
 
 void ReplyWriter::erase_record(const ReplyJob& job) {
-  if (const auto& record = job.answer.prepared.stream_record)
+  if (StreamRecord* const record = record_of(job.answer.prepared))
     options_.stream_records->erase(*record);
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "server/generation/prepared_request.h"
 #include "server/reply/recorded_request.h"
 
 namespace hocket {
@@ -27,7 +28,7 @@ struct StreamOwner {
   size_t bytes = 0, num_records = 0;
 };
 
-struct StreamRecord : std::enable_shared_from_this<StreamRecord> {
+struct StreamRecord : StreamHandle, std::enable_shared_from_this<StreamRecord> {
   // The part of the stream that one keeper has.
   struct Copy {
     bool is_known = false;         // it has the request
@@ -52,6 +53,11 @@ struct StreamRecord : std::enable_shared_from_this<StreamRecord> {
   std::string holder;     // boot id of a process that has the record of its own accord
   std::array<Copy, kMaxKeepers> copies;
 };
+
+// Returns the record of the request's stream; null: none is kept.
+inline StreamRecord* record_of(const PreparedRequest& prepared) {
+  return static_cast<StreamRecord*>(prepared.stream_record.get());
+}
 
 // A record as it was when the lock was released.
 struct StreamSnapshot {

@@ -10,6 +10,7 @@
 namespace hocket {
 namespace {
 
+constexpr QueueLimit<int64_t> kListenerLimit{"{} listen already", "one listener can serve many"};
 constexpr auto kIdleWait = std::chrono::milliseconds(100);
 // A listener's bytes wait in a buffer of limited size, so large bursts are sent with pauses.
 constexpr size_t kBurstBytes = 32 << 10;
@@ -53,8 +54,8 @@ KvEventFeed::~KvEventFeed() {
 Result<void> KvEventFeed::add(std::shared_ptr<HttpExchange> exchange) {
   MutexLock lock(mutex_);
   const auto max = static_cast<int64_t>(stopping_ ? 0 : kMaxListeners);
-  HOCKET_TRY_VOID(check_limit(queue_limits::kListeners,
-                              {.used = std::ssize(listeners_), .max = max}, kMaxListeners));
+  HOCKET_TRY_VOID(
+      check_limit(kListenerLimit, {.used = std::ssize(listeners_), .max = max}, kMaxListeners));
   if (!exchange->start_stream("text/event-stream",
                               {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}}))
     return {};

@@ -28,10 +28,6 @@ Json steps_json(const OverlapStats& s) {
   return steps;
 }
 
-std::string_view phase_name(Phase phase) {
-  return phase == Phase::prefill ? "prefill" : "decode";
-}
-
 Json rank_json(const OverlapView::RankEntry& rank) {
   const OverlapStats& s = rank.stats;
   Json json = {{"dp_rank", rank.rank},

@@ -109,7 +109,7 @@ TEST_F(KeeperTest, TheKeepersStayWhileTheRanksDoNotServe) {
 }
 
 TEST_F(KeeperTest, AKeeperThatLeavesIsNotAsked) {
-  plane(1).heartbeat_state().leave();
+  plane(1).own_heartbeat().leave();
   EXPECT_TRUE(eventually([&] {
     const size_t before = num_kept();
     TestClient client = ask(stream_);

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <future>
 
-#include "cluster/test_ranks.h"
+#include "cluster/ranks_testing.h"
 #include "server/generation/generation_request.h"
 #include "server/tests/test_server.h"
 

@@ -5,7 +5,7 @@
 
 #include <regex>
 
-#include "cluster/test_ranks.h"
+#include "cluster/ranks_testing.h"
 #include "server/tests/test_server.h"
 
 namespace hocket {

@@ -4,7 +4,7 @@
 #include <map>
 #include <semaphore>
 
-#include "cluster/test_ranks.h"
+#include "cluster/ranks_testing.h"
 #include "server/ranks/rank_router.h"
 #include "server/tests/test_server.h"
 

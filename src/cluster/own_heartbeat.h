@@ -1,6 +1,6 @@
-// Holds the state that the heartbeat sends: the progress of the thread that computes (a few relaxed
-// stores), the terms on which this rank would join an epoch, whether it leaves, and the ranks whose
-// datagrams have stopped.
+// Holds the data of the heartbeats that this rank sends: the progress of the thread that computes
+// (a few relaxed stores), the terms on which it would join an epoch, whether it leaves, and the
+// ranks whose datagrams have stopped. membership.h judges those that arrive from others.
 //
 //   begin(step, expected)   a step is open: from here on, a lack of progress is suspicious
 //   reached(stage)          the step moves
@@ -25,7 +25,7 @@
 
 namespace hocket {
 
-class HeartbeatState {
+class OwnHeartbeat {
  public:
   void begin(uint64_t step, Duration expected) {
     step_.store(step, std::memory_order_relaxed);

@@ -1,4 +1,4 @@
-#include "compute/overlap/stage_player.h"
+#include "compute/overlap/stage_player_testing.h"
 
 #include <algorithm>
 #include <cmath>

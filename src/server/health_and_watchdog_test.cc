@@ -1,4 +1,4 @@
-#include "server/health.h"
+#include "server/health_and_watchdog.h"
 
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "cluster/control_plane.h"
-#include "cluster/test_proxy.h"
+#include "cluster/proxy_testing.h"
 
 namespace hocket {
 
