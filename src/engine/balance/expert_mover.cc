@@ -60,7 +60,7 @@ void ExpertMover::plan(std::span<const uint64_t> counts, uint64_t num_steps) {
   {
     MutexLock lock(mutex_);
     planned_ = false;
-    plan_input_ = {.counts = counts, .num_steps = num_steps};
+    plan_input_ = {.counts = {counts.begin(), counts.end()}, .num_steps = num_steps};
     task_ = Task::plan;
   }
   changed_.notify_all();
@@ -155,7 +155,7 @@ void ExpertMover::run() {
       while (task_ == Task::none && !stops_) changed_.wait(lock);
       if (stops_) return;
       task = std::exchange(task_, Task::none);
-      input = plan_input_;
+      input = std::exchange(plan_input_, {});
     }
     do_task(task, input);
   }
@@ -174,14 +174,16 @@ void ExpertMover::do_task(Task task, const PlanInput& input) {
   }
 }
 
-// The changes are dropped if others are asked for meanwhile: the engine does not wait for these.
+// The changes are given up if another task is begun meanwhile: the engine does not wait for these,
+// but the next epoch waits for its task.
 void ExpertMover::work_out(Task task, const PlanInput& input) {
   const Placements now = runner_.placement();
   ExpertChanges changes = task == Task::plan
-                              ? changes_for(input.counts, input.num_steps, now, options_.rebalance)
+                              ? changes_for(input.counts, input.num_steps, now, options_.rebalance,
+                                            [this] { return is_superseded(); })
                               : places_.changes_without_others(now, input.stay);
   MutexLock lock(mutex_);
-  if (task_ != Task::none) return;
+  if (stops_ || task_ != Task::none) return;
   changes_ = std::move(changes);
   planned_.store(true, std::memory_order_release);
 }

@@ -57,8 +57,8 @@ class ExpertMover {
   // Ends what is under way; nothing computes any more.
   ~ExpertMover();
 
-  // Begins to work out the changes for `counts` (changes_for()), which stay as they are until
-  // planned() returns them.
+  // Begins to work out the changes for `counts` (changes_for()), of which it takes a copy.
+  // Whatever else is begun before planned() returns them ends this.
   void plan(std::span<const uint64_t> counts, uint64_t num_steps);
   // Begins to work out the changes by which `stay` alone have all experts, as in their next epoch;
   // the other ranks keep theirs. There are none if `stay` have too few places.
@@ -113,7 +113,7 @@ class ExpertMover {
   enum class Task : uint8_t { none, plan, plan_for, load, load_for_epoch };
   // The arguments of plan() or plan_for().
   struct PlanInput {
-    std::span<const uint64_t> counts = {};
+    std::vector<uint64_t> counts = {};
     uint64_t num_steps = 0;
     RankSet stay = {};
   };

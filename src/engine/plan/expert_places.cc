@@ -209,14 +209,10 @@ Result<MovingMemory> moving_memory(const ServerSettings& settings, const ModelCh
 
 Result<Rebalancer> rebalancer_of(const ParallelSettings& settings, const ModelChoice& choice,
                                  const Placement& any) {
-  if (settings.eplb_algorithm == "auto")
-    return [](std::span<const uint64_t> work, const Placement& now) {
-      return improved_placement(work, now);
-    };
+  if (settings.eplb_algorithm == "auto") return improved_placement;
   HOCKET_TRY(Balance balance, balance_by(settings, choice, any));
-  return [balance = std::move(balance)](std::span<const uint64_t> work, const Placement&) {
-    return balance(work);
-  };
+  return [balance = std::move(balance)](std::span<const uint64_t> work, const Placement&,
+                                        const std::function<bool()>&) { return balance(work); };
 }
 
 Result<void> check_places(const ParallelSettings& s) {
