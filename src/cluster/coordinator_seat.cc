@@ -68,9 +68,8 @@ CoordinatorSeat::CoordinatorSeat(Etcd& etcd, const Clock& clock, Options options
       prefix_(fmt::format("/hocket/{}/", options_.name)),
       agreed_(digest(options_.self)) {}
 
-void CoordinatorSeat::want_epoch(uint32_t epoch, std::string ranks) {
-  wanted_epoch_ = epoch;
-  wanted_ranks_ = std::move(ranks);
+void CoordinatorSeat::want_epoch(int64_t term, uint32_t epoch, std::string ranks) {
+  wanted_epoch_ = {.term = term, .epoch = epoch, .ranks = std::move(ranks)};
 }
 
 bool CoordinatorSeat::is_self() const {
@@ -125,7 +124,8 @@ Result<void> CoordinatorSeat::work() {
   if (wanted_address_ && !holder_) HOCKET_TRY_VOID(take());
   if (is_self() && holder_term_ != term_) HOCKET_TRY_VOID(begin_term());
   if (has_seat() && wanted_address_ != holder_->address) HOCKET_TRY_VOID(empty_seat());
-  if (has_seat() && wanted_epoch_ > taken_) HOCKET_TRY_VOID(take_epoch());
+  const bool wants_epoch = wanted_epoch_.term == term_ && wanted_epoch_.epoch > taken_;
+  if (has_seat() && wants_epoch) HOCKET_TRY_VOID(take_epoch());
   return {};
 }
 
@@ -287,9 +287,9 @@ Result<uint32_t> CoordinatorSeat::read_epoch() {
 }
 
 Result<void> CoordinatorSeat::take_epoch() {
-  const uint32_t wanted = wanted_epoch_;
-  const std::string value =
-      fmt::format("{} {} {} {}", wanted, options_.self.rank, options_.self.boot_id, wanted_ranks_);
+  const uint32_t wanted = wanted_epoch_.epoch;
+  const std::string value = fmt::format("{} {} {} {}", wanted, options_.self.rank,
+                                        options_.self.boot_id, wanted_epoch_.ranks);
   HOCKET_TRY(const bool done, etcd_.swap({.key = key(kSeatKey),
                                           .create_revision = term_,
                                           .puts = {{key(kEpochKey), value}}}));
