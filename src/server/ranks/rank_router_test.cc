@@ -47,6 +47,18 @@ constexpr Api kIdsApi = {.name = "ids",
                          .bodies = nullptr,
                          .errors = nullptr};
 
+// Runs when the rank of a request is chosen, and before the request is sent there; may be empty.
+std::function<void()> when_chosen;
+
+constexpr Api kChosenApi = [] {
+  Api api = kIdsApi;
+  api.id_at = [](std::string_view id, int) {
+    if (const auto run = std::exchange(when_chosen, nullptr)) run();
+    return std::string(id);
+  };
+  return api;
+}();
+
 // Rank 0 is a router behind an HTTP port. Its engine counts itself as full.
 class RankRouterTest : public OtherRank {
  protected:
@@ -86,7 +98,7 @@ class RankRouterTest : public OtherRank {
   void begin(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange) {
     const Json body = Json::parse(request.body);
     GenerationRequest asked;
-    asked.api = &kIdsApi;
+    asked.api = api_;
     asked.stream = body.value("stream", false);
     Prompt& prompt = asked.prompts.emplace_back();
     auto& ids = prompt.input.emplace<std::vector<TokenId>>();
@@ -112,6 +124,7 @@ class RankRouterTest : public OtherRank {
     return client;
   }
 
+  const Api* api_ = &kIdsApi;
   const std::shared_ptr<MemoryBudget> memory_budget_ = MemoryBudget::create({});
   FakeServerEngine engine_;
   Outbox outbox_{1024};
@@ -305,6 +318,24 @@ TEST_F(RankRouterTest, ARankThatShutsDownOrIsNotReachedLeavesItToThisOne) {
   EXPECT_EQ(answer.status, 200);
   EXPECT_EQ(answer.body, kOwnAnswer);
   EXPECT_TRUE(eventually([&] { return router_->counts().failed[1] == 2; }));
+}
+
+// Its address is forgotten as soon as this rank knows of its new process.
+TEST_F(RankRouterTest, ARankMayBeStartedAnewWhileItIsChosen) {
+  api_ = &kChosenApi;
+  when_chosen = [&] {
+    planes_[1].reset();
+    start(1, port_);
+    const std::string& boot_id = plane(1).self().boot_id;
+    EXPECT_TRUE(eventually([&] {
+      const Member other = plane(0).view().members[1];
+      return other.identity.boot_id == boot_id && other.state == MemberState::member;
+    }));
+    std::this_thread::sleep_for(milliseconds(500));
+  };
+  const TestAnswer answer = ask(body_).receive();
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(answer.body, kOwnAnswer);
 }
 
 TEST_F(RankRouterTest, WhatWasHandedOverCounts) {
