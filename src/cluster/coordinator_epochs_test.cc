@@ -160,7 +160,7 @@ TEST_F(SeatTest, NoEpochIsTakenTwice) {
     std::vector<uint32_t> announced(3, 0);
     std::map<uint32_t, int> taken_by;
     for (int rank = 0; rank < 3; ++rank) {
-      ranks.push_back(std::make_unique<SeatRank>(etcd, clock, rank));
+      ranks.push_back(std::make_unique<SeatRank>(etcd, clock, identity(rank)));
       ranks.back()->run();
     }
     uint32_t highest = 0;

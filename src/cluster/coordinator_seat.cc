@@ -12,11 +12,12 @@ namespace {
 constexpr std::string_view kSeatKey = "coordinator", kEpochKey = "epoch", kRanksKey = "rank/";
 constexpr size_t kMaxShown = 64;  // bytes of a strange value in a log line
 
-// Returns 16 digits of a hash over all that ranks must have in common, places of experts included.
+// Returns 16 digits of a hash over all that ranks must have in common (disagreement()), places of
+// experts included.
 std::string digest(const Identity& self) {
-  const Proof hash =
-      sign("", fmt::format("hocket agreed\n{}\n{}\n{}\n{}\n{}\n{}", self.version, self.num_ranks,
-                           self.ranks_per_node, self.model_hash, self.plans, self.arithmetic));
+  const Proof hash = sign("", fmt::format("hocket agreed\n{}\n{}\n{}\n{}\n{}\n{}\n{}", self.version,
+                                          self.num_ranks, self.ranks_per_node, self.model_hash,
+                                          self.plans, self.arithmetic, self.disaggregation));
   std::string text;
   for (size_t i = 0; i < 8; ++i) text += fmt::format("{:02x}", hash[i]);
   return text;

@@ -119,8 +119,35 @@ TEST_F(SeatTest, NewsFromBeforeTheSwapAreNoNews) {
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(a.tick().mine) << i;
 }
 
+// It would refuse the older rank, or be refused by it, once one of them coordinates.
+TEST_F(SeatTest, ANewRankThatDisagreesInAnythingDoesNotTakeTheSeat) {
+  const Identity own = identity(0);
+  add(own).tick();
+  std::vector<Identity> others(7, identity(1));
+  others[0].version = "2";
+  others[1].num_ranks = 4;
+  others[2].ranks_per_node = 2;
+  others[3].model_hash = "another";
+  others[4].plans = "another";
+  others[5].arithmetic = "another";
+  others[6].disaggregation = "prefill";
+  for (const Identity& other : others) {
+    const auto why = disagreement(own, other);
+    ASSERT_TRUE(why);
+    SeatRank& rank = add(other);
+    rank.run();
+    EXPECT_FALSE(rank.tick().mine) << why->message;
+    rank.seat.resign();
+  }
+  SeatRank& like = add(1);
+  like.run();
+  EXPECT_TRUE(like.tick().mine);
+}
+
 TEST_F(SeatTest, AnOlderRankThatDisagreesKeepsTheSeatFromANewOne) {
-  SeatRank &old = add(0), &other = add(1, "another model");
+  Identity another = identity(1);
+  another.model_hash = "another model";
+  SeatRank &old = add(0), &other = add(another);
   old.tick();
   other.run();
   EXPECT_FALSE(other.tick().mine);
@@ -135,7 +162,9 @@ TEST_F(SeatTest, AnOlderRankThatDisagreesKeepsTheSeatFromANewOne) {
 TEST_F(SeatTest, ASecondProcessOfARankTakesNothingFromTheFirst) {
   SeatRank& first = add(1);
   first.tick();
-  SeatRank& second = add(1, "m", "another");
+  Identity another = identity(1);
+  another.boot_id = "another";
+  SeatRank& second = add(another);
   second.run();
   EXPECT_FALSE(second.tick().mine);
   EXPECT_TRUE(second.seat.state().known) << "it may follow whoever coordinates";

@@ -18,16 +18,8 @@ inline constexpr const char* kSeat = "/hocket/hocket/coordinator";
 inline constexpr const char* kEpoch = "/hocket/hocket/epoch";
 
 struct SeatRank {
-  SeatRank(MemoryEtcd& etcd, const FakeClock& clock, int rank, const std::string& model = "m",
-           const std::string& boot = "")
-      : client(etcd),
-        seat(client, clock,
-             {.name = "hocket",
-              .self = {.rank = rank,
-                       .num_ranks = 3,
-                       .host = fmt::format("h{}", rank),
-                       .boot_id = boot.empty() ? fmt::format("boot{}", rank) : boot,
-                       .model_hash = model}}) {}
+  SeatRank(MemoryEtcd& etcd, const FakeClock& clock, Identity self)
+      : client(etcd), seat(client, clock, {.name = "hocket", .self = std::move(self)}) {}
   void run() { seat.want(HostPort{"10.0.0.1", 5000}); }
   // Wants an epoch in the last term that this rank had.
   void want_epoch(uint32_t epoch, std::string ranks) {
@@ -44,10 +36,18 @@ struct SeatRank {
 
 class SeatTest : public testing::Test {
  protected:
-  SeatRank& add(int rank, const std::string& model = "m", const std::string& boot = "") {
-    ranks_.push_back(std::make_unique<SeatRank>(etcd_, clock_, rank, model, boot));
+  static Identity identity(int rank) {
+    return {.rank = rank,
+            .num_ranks = 3,
+            .host = fmt::format("h{}", rank),
+            .boot_id = fmt::format("boot{}", rank),
+            .model_hash = "m"};
+  }
+  SeatRank& add(Identity self) {
+    ranks_.push_back(std::make_unique<SeatRank>(etcd_, clock_, std::move(self)));
     return *ranks_.back();
   }
+  SeatRank& add(int rank) { return add(identity(rank)); }
   void pass(Duration time) { clock_.advance(time); }
 
   FakeClock clock_;
