@@ -150,7 +150,10 @@ void StreamEndpoints::resume(const HttpRequest& request, const Exchange& exchang
             !taken)
           respond_error(*client->exchange, taken.error());
       },
-      {.patience = kTakePatience, .max_bytes = kMaxRecord, .includes_lost = true});
+      {.patience = kTakePatience,
+       .max_bytes = kMaxRecord,
+       .includes_lost = true,
+       .is_counted = false});
 }
 
 // Continues the record that has the most tokens.

@@ -96,7 +96,10 @@ class StreamKeeper::Beginning {
 };
 
 StreamKeeper::StreamKeeper(RankPeers& peers, const Options& options)
-    : peers_(peers), options_(options), reached_(static_cast<size_t>(peers.num_ranks())) {
+    : peers_(peers),
+      options_(options),
+      unsent_(static_cast<size_t>(peers.num_ranks())),
+      reached_(unsent_.size()) {
   for (int rank = 0; rank < peers.num_ranks(); ++rank)
     changes_under_way_.push_back(std::make_unique<std::atomic<bool>>(false));
 }
@@ -151,7 +154,8 @@ void StreamKeeper::send(const Keeper& to, const StreamSnapshot& record,
                               {kChoicesHeader, std::to_string(request.tokens.size())},
                               {kTakeoversHeader, std::to_string(request.num_takeovers)},
                               {kClientHeader, std::to_string(request.client)}},
-                  .max_time = kKeepPatience};
+                  .max_time = kKeepPatience,
+                  .is_counted = false};
     std::ranges::move(principal_headers({.name = request.who}), std::back_inserter(call.headers));
     if (request.event_ids) call.headers.emplace_back(kEventIdsHeader, "true");
     if (!request.routing_key.empty())
@@ -226,20 +230,27 @@ void StreamKeeper::send_changes() {
   }
 }
 
+// A call that does not begin loses nothing: its lines are sent before any others.
 void StreamKeeper::send_changes_to(const Keeper& to, std::atomic<bool>& is_under_way) {
   StreamChanges& known = *options_.changes;
   const std::string& boot_id = to.identity.boot_id;
-  StreamChanges::Changes changes = known.changes_for(boot_id, kWholeAtOnce);
-  for (const StreamSnapshot& record : changes.whole) send(to, record, nullptr);
-  if (changes.lines.empty()) return;
+  UnsentLines unsent = std::exchange(unsent_[static_cast<size_t>(to.identity.rank)], {});
+  if (unsent.boot_id != boot_id) unsent = {.boot_id = boot_id, .lines = {}};
+  if (unsent.lines.empty()) {
+    StreamChanges::Changes changes = known.changes_for(boot_id, kWholeAtOnce);
+    for (const StreamSnapshot& record : changes.whole) send(to, record, nullptr);
+    unsent.lines = std::move(changes.lines);
+  }
+  if (unsent.lines.empty()) return;
   bool started = false;
   try {
     HttpCall call{
         .to = to.to.address,
         .target = std::string(kChangesPath),
-        .body = std::move(changes.lines),
+        .body = unsent.lines,
         .headers = {{"Authorization", "Bearer " + to.to.key}, {kViaHeader, to_via(peers_.rank())}},
-        .max_time = kChangesPatience};
+        .max_time = kChangesPatience,
+        .is_counted = false};
     auto sink = std::make_shared<Sink>(
         [&known, &is_under_way, boot_id](const std::string& why, const std::string& body) {
           is_under_way = false;
@@ -254,7 +265,7 @@ void StreamKeeper::send_changes_to(const Keeper& to, std::atomic<bool>& is_under
   } catch (const std::exception& thrown) {
     warn_not_recorded(to.identity.rank, thrown.what());
   }
-  if (!started) known.forget_copies(boot_id);
+  if (!started) unsent_[static_cast<size_t>(to.identity.rank)] = std::move(unsent);
 }
 
 }  // namespace hocket

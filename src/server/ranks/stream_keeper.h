@@ -8,7 +8,10 @@
 // no requests; those of other hosts first (keeper_choice.h). When a keeper is gone, the next rank
 // gets all requests; while the ranks do not serve, the keepers do not change. With --tolerate-ranks
 // 2 or more a stream has its record at two other ranks, else at one. The rank that forwarded its
-// request is one of them, unless it is on the same host. Thread: any, unless stated otherwise.
+// request is one of them, unless it is on the same host.
+//
+// These calls are made however many requests are forwarded, or no stream would be protected while
+// this rank has most to do. Thread: any, unless stated otherwise.
 #pragma once
 
 #include <array>
@@ -53,6 +56,10 @@ class StreamKeeper {
     Identity identity;
     PeerEndpoint to;
   };
+  // Changes for which no call could be begun, and the keeper that they are for.
+  struct UnsentLines {
+    std::string boot_id, lines;
+  };
   class Beginning;
   class Sink;
   size_t num_copies() const;
@@ -68,6 +75,7 @@ class StreamKeeper {
   const Options options_;
   std::atomic<size_t> num_beginning_ = 0;
   std::vector<std::unique_ptr<std::atomic<bool>>> changes_under_way_;  // by rank
+  std::vector<UnsentLines> unsent_;  // by rank; the thread forward alone uses it
   Mutex mutex_;
   std::vector<Identity> keepers_ HOCKET_GUARDED_BY(mutex_);
   std::vector<TimePoint> reached_ HOCKET_GUARDED_BY(mutex_);  // by rank: its address was known
