@@ -144,10 +144,14 @@ TEST_F(SeatTest, StrangeValuesAreNobodysSeatAndNoEpoch) {
   EXPECT_EQ(state.holder->boot_id, "");
   EXPECT_FALSE(state.mine);
   etcd_.erase(kSeat);
-  etcd_.set(kEpoch, "-1");
-  state = a.tick();
-  EXPECT_FALSE(state.mine);
-  EXPECT_THAT(state.problem, HasSubstr("is no epoch"));
+  for (const std::string& value :
+       {std::string("-1"), std::to_string(kMaxEpoch - 1), std::to_string(uint64_t{1} << 40)}) {
+    etcd_.set(kEpoch, value);
+    pass(milliseconds(250));
+    state = a.tick();
+    EXPECT_FALSE(state.mine);
+    EXPECT_THAT(state.problem, HasSubstr("is no epoch: '" + value));
+  }
 }
 
 // Random orders of failures: no epoch is taken twice, by one rank or by two.

@@ -275,13 +275,14 @@ Result<void> CoordinatorSeat::empty_seat() {
   return read_seat();
 }
 
-// Only the holder of the seat takes epochs, so this is the last one once the seat is this rank's.
+// Only the holder of the seat takes epochs, so this is the last one once the seat is this rank's. A
+// number near kMaxEpoch, which another program wrote, would overflow within this term.
 Result<uint32_t> CoordinatorSeat::read_epoch() {
   HOCKET_TRY(const EtcdRange read, etcd_.range(key(kEpochKey), 1));
   if (read.entries.empty() || read.entries.front().key != key(kEpochKey)) return 0;
   const std::string& value = read.entries.front().value;
   const auto number = read_number<uint32_t>(value.substr(0, value.find(' ')));
-  if (number && *number < kMaxEpoch) return *number;
+  if (number && *number <= kMaxEpoch - kMaxEpochLead) return *number;
   return fail(
       error(ErrorCode::io, "the value of {} is no epoch: '{}'", key(kEpochKey), shown(value))
           .with_fix("another name behind the / of --cluster-store"));
