@@ -96,8 +96,11 @@ Result<void> check(const Identity& identity) {
   }
   if (identity.address.size() > kMaxAddressBytes)
     return fail(ErrorCode::bad_value,
-                "the transport address of rank {} is {} bytes long; at most {} are taken",
-                identity.rank, identity.address.size(), kMaxAddressBytes);
+                "the address of rank {} is {} bytes long; at most {} are taken", identity.rank,
+                identity.address.size(), kMaxAddressBytes);
+  if (!is_printable(identity.address))
+    return fail(ErrorCode::bad_value, "the address of rank {} has control characters",
+                identity.rank);
   return {};
 }
 

@@ -17,7 +17,7 @@ namespace hocket {
 inline constexpr int kMaxRanks = RankSet::kMaxRank + 1;
 // Limit of every text of an Identity, except the address, and of Heartbeat::terms.
 inline constexpr size_t kMaxNameBytes = 255;
-inline constexpr size_t kMaxAddressBytes = 4096;  // limit of the transport's address
+inline constexpr size_t kMaxAddressBytes = 4096;  // limit of Identity::address
 inline constexpr size_t kMaxWhyBytes = 1024;      // limit of a reason; longer ones are cut
 // An epoch above this is refused before counters overflow; no cluster ever reaches it.
 inline constexpr uint32_t kMaxEpoch = uint32_t{1} << 30;
@@ -38,7 +38,7 @@ struct Identity {
   std::string plans;           // describes which steps the ranks can run
   std::string arithmetic;      // arithmetic level; another level gives other bits
   std::string disaggregation;  // --disaggregation-mode at the start
-  std::string address;         // address of the data plane, as opaque bytes
+  std::string address;         // HOST:PORT of its datagrams; only the port before it has joined
 
   bool operator==(const Identity&) const = default;
 };
