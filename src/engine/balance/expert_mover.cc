@@ -37,7 +37,12 @@ ExpertMover::ExpertMover(Options options, Runner& runner, ExpertStats& stats)
                .is_over = [this] { return is_over(); }},
               runner),
       epoch_(RankSet::all(places_.num_ranks())) {
-  thread_ = Thread({.name = "mover"}, [this] { run(); });
+  mover_ = Thread({.name = "mover"}, [this] {
+    setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kLowestPriority);
+    run([](Task task) { return task != Task::none && task != Task::load_for_epoch; });
+  });
+  takeover_ = Thread({.name = "takeover"},
+                     [this] { run([](Task task) { return task == Task::load_for_epoch; }); });
 }
 
 ExpertMover::~ExpertMover() {
@@ -145,19 +150,24 @@ void ExpertMover::note_balance_check(const ExpertChanges& changes, double gain_s
   stats_.num_remaining_layers = moves ? static_cast<int>(changes.layers.size()) : 0;
 }
 
-void ExpertMover::run() {
-  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kLowestPriority);
+void ExpertMover::run(bool (*is_mine)(Task)) {
   for (;;) {
     Task task;
     PlanInput input;
     {
       MutexLock lock(mutex_);
-      while (task_ == Task::none && !stops_) changed_.wait(lock);
+      while ((is_working_ || !is_mine(task_)) && !stops_) changed_.wait(lock);
       if (stops_) return;
+      is_working_ = true;
       task = std::exchange(task_, Task::none);
       input = std::exchange(plan_input_, {});
     }
     do_task(task, input);
+    {
+      MutexLock lock(mutex_);
+      is_working_ = false;
+    }
+    changed_.notify_all();
   }
 }
 
