@@ -18,7 +18,9 @@ namespace hocket {
 // Waits for the sockets of one thread; each event carries the token of its socket.
 class Poller {
  public:
-  static constexpr size_t kMaxEvents = 64;
+  // All sockets of a control plane together, strangers (ClusterOptions::max_strangers) included,
+  // are fewer, so one call returns all that are ready.
+  static constexpr size_t kMaxEvents = 512;
 
   Poller();
   void add(const Fd& fd, uint64_t token, uint32_t events);

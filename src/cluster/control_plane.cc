@@ -68,7 +68,8 @@ struct ControlPlane::State {
       }
       while (auto command = commands.pop()) role->on_command(*std::move(command), now);
       // After a pause of this process many heartbeats wait to be read: no rank is judged before
-      // they are.
+      // they are. All sockets together are fewer than these, so whoever sends without end keeps
+      // this thread from no tick.
       if (events.size() >= Poller::kMaxEvents) continue;
       role->on_tick(now);
       watch_links(now);

@@ -157,8 +157,10 @@ void Coordinator::read(uint64_t token, TimePoint now) {
     if (!message->has_value()) break;
     if (!handle(token, session, **message, now)) return drop(token, now);
   }
-  const bool talks_too_much = session.phase != Phase::member && session.phase != Phase::join &&
-                              session.connection->received_bytes() > kMaxStrangerBytes;
+  // One that was a member has said more before, and has yet to read why it is one no longer.
+  const bool talks_too_much =
+      session.phase != Phase::member && session.phase != Phase::join &&
+      session.connection->received_bytes() - session.num_bytes_before > kMaxStrangerBytes;
   const std::optional<Error>& ended = session.connection->ended();
   if (ended && ended->code == ErrorCode::unauthorized)
     warn_of_stranger(session, ended->message, now);
@@ -262,6 +264,7 @@ void Coordinator::refuse(Session& session, const Error& why, bool may_retry, Tim
                                           .fix = cut_why(why.fix)});
   session.connection->finish();
   session.phase = Phase::closing;
+  session.num_bytes_before = session.connection->received_bytes();
   session.until = now + kClosingTime;
 }
 

@@ -57,7 +57,8 @@ class Coordinator final : public ControlRole {
     Phase phase = Phase::proof;
     Nonce nonce{};
     int rank = -1;
-    TimePoint until{};  // deadline to join, or to close when closing
+    TimePoint until{};            // deadline to join, or to close when closing
+    size_t num_bytes_before = 0;  // that had arrived when it was refused
   };
 
   void accept_some(TimePoint now);

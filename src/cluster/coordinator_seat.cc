@@ -12,11 +12,12 @@ namespace {
 constexpr std::string_view kSeatKey = "coordinator", kEpochKey = "epoch", kRanksKey = "rank/";
 constexpr size_t kMaxShown = 64;  // bytes of a strange value in a log line
 
-// Returns 16 digits of a hash over all that ranks must have in common, places of experts included.
+// Returns 16 digits of a hash over all that ranks must have in common (disagreement()), places of
+// experts included.
 std::string digest(const Identity& self) {
-  const Proof hash =
-      sign("", fmt::format("hocket agreed\n{}\n{}\n{}\n{}\n{}\n{}", self.version, self.num_ranks,
-                           self.ranks_per_node, self.model_hash, self.plans, self.arithmetic));
+  const Proof hash = sign("", fmt::format("hocket agreed\n{}\n{}\n{}\n{}\n{}\n{}\n{}", self.version,
+                                          self.num_ranks, self.ranks_per_node, self.model_hash,
+                                          self.plans, self.arithmetic, self.disaggregation));
   std::string text;
   for (size_t i = 0; i < 8; ++i) text += fmt::format("{:02x}", hash[i]);
   return text;
@@ -68,9 +69,8 @@ CoordinatorSeat::CoordinatorSeat(Etcd& etcd, const Clock& clock, Options options
       prefix_(fmt::format("/hocket/{}/", options_.name)),
       agreed_(digest(options_.self)) {}
 
-void CoordinatorSeat::want_epoch(uint32_t epoch, std::string ranks) {
-  wanted_epoch_ = epoch;
-  wanted_ranks_ = std::move(ranks);
+void CoordinatorSeat::want_epoch(int64_t term, uint32_t epoch, std::string ranks) {
+  wanted_epoch_ = {.term = term, .epoch = epoch, .ranks = std::move(ranks)};
 }
 
 bool CoordinatorSeat::is_self() const {
@@ -125,7 +125,8 @@ Result<void> CoordinatorSeat::work() {
   if (wanted_address_ && !holder_) HOCKET_TRY_VOID(take());
   if (is_self() && holder_term_ != term_) HOCKET_TRY_VOID(begin_term());
   if (has_seat() && wanted_address_ != holder_->address) HOCKET_TRY_VOID(empty_seat());
-  if (has_seat() && wanted_epoch_ > taken_) HOCKET_TRY_VOID(take_epoch());
+  const bool wants_epoch = wanted_epoch_.term == term_ && wanted_epoch_.epoch > taken_;
+  if (has_seat() && wants_epoch) HOCKET_TRY_VOID(take_epoch());
   return {};
 }
 
@@ -274,22 +275,23 @@ Result<void> CoordinatorSeat::empty_seat() {
   return read_seat();
 }
 
-// Only the holder of the seat takes epochs, so this is the last one once the seat is this rank's.
+// Only the holder of the seat takes epochs, so this is the last one once the seat is this rank's. A
+// number near kMaxEpoch, which another program wrote, would overflow within this term.
 Result<uint32_t> CoordinatorSeat::read_epoch() {
   HOCKET_TRY(const EtcdRange read, etcd_.range(key(kEpochKey), 1));
   if (read.entries.empty() || read.entries.front().key != key(kEpochKey)) return 0;
   const std::string& value = read.entries.front().value;
   const auto number = read_number<uint32_t>(value.substr(0, value.find(' ')));
-  if (number && *number < kMaxEpoch) return *number;
+  if (number && *number <= kMaxEpoch - kMaxEpochLead) return *number;
   return fail(
       error(ErrorCode::io, "the value of {} is no epoch: '{}'", key(kEpochKey), shown(value))
           .with_fix("another name behind the / of --cluster-store"));
 }
 
 Result<void> CoordinatorSeat::take_epoch() {
-  const uint32_t wanted = wanted_epoch_;
-  const std::string value =
-      fmt::format("{} {} {} {}", wanted, options_.self.rank, options_.self.boot_id, wanted_ranks_);
+  const uint32_t wanted = wanted_epoch_.epoch;
+  const std::string value = fmt::format("{} {} {} {}", wanted, options_.self.rank,
+                                        options_.self.boot_id, wanted_epoch_.ranks);
   HOCKET_TRY(const bool done, etcd_.swap({.key = key(kSeatKey),
                                           .create_revision = term_,
                                           .puts = {{key(kEpochKey), value}}}));

@@ -71,8 +71,9 @@ class CoordinatorSeat {
   // Targets, until others are given. nullopt: this rank does not want the seat, and releases it if
   // it has it. The address is where it would listen.
   void want(std::optional<HostPort> address) { wanted_address_ = std::move(address); }
-  // `ranks` is for people: "0,2".
-  void want_epoch(uint32_t epoch, std::string ranks);
+  // Wants the epoch in this term alone: its ranks are those of its coordinator, which is another in
+  // the next term. `ranks` is for people: "0,2".
+  void want_epoch(int64_t term, uint32_t epoch, std::string ranks);
 
   // The process that has the seat in this term has ended: the seat is taken from it. If it has not
   // ended it finds the seat gone, and takes no epoch in this term. If it takes the seat again, that
@@ -90,6 +91,11 @@ class CoordinatorSeat {
   State state() const;
 
  private:
+  struct WantedEpoch {
+    int64_t term = 0;
+    uint32_t epoch = 0;
+    std::string ranks;
+  };
   Result<void> work();
   Result<void> get_lease();
   Result<void> renew();
@@ -126,8 +132,8 @@ class CoordinatorSeat {
   int64_t gone_term_ = 0;  // the last term whose process has ended; 0: none
   uint32_t floor_ = 0, taken_ = 0;
   std::optional<HostPort> wanted_address_;
-  uint32_t wanted_epoch_ = 0;
-  std::string wanted_ranks_, problem_;
+  WantedEpoch wanted_epoch_;
+  std::string problem_;
 };
 
 }  // namespace hocket

@@ -58,8 +58,9 @@ void CoordinatorSeatThread::want(std::optional<HostPort> address) {
   change_targets([&](SeatTargets& targets) { targets.address = std::move(address); });
 }
 
-void CoordinatorSeatThread::want_epoch(uint32_t epoch, std::string ranks) {
+void CoordinatorSeatThread::want_epoch(int64_t term, uint32_t epoch, std::string ranks) {
   change_targets([&](SeatTargets& targets) {
+    targets.epoch_term = term;
     targets.epoch = epoch;
     targets.ranks = std::move(ranks);
   });
@@ -75,7 +76,7 @@ void CoordinatorSeatThread::run() {
       MutexLock lock(mutex_);
       if (stopping_) break;
       seat_.want(targets_.address);
-      seat_.want_epoch(targets_.epoch, targets_.ranks);
+      seat_.want_epoch(targets_.epoch_term, targets_.epoch, targets_.ranks);
       seat_.end_term(targets_.gone_term);
     }
     seat_.tick();

@@ -26,12 +26,13 @@ class CoordinatorSeatThread {
   CoordinatorSeat::State state() const;
   // See CoordinatorSeat.
   void want(std::optional<HostPort> address);
-  void want_epoch(uint32_t epoch, std::string ranks);
+  void want_epoch(int64_t term, uint32_t epoch, std::string ranks);
   void end_term(int64_t term);
 
  private:
   struct SeatTargets {
     std::optional<HostPort> address;
+    int64_t epoch_term = 0;
     uint32_t epoch = 0;
     std::string ranks;
     int64_t gone_term = 0;

@@ -82,7 +82,7 @@ void ElectedRole::on_tick(TimePoint now) {
   role().on_tick(now);
   if (coordinator_) {
     const ClusterView view = coordinator_->announced();
-    if (view.over) seat_->want_epoch(coordinator_->wanted_epoch(), view.present().text());
+    if (view.over) seat_->want_epoch(term_, coordinator_->wanted_epoch(), view.present().text());
   } else {
     run_for_seat(seat, now);
   }

@@ -22,6 +22,12 @@ Result<void> may_leave(const ClusterView& view, const RankSet& leaving,
         fmt::format("{} ranks would be left; with --tolerate-ranks {} the service needs {}", left,
                     view.tolerate_ranks, least),
         "let fewer leave");
+  if (!view.are_enough(view.staying().without(leaving)))
+    return refuse(
+        fmt::format("rank {} is not among the {} ranks that would be left, and fewer than "
+                    "{} do not serve without it",
+                    view.coordinator, left, view.tolerate_ranks + 1),
+        fmt::format("wait until rank {} has loaded, or let fewer leave", view.coordinator));
   // Enough are there, but not in an epoch yet.
   if (!view.serves())
     return refuse(fmt::format("the ranks do not serve now: {}", missing(view)),

@@ -96,8 +96,11 @@ Result<void> check(const Identity& identity) {
   }
   if (identity.address.size() > kMaxAddressBytes)
     return fail(ErrorCode::bad_value,
-                "the transport address of rank {} is {} bytes long; at most {} are taken",
-                identity.rank, identity.address.size(), kMaxAddressBytes);
+                "the address of rank {} is {} bytes long; at most {} are taken", identity.rank,
+                identity.address.size(), kMaxAddressBytes);
+  if (!is_printable(identity.address))
+    return fail(ErrorCode::bad_value, "the address of rank {} has control characters",
+                identity.rank);
   return {};
 }
 
@@ -149,12 +152,16 @@ Error other_terms(const Identity& member, std::string_view theirs, const Identit
           "follows from each rank's memory");
 }
 
+bool are_enough(const RankSet& ranks, int64_t num_ranks, int tolerate_ranks, int coordinator) {
+  return ranks.size() >= num_ranks - tolerate_ranks &&
+         (ranks.has(coordinator) || ranks.size() > tolerate_ranks);
+}
+
 // A rank without a connection to the coordinator marks it as absent, and is in no epoch then.
 bool ClusterView::serves() const {
   if (epoch == 0 || over || members.empty()) return false;
   const bool is_heard = members.at(static_cast<size_t>(coordinator)).state != MemberState::absent;
-  const int num_needed = static_cast<int>(members.size()) - (began ? tolerate_ranks : 0);
-  return is_heard && present().size() >= num_needed;
+  return is_heard && (began ? are_enough(present()) : present().size() == std::ssize(members));
 }
 
 RankSet ClusterView::present() const {

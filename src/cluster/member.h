@@ -17,7 +17,7 @@ namespace hocket {
 inline constexpr int kMaxRanks = RankSet::kMaxRank + 1;
 // Limit of every text of an Identity, except the address, and of Heartbeat::terms.
 inline constexpr size_t kMaxNameBytes = 255;
-inline constexpr size_t kMaxAddressBytes = 4096;  // limit of the transport's address
+inline constexpr size_t kMaxAddressBytes = 4096;  // limit of Identity::address
 inline constexpr size_t kMaxWhyBytes = 1024;      // limit of a reason; longer ones are cut
 // An epoch above this is refused before counters overflow; no cluster ever reaches it.
 inline constexpr uint32_t kMaxEpoch = uint32_t{1} << 30;
@@ -38,7 +38,7 @@ struct Identity {
   std::string plans;           // describes which steps the ranks can run
   std::string arithmetic;      // arithmetic level; another level gives other bits
   std::string disaggregation;  // --disaggregation-mode at the start
-  std::string address;         // address of the data plane, as opaque bytes
+  std::string address;         // HOST:PORT of its datagrams; only the port before it has joined
 
   bool operator==(const Identity&) const = default;
 };
@@ -109,6 +109,12 @@ struct Member {
   bool operator==(const Member&) const = default;
 };
 
+// Returns true if `ranks` may serve while the others of `num_ranks` are missing. Without the
+// coordinator they must be more than the ranks that may be missing. So any two sets that may serve
+// have a rank in common, and no two epochs serve at once. Where the coordinator moves, more than
+// half of all must be left, which are enough with any coordinator.
+bool are_enough(const RankSet& ranks, int64_t num_ranks, int tolerate_ranks, int coordinator);
+
 // The list of ranks as the coordinator sends it. `epoch` counts memberships: 0 until all ranks were
 // there once, then 1, and one more for every rank that is lost, joins again, or gives up a step.
 struct ClusterView {
@@ -129,6 +135,10 @@ struct ClusterView {
   bool whole() const { return serves() && present().size() == std::ssize(members); }
   // True if steps may run in this epoch: as whole(), but tolerate_ranks ranks may be missing.
   bool serves() const;
+  // True if these ranks are enough to serve once the service has begun.
+  bool are_enough(const RankSet& ranks) const {
+    return hocket::are_enough(ranks, std::ssize(members), tolerate_ranks, coordinator);
+  }
   RankSet present() const;  // the members
   RankSet staying() const;  // the members that do not leave
   bool operator==(const ClusterView&) const = default;

@@ -15,6 +15,13 @@ Duration since(TimePoint then, TimePoint now) {
   return std::max(Duration::zero(), now - then);
 }
 
+// Returns the expected time of the rank's open step. A rank that says more than an hour would never
+// be stuck.
+Duration expected_time(const Heartbeat& heartbeat) {
+  constexpr Duration kMax = std::chrono::hours(1);
+  return std::min<Duration>(std::chrono::milliseconds(heartbeat.expected_ms), kMax);
+}
+
 }  // namespace
 
 Membership::Membership(Identity self, const LivenessLimits& limits, TimePoint now,
@@ -170,7 +177,7 @@ Duration Membership::silence(int rank, TimePoint now) const {
 Duration Membership::stuck(int rank, TimePoint now) const {
   const Heartbeat& heartbeat = last_heartbeat(rank);
   if (heartbeat.state != EngineState::computing) return {};
-  return since(slot(rank).last_moved + std::chrono::milliseconds(heartbeat.expected_ms), now);
+  return since(slot(rank).last_moved + expected_time(heartbeat), now);
 }
 
 void Membership::judge_silence(int rank, TimePoint now) {
@@ -248,7 +255,7 @@ TimePoint Membership::next_deadline() const {
     if (!is_own && state == MemberState::member && !s.suspect)
       consider(s.last_heard, limits_.suspect_after);
     if (state == MemberState::member && heartbeat.state == EngineState::computing) {
-      const TimePoint late = s.last_moved + std::chrono::milliseconds(heartbeat.expected_ms);
+      const TimePoint late = s.last_moved + expected_time(heartbeat);
       consider(late, limits_.lost_after);
       if (!s.suspect) consider(late, limits_.suspect_after);
     }

@@ -126,6 +126,16 @@ TEST_F(MembershipTest, AStuckEngineIsLostAndBackWhenItsStepIsClosed) {
   EXPECT_TRUE(members_.view().whole());
 }
 
+TEST_F(MembershipTest, NoStepIsExpectedToTakeMoreThanAnHour) {
+  all_join(0);
+  heartbeats_[2] = {.state = EngineState::computing, .expected_ms = UINT32_MAX};
+  constexpr int64_t kHour = 3'600'000;
+  live(0, kHour);
+  EXPECT_EQ(state(2), MemberState::member);
+  live(kHour, kHour + 4000);
+  EXPECT_EQ(members_.view().lost, 2);
+}
+
 TEST_F(MembershipTest, OfThoseThatComputeTheFurthestBehindIsBlamed) {
   all_join(0);
   for (Heartbeat& heartbeat : heartbeats_)

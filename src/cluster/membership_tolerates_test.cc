@@ -270,6 +270,36 @@ TEST_F(ToleratesTest, TheOthersServeWhileANewCoordinatorLoads) {
   EXPECT_TRUE(members_.view().whole());
 }
 
+// Rank 0 may serve alone after a cut that the others do not know of yet, so they must be more than
+// those that may be missing.
+TEST(AreEnough, TwoSetsThatMayServeHaveARankInCommon) {
+  for (int num_ranks = 1; num_ranks <= 7; ++num_ranks)
+    for (int tolerated = 0; tolerated < num_ranks; ++tolerated) {
+      std::vector<RankSet> sets;
+      for (unsigned bits = 0; bits < 1u << num_ranks; ++bits) {
+        RankSet set;
+        for (int rank = 0; rank < num_ranks; ++rank)
+          if ((bits >> rank & 1) != 0) set.add(rank);
+        if (are_enough(set, num_ranks, tolerated, 0)) sets.push_back(set);
+      }
+      for (const RankSet& one : sets)
+        for (const RankSet& other : sets)
+          ASSERT_LT(one.without(other).size(), one.size())
+              << one.text() << " and " << other.text() << " of " << num_ranks;
+      EXPECT_TRUE(are_enough(RankSet::all(num_ranks), num_ranks, tolerated, 0));
+    }
+}
+
+TEST(AreEnough, AnyRankMayCoordinateMoreThanHalf) {
+  RankSet three;
+  for (const int rank : {1, 2, 4}) three.add(rank);
+  for (int coordinator = 0; coordinator < 5; ++coordinator)
+    EXPECT_TRUE(are_enough(three, 5, 2, coordinator));
+  EXPECT_FALSE(are_enough(three, 5, 1, 1));
+  EXPECT_FALSE(are_enough(three, 5, 3, 0));
+  EXPECT_TRUE(are_enough(three, 5, 3, 1));
+}
+
 // A rank that drains is still there, but the others must be enough without it.
 TEST_F(ToleratesTest, RanksThatLeaveDoNotCountAsStaying) {
   begin(2000);
@@ -294,6 +324,22 @@ TEST_F(ToleratesTest, RanksThatLeaveDoNotCountAsStaying) {
   members_.leave(3, "it has drained");
   EXPECT_TRUE(join_ready(3, 2600, true, "second"));
   EXPECT_EQ(members_.view().staying().text(), "0,1,2,3") << "its next process stays";
+}
+
+// Rank 0 loads, so three of four serve, and two would not.
+TEST(RanksThatMayLeave, AreNotThoseWhoseLeaveWouldPauseTheOthersUntilRank0HasLoaded) {
+  ClusterView view{.epoch = 7, .tolerate_ranks = 2, .began = true};
+  for (int rank = 0; rank < 4; ++rank)
+    view.members.push_back({.state = rank == 0 ? MemberState::connected : MemberState::member,
+                            .identity = {.rank = rank, .num_ranks = 4}});
+  ASSERT_TRUE(view.serves());
+  RankSet leaving;
+  leaving.add(3);
+  const auto allowed = may_leave(view, leaving, EligibleCoordinators::rank_0);
+  ASSERT_FALSE(allowed);
+  EXPECT_THAT(allowed.error().message, testing::HasSubstr("rank 0 is not among the 2 ranks"));
+  view.members[0].state = MemberState::member;
+  EXPECT_TRUE(may_leave(view, leaving, EligibleCoordinators::rank_0));
 }
 
 TEST_F(ToleratesTest, NoRankLeavesWhileNoEpochServes) {

@@ -19,9 +19,8 @@ void ServiceBegin::note_began(Epochs& epochs, std::span<const Heartbeat> heartbe
     any = true;
   }
   // The rank that says it may have to load first, so the first epoch does not wait for it.
-  const bool are_enough =
-      epochs.view().present().size() >= epochs.num_ranks() - options_.tolerate_ranks;
-  if (epochs.view().epoch > 0 ? any : are_enough) epochs.begin_next();
+  if (epochs.view().epoch > 0 ? any : may_serve(epochs, epochs.view().present()))
+    epochs.begin_next();
 }
 
 // All were ready once, so from now on ranks may be missing.
@@ -32,6 +31,11 @@ void ServiceBegin::note_ready(Epochs& epochs, std::span<const Heartbeat> heartbe
     return;
   epochs.set_began();
   set_why(epochs, {});  // all are ready, so the reason is out of date
+}
+
+// The view tolerates no missing rank before the coordinator has waited for all.
+bool ServiceBegin::may_serve(const Epochs& epochs, const RankSet& ranks) const {
+  return are_enough(ranks, epochs.num_ranks(), options_.tolerate_ranks, epochs.view().coordinator);
 }
 
 void ServiceBegin::set_why(Epochs& epochs, std::string why) {
@@ -48,10 +52,11 @@ void ServiceBegin::set_why(Epochs& epochs, std::string why) {
 void ServiceBegin::begin_without_missing(Epochs& epochs, std::span<const Heartbeat> heartbeats,
                                          TimePoint now) {
   if (options_.tolerate_ranks == 0 || epochs.view().began) return;
-  int num_ready = 0;
+  RankSet ready;
   for (int rank = 0; rank < epochs.num_ranks(); ++rank)
-    num_ready += epochs.is_in(rank) && heartbeats[static_cast<size_t>(rank)].ready() ? 1 : 0;
-  if (num_ready < epochs.num_ranks() - options_.tolerate_ranks) {
+    if (epochs.is_in(rank) && heartbeats[static_cast<size_t>(rank)].ready()) ready.add(rank);
+  const int num_ready = ready.size();
+  if (!may_serve(epochs, ready)) {
     enough_since_.reset();
     return set_why(epochs, {});
   }

@@ -44,6 +44,8 @@ class ServiceBegin {
   }
 
  private:
+  // True if these ranks are enough to serve, once some may be missing.
+  bool may_serve(const Epochs& epochs, const RankSet& ranks) const;
   // Sets why the service has not begun; empty if there is no such reason any more.
   void set_why(Epochs& epochs, std::string why);
 

@@ -41,6 +41,13 @@ class Stranger {
       if (!more(most)) return std::nullopt;
     }
   }
+  // Returns true if rank 0 refuses what is said, because it has closed the connection.
+  bool is_reset() const {
+    int problem = 0;
+    socklen_t length = sizeof problem;
+    EXPECT_EQ(getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &problem, &length), 0);
+    return problem != 0;
+  }
   // Returns the bytes that have arrived and are no message.
   const std::string& rest() const { return in_; }
   // Returns true if rank 0 ends the connection in time.

@@ -273,6 +273,41 @@ TEST_F(StrangersTest, AMemberThatSpeaksNonsenseIsLost) {
   EXPECT_TRUE(eventually([&] { return plane(0).view().lost == 1; }));
 }
 
+// Rank 0 serves alone while its rank 1 loads, which then has other terms.
+class RefusedMemberTest : public StrangersTest {
+ protected:
+  RefusedMemberTest() { tolerate_ranks_ = 1; }
+};
+
+TEST_F(RefusedMemberTest, HasTimeToReadWhy) {
+  plane(0).heartbeat_state().ready("t");
+  Stranger member(port_);
+  prove_oneself(member);
+  Identity id = identity(1);
+  id.boot_id = "b";
+  member.say(JoinMessage{.identity = id, .heartbeat = {.terms = "t"}});
+  ASSERT_TRUE(eventually([&] { return plane(0).view().began; }));
+  member.say(LeaveMessage{"it is started again"});
+  ASSERT_TRUE(member.is_closed());
+  Stranger loading(port_);
+  prove_oneself(loading);
+  id.boot_id = "c";
+  loading.say(JoinMessage{.identity = id});
+  for (uint64_t i = 1; i <= 200; ++i)  // as many bytes as a stranger may not say
+    loading.say(StoreRequest{.id = i, .key = "a key of thirty-two bytes, or so"});
+  ASSERT_TRUE(eventually([&] { return plane(0).view().members[1].identity.boot_id == "c"; }));
+  loading.say(HeartbeatMessage{{.terms = "other"}});
+  std::optional<Message> heard;
+  do {
+    heard = loading.hear();
+  } while (heard && !std::holds_alternative<RefusedMessage>(*heard));
+  ASSERT_TRUE(heard);
+  EXPECT_THAT(std::get<RefusedMessage>(*heard).text, HasSubstr("messages would differ"));
+  loading.say(HeartbeatMessage{});
+  std::this_thread::sleep_for(milliseconds(50));
+  EXPECT_FALSE(loading.is_reset());
+}
+
 // Returns the value of VmHWM or VmRSS.
 int64_t status_kib(const std::string& name) {
   std::ifstream status("/proc/self/status");

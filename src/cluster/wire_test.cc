@@ -27,7 +27,7 @@ Identity some_identity() {
           .plans = "p",
           .arithmetic = "1",
           .disaggregation = "null",
-          .address = std::string("\0\xff opaque", 9)};
+          .address = "[2001:db8::2]:4000"};
 }
 
 RankSet some_ranks() {
@@ -227,6 +227,8 @@ TEST(ClusterMember, IdentitiesAreChecked) {
   fine = some_identity();
   fine.address.assign(kMaxAddressBytes + 1, 'x');
   EXPECT_FALSE(check(fine));
+  fine.address = "10.0.0.2:4000\ncluster: all is well";
+  EXPECT_THAT(check(fine).error().message, HasSubstr("address of rank 2 has control characters"));
 }
 
 }  // namespace

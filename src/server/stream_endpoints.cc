@@ -19,7 +19,6 @@ namespace {
 
 // A rank that does not answer in this time is not waited for.
 constexpr Duration kTakePatience = std::chrono::seconds(1);
-constexpr size_t kMaxRecord = 16 << 20;  // bytes of a record as JSON
 
 Error not_a_position(std::string_view what) {
   return error(ErrorCode::invalid_request, "{} is not the id of an event", what)
@@ -150,7 +149,10 @@ void StreamEndpoints::resume(const HttpRequest& request, const Exchange& exchang
             !taken)
           respond_error(*client->exchange, taken.error());
       },
-      {.patience = kTakePatience, .max_bytes = kMaxRecord, .includes_lost = true});
+      {.patience = kTakePatience,
+       .max_bytes = max_text_bytes(options_.stream_records->max_bytes()),
+       .includes_lost = true,
+       .is_counted = false});
 }
 
 // Continues the record that has the most tokens.

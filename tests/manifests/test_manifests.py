@@ -100,8 +100,13 @@ def test_with_etcd_all_servers_are_named_and_only_ranks_reach_them():
     domain, command = servers["spec"]["serviceName"], containers(servers)["command"]
     assert f"--initial-cluster={','.join(f'{name}=http://{name}.{domain}:2380' for name in names)}" in command
     (patch,) = kustomization["patches"]
-    (change,) = yaml.safe_load(patch["patch"])
-    assert change["value"] == f"--cluster-store=etcd://{','.join(f'{name}.{domain}:2379' for name in names)}"
+    *changes, store = yaml.safe_load(patch["patch"])
+    assert store["value"] == f"--cluster-store=etcd://{','.join(f'{name}.{domain}:2379' for name in names)}"
+    values = {change["path"].removeprefix("/spec/template/spec/containers/0"): change["value"] for change in changes}
+    num_ranks = values["/spec/replicas"]
+    (at,) = [i for i, a in enumerate(containers(MANIFESTS["StatefulSet/hocket"])["args"]) if a.startswith("--nnodes=")]
+    assert values[f"/args/{at}"] == f"--nnodes={num_ranks}"
+    assert 0 < 2 * int(values["/args/-"].removeprefix("--tolerate-ranks=")) < num_ranks
     allowed = [source["podSelector"]["matchLabels"] for source in made["NetworkPolicy"]["spec"]["ingress"][0]["from"]]
     assert allowed == [servers["spec"]["selector"]["matchLabels"], LABEL]
 

@@ -214,14 +214,15 @@ class Balancing {
 
 }  // namespace
 
-Placement improved_placement(std::span<const uint64_t> loads, const Placement& now) {
+Placement improved_placement(std::span<const uint64_t> loads, const Placement& now,
+                             const std::function<bool()>& is_over) {
   HOCKET_CHECK(std::ssize(loads) == now.num_experts());
   Balancing balancing(loads, now);
   const int64_t looked_at = int64_t{now.max_experts()} * now.num_places();  // in a round, at most
   const int64_t max_rounds =
       std::min<int64_t>(4 * now.num_places(), std::max<int64_t>(1, kMaxLookedAt / looked_at));
   for (int64_t round = 0; round < max_rounds; ++round)
-    if (!balancing.relieve(kMinGain * balancing.mean())) break;
+    if ((is_over && is_over()) || !balancing.relieve(kMinGain * balancing.mean())) break;
   return balancing.result();
 }
 

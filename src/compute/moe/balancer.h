@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "compute/moe/placement.h"
@@ -31,8 +32,10 @@ Placement published_placement(std::span<const uint64_t> loads, const BalanceShap
 
 // Returns `now` with some places given to other experts. No rank's load exceeds what the busiest
 // rank has in `now`. It ends when no change takes half a percent of a rank's mean load from the
-// busiest, or after 2^28 changes that it looked at.
-Placement improved_placement(std::span<const uint64_t> loads, const Placement& now);
+// busiest, or after 2^28 changes that it looked at, which may take seconds. is_over, which may be
+// empty, is asked before each change: once it returns true, the result is of no use.
+Placement improved_placement(std::span<const uint64_t> loads, const Placement& now,
+                             const std::function<bool()>& is_over = {});
 
 // Returns the rows of the busiest rank and the mean of all ranks.
 struct RankLoads {

@@ -178,23 +178,31 @@ Result<Placement> Placement::contiguous(int num_experts, int num_ranks, int num_
   return Placement(std::move(experts), num_experts);
 }
 
-Placement Placement::with_replicas(int replicas) const {
+Placement Placement::with_replicas(int replicas, int ranks_per_host) const {
   HOCKET_CHECK((replicas >= 0 && replicas <= num_experts() - max_experts()));
-  return filled([&](int rank) { return static_cast<int>(experts_of(rank).size()) + replicas; });
+  return filled(ranks_per_host,
+                [&](int rank) { return static_cast<int>(experts_of(rank).size()) + replicas; });
 }
 
-Placement Placement::filled_to(int places) const {
+Placement Placement::filled_to(int places, int ranks_per_host) const {
   HOCKET_CHECK((places >= max_experts() && places <= num_experts()));
-  return filled([&](int) { return places; });
+  return filled(ranks_per_host, [&](int) { return places; });
+}
+
+int Placement::first_replica_of(int rank, int ranks_per_host) const {
+  const std::span<const int> own = experts_of(rank);
+  const std::span<const int> next = experts_of((rank + ranks_per_host) % num_ranks());
+  if (ranks_per_host % num_ranks() != 0 && !next.empty()) return next.front();
+  return own.empty() ? 0 : own.back() + 1;
 }
 
 template <class PlacesOf>
-Placement Placement::filled(PlacesOf places_of) const {
+Placement Placement::filled(int ranks_per_host, PlacesOf places_of) const {
   std::vector<std::vector<int>> experts;
   for (int rank = 0; rank < num_ranks(); ++rank) {
     const std::span<const int> own = experts_of(rank);
     experts.emplace_back(own.begin(), own.end());
-    int next = own.empty() ? 0 : own.back() + 1;
+    int next = first_replica_of(rank, ranks_per_host);
     while (std::ssize(experts[rank]) < places_of(rank)) {
       next %= num_experts();
       if (std::ranges::find(own, next) == own.end()) experts[rank].push_back(next);

@@ -34,11 +34,13 @@ class Placement {
     return contiguous(num_experts, num_ranks, std::max(num_experts, 1));
   }
   // Returns this placement with `replicas` further places on each rank, which hold the experts that
-  // follow its own. replicas <= num_experts() - max_experts().
-  Placement with_replicas(int replicas) const;
+  // the next host's rank has, and those that follow: so the loss of a host takes no expert with its
+  // replica. Without other hosts they hold the experts that follow its own. ranks_per_host
+  // neighbours are on one host. replicas <= num_experts() - max_experts().
+  Placement with_replicas(int replicas, int ranks_per_host = 1) const;
   // Returns this placement with `places` places on each rank, filled as by with_replicas().
   // max_experts() <= places <= num_experts().
-  Placement filled_to(int places) const;
+  Placement filled_to(int places, int ranks_per_host = 1) const;
   // Returns the placement while only the ranks of `present` serve. Absent ranks have no places.
   // Each expert that only absent ranks had replaces a replica, on the rank that has replaced fewest
   // so far. It is the same on all ranks. Precondition: the present ranks together have a place for
@@ -90,7 +92,9 @@ class Placement {
   Placement(std::vector<std::vector<int>> experts, int num_experts);
   // Returns this placement with further places on each rank, places_of(rank) in all.
   template <class PlacesOf>
-  Placement filled(PlacesOf places_of) const;
+  Placement filled(int ranks_per_host, PlacesOf places_of) const;
+  // Returns the first expert whose replica a rank holds.
+  int first_replica_of(int rank, int ranks_per_host) const;
 
   std::vector<int> experts_, ranks_;    // [places]
   std::vector<int> first_;              // [ranks + 1] first place

@@ -184,6 +184,26 @@ TEST(Placement, ReplicasFollowARanksOwnExperts) {
   for (int expert = 0; expert < 6; ++expert) EXPECT_EQ(placement.places_of(expert).size(), 2u);
 }
 
+// With as many replicas as experts, a host that is lost takes none along.
+TEST(Placement, ReplicasAreOnOtherHostsThanTheirOriginals) {
+  for (const auto& [ranks, per_host] : {std::pair{4, 2}, {6, 3}, {6, 2}, {8, 2}, {8, 4}, {3, 1}}) {
+    const int experts = 5 * ranks;
+    for (const bool filled : {false, true}) {
+      const Placement plain = *Placement::contiguous(experts, ranks);
+      const Placement all =
+          filled ? plain.filled_to(10, per_host) : plain.with_replicas(5, per_host);
+      for (int expert = 0; expert < experts; ++expert) {
+        const std::span<const int> places = all.places_of(expert);
+        ASSERT_EQ(places.size(), 2u);
+        EXPECT_NE(all.rank_at(places[0]) / per_host, all.rank_at(places[1]) / per_host)
+            << "expert " << expert << " of " << ranks << " ranks, " << per_host << " on a host";
+      }
+    }
+  }
+  const Placement one_host = *Placement::contiguous(6, 3);
+  EXPECT_EQ(one_host.with_replicas(2, 3).fingerprint(), one_host.with_replicas(2).fingerprint());
+}
+
 TEST(Placement, IsFilledUpOnEveryRank) {
   const Placement placement = Placement::contiguous(5, 2)->filled_to(4);
   EXPECT_TRUE(std::ranges::equal(placement.experts_of(0), std::array{0, 1, 2, 3}));

@@ -49,7 +49,8 @@ uint32_t ExpertChanges::fingerprint() const {
 }
 
 ExpertChanges changes_for(std::span<const uint64_t> counts, uint64_t num_steps,
-                          const Placements& now, const Rebalancer& rebalance) {
+                          const Placements& now, const Rebalancer& rebalance,
+                          const std::function<bool()>& is_over) {
   HOCKET_CHECK(num_steps > 0);
   const auto num_experts = static_cast<size_t>(now.first().num_experts());
   HOCKET_CHECK(counts.size() % num_experts == 0);
@@ -57,11 +58,12 @@ ExpertChanges changes_for(std::span<const uint64_t> counts, uint64_t num_steps,
   int num_layers = 0;
   double before = 0, after = 0;
   for (int layer = 0; !counts.empty(); ++layer, counts = counts.subspan(num_experts)) {
+    if (is_over && is_over()) return {};
     const std::vector<uint64_t> work = work_of(counts.first(num_experts), num_steps);
     const Placement& from = now.at(layer);
     const RankLoads is = rank_loads(work, from);
     if (is.largest <= 0) continue;
-    Placement to = rebalance(work, from);
+    Placement to = rebalance(work, from, is_over);
     RankLoads will = rank_loads(work, to);
     if (will.largest <= (1 - kMinRelief) * is.largest && to.fingerprint() != from.fingerprint())
       changes.layers.push_back({.layer = layer,

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -45,8 +46,10 @@ struct ExpertChanges {
 };
 
 // counts [layers, experts]: how many rows chose each expert in `num_steps` steps of all ranks.
-// Layers without rows do not change, nor do layers of `now` behind those.
+// Layers without rows do not change, nor do layers of `now` behind those. is_over, which may be
+// empty, is asked for each layer and by `rebalance`: once it returns true, the result is of no use.
 ExpertChanges changes_for(std::span<const uint64_t> counts, uint64_t num_steps,
-                          const Placements& now, const Rebalancer& rebalance);
+                          const Placements& now, const Rebalancer& rebalance,
+                          const std::function<bool()>& is_over = {});
 
 }  // namespace hocket

@@ -7,9 +7,7 @@
 namespace hocket {
 namespace {
 
-const Rebalancer kImprove = [](std::span<const uint64_t> work, const Placement& now) {
-  return improved_placement(work, now);
-};
+const Rebalancer kImprove = improved_placement;
 
 TEST(ExpertChanges, MovesTheExpertsOfLayersThatAreUneven) {
   const Placements now = Placements(*Placement::contiguous(4, 2)).by_layer(3);
@@ -44,6 +42,21 @@ TEST(ExpertChanges, AreNoneWhereLittleCanBeGained) {
     EXPECT_EQ(changes.saved_share(), 0);
     EXPECT_EQ(changes.balancedness_before, changes.balancedness_after);
   }
+}
+
+// Each layer is worked out with a busy expert that should move.
+TEST(ExpertChanges, NoFurtherLayerIsWorkedOutOnceTheyAreOver) {
+  const Placements now = Placements(*Placement::contiguous(4, 2)).by_layer(3);
+  const std::vector<uint64_t> counts = {9, 9, 1, 1, 9, 9, 1, 1, 9, 9, 1, 1};
+  int num_worked_out = 0;
+  const auto count = [&](std::span<const uint64_t> work, const Placement& from,
+                         const std::function<bool()>& is_over) {
+    ++num_worked_out;
+    return improved_placement(work, from, is_over);
+  };
+  const auto changes = changes_for(counts, 1, now, count, [&] { return num_worked_out == 2; });
+  EXPECT_EQ(num_worked_out, 2);
+  EXPECT_TRUE(changes.layers.empty());
 }
 
 TEST(ExpertChanges, ThoseThatGainMostForAMoveComeFirst) {

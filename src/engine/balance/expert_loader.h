@@ -2,7 +2,8 @@
 // code, so their bits are those that any rank has. They land in memory that is planned at start
 // (ExpertMemory), and what a layer gives up is the memory for the next. With --weight-cache nothing
 // can be given up, because the file stays as it is: experts that are mapped there again are used
-// from there again. Owner: ExpertMover. Thread: its thread `mover`, except where noted.
+// from there again. Owner: ExpertMover. Thread: one of its two at a time,
+// except where noted.
 #pragma once
 
 #include <cstdint>

@@ -37,7 +37,12 @@ ExpertMover::ExpertMover(Options options, Runner& runner, ExpertStats& stats)
                .is_over = [this] { return is_over(); }},
               runner),
       epoch_(RankSet::all(places_.num_ranks())) {
-  thread_ = Thread({.name = "mover"}, [this] { run(); });
+  mover_ = Thread({.name = "mover"}, [this] {
+    setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kLowestPriority);
+    run([](Task task) { return task != Task::none && task != Task::load_for_epoch; });
+  });
+  takeover_ = Thread({.name = "takeover"},
+                     [this] { run([](Task task) { return task == Task::load_for_epoch; }); });
 }
 
 ExpertMover::~ExpertMover() {
@@ -60,7 +65,7 @@ void ExpertMover::plan(std::span<const uint64_t> counts, uint64_t num_steps) {
   {
     MutexLock lock(mutex_);
     planned_ = false;
-    plan_input_ = {.counts = counts, .num_steps = num_steps};
+    plan_input_ = {.counts = {counts.begin(), counts.end()}, .num_steps = num_steps};
     task_ = Task::plan;
   }
   changed_.notify_all();
@@ -145,19 +150,24 @@ void ExpertMover::note_balance_check(const ExpertChanges& changes, double gain_s
   stats_.num_remaining_layers = moves ? static_cast<int>(changes.layers.size()) : 0;
 }
 
-void ExpertMover::run() {
-  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kLowestPriority);
+void ExpertMover::run(bool (*is_mine)(Task)) {
   for (;;) {
     Task task;
     PlanInput input;
     {
       MutexLock lock(mutex_);
-      while (task_ == Task::none && !stops_) changed_.wait(lock);
+      while ((is_working_ || !is_mine(task_)) && !stops_) changed_.wait(lock);
       if (stops_) return;
+      is_working_ = true;
       task = std::exchange(task_, Task::none);
-      input = plan_input_;
+      input = std::exchange(plan_input_, {});
     }
     do_task(task, input);
+    {
+      MutexLock lock(mutex_);
+      is_working_ = false;
+    }
+    changed_.notify_all();
   }
 }
 
@@ -174,14 +184,16 @@ void ExpertMover::do_task(Task task, const PlanInput& input) {
   }
 }
 
-// The changes are dropped if others are asked for meanwhile: the engine does not wait for these.
+// The changes are given up if another task is begun meanwhile: the engine does not wait for these,
+// but the next epoch waits for its task.
 void ExpertMover::work_out(Task task, const PlanInput& input) {
   const Placements now = runner_.placement();
   ExpertChanges changes = task == Task::plan
-                              ? changes_for(input.counts, input.num_steps, now, options_.rebalance)
+                              ? changes_for(input.counts, input.num_steps, now, options_.rebalance,
+                                            [this] { return is_superseded(); })
                               : places_.changes_without_others(now, input.stay);
   MutexLock lock(mutex_);
-  if (task_ != Task::none) return;
+  if (stops_ || task_ != Task::none) return;
   changes_ = std::move(changes);
   planned_.store(true, std::memory_order_release);
 }

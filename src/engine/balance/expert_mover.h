@@ -9,7 +9,9 @@
 // given up: the experts that are not used from that file (ExpertLoader) take memory, which is
 // planned at start for --tolerate-ranks.
 //
-// The thread `mover` has the lowest priority, so it computes in the gaps of the steps.
+// The thread `mover` has the lowest priority, so it computes in the gaps of the steps. Between two
+// epochs no step runs and clients wait, so the thread `takeover` loads then, with that of any
+// thread. One of the two works at a time.
 // Thread: engine, except where noted.
 #pragma once
 
@@ -57,8 +59,8 @@ class ExpertMover {
   // Ends what is under way; nothing computes any more.
   ~ExpertMover();
 
-  // Begins to work out the changes for `counts` (changes_for()), which stay as they are until
-  // planned() returns them.
+  // Begins to work out the changes for `counts` (changes_for()), of which it takes a copy.
+  // Whatever else is begun before planned() returns them ends this.
   void plan(std::span<const uint64_t> counts, uint64_t num_steps);
   // Begins to work out the changes by which `stay` alone have all experts, as in their next epoch;
   // the other ranks keep theirs. There are none if `stay` have too few places.
@@ -113,12 +115,13 @@ class ExpertMover {
   enum class Task : uint8_t { none, plan, plan_for, load, load_for_epoch };
   // The arguments of plan() or plan_for().
   struct PlanInput {
-    std::span<const uint64_t> counts = {};
+    std::vector<uint64_t> counts = {};
     uint64_t num_steps = 0;
     RankSet stay = {};
   };
   void begin(Task task);
-  void run();
+  // Does the tasks for which `is_mine` is true, while the other thread does none.
+  void run(bool (*is_mine)(Task));
   void do_task(Task task, const PlanInput& input);
   void work_out(Task task, const PlanInput& input);
   void load_layers();
@@ -137,7 +140,7 @@ class ExpertMover {
   ExpertStats& stats_of_rows_;
   EpochPlaces places_;
 
-  // The thread `mover` alone uses these while it has a task.
+  // The thread that has a task alone uses these.
   bool may_be_dropped_ = false;  // by drop(): while layers are loaded for a change
   ExpertLoader loader_;
   ExpertChanges changes_;
@@ -149,12 +152,13 @@ class ExpertMover {
   mutable Mutex mutex_;
   std::condition_variable changed_;
   Task task_ HOCKET_GUARDED_BY(mutex_) = Task::none;  // the next
+  bool is_working_ HOCKET_GUARDED_BY(mutex_) = false;
   PlanInput plan_input_ HOCKET_GUARDED_BY(mutex_);
   bool stops_ HOCKET_GUARDED_BY(mutex_) = false;
   int num_handed_out_ HOCKET_GUARDED_BY(mutex_) = 0, num_moved_ HOCKET_GUARDED_BY(mutex_) = 0;
   ExpertMoveStats stats_ HOCKET_GUARDED_BY(mutex_);  // without those of the loader
   EpochLoading epoch_ HOCKET_GUARDED_BY(mutex_);
-  Thread thread_;
+  Thread mover_, takeover_;
 };
 
 }  // namespace hocket

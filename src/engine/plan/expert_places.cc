@@ -209,14 +209,10 @@ Result<MovingMemory> moving_memory(const ServerSettings& settings, const ModelCh
 
 Result<Rebalancer> rebalancer_of(const ParallelSettings& settings, const ModelChoice& choice,
                                  const Placement& any) {
-  if (settings.eplb_algorithm == "auto")
-    return [](std::span<const uint64_t> work, const Placement& now) {
-      return improved_placement(work, now);
-    };
+  if (settings.eplb_algorithm == "auto") return improved_placement;
   HOCKET_TRY(Balance balance, balance_by(settings, choice, any));
-  return [balance = std::move(balance)](std::span<const uint64_t> work, const Placement&) {
-    return balance(work);
-  };
+  return [balance = std::move(balance)](std::span<const uint64_t> work, const Placement&,
+                                        const std::function<bool()>&) { return balance(work); };
 }
 
 Result<void> check_places(const ParallelSettings& s) {
@@ -298,12 +294,13 @@ Result<ExpertPlaces> place_experts(const ParallelSettings& settings, const Model
                     num_ranks, plain.max_experts(), experts),
         fmt::format("a multiple of {}, up to {}", num_ranks,
                     std::min(most * num_ranks, (kMaxPlaces - experts) / num_ranks * num_ranks))));
-  Placement filled = plain.with_replicas(number / num_ranks);
+  const int per_host = settings.nnodes > 1 ? num_ranks / settings.nnodes : num_ranks;
+  Placement filled = plain.with_replicas(number / num_ranks, per_host);
   if (settings.tolerate_ranks > 0 && settings.tolerate_ranks < num_ranks) {
     const int num_present = num_ranks - settings.tolerate_ranks;
     const int least = (experts + num_present - 1) / num_present;
     if (const int max_there = filled.max_experts(); filled.fewest_places(num_present) < experts) {
-      filled = filled.filled_to(std::max(max_there, least));
+      filled = plain.filled_to(std::max(max_there, least), per_host);
       change = {.flag = "--ep-num-redundant-experts",
                 .from = settings.ep_num_redundant_experts,
                 .to = std::to_string(filled.num_places() - experts),

@@ -21,8 +21,9 @@ namespace hocket {
 Result<void> check_places(const ParallelSettings& settings);
 
 // Returns the placement of a layer that --eplb-algorithm makes from the one of now, for the work of
-// each expert.
-using Rebalancer = std::function<Placement(std::span<const uint64_t> work, const Placement& now)>;
+// each expert. is_over may be empty; once it returns true, the result is of no use, and comes soon.
+using Rebalancer = std::function<Placement(std::span<const uint64_t> work, const Placement& now,
+                                           const std::function<bool()>& is_over)>;
 // Errors: bad_value (--eplb-algorithm).
 Result<Rebalancer> rebalancer_of(const ParallelSettings& settings, const ModelChoice& choice,
                                  const Placement& any);

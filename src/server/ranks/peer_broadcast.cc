@@ -112,6 +112,7 @@ void PeerBroadcast::post_to_all(const HttpRequest& asked, Done done, BroadcastLi
       HttpCall call = peers_.call_to(*to[i], asked);
       call.headers.emplace_back("Content-Type", kJsonType);
       call.max_time = limits.patience;
+      call.is_counted = limits.is_counted;
       auto sink = std::make_shared<PollSink>(poll, i, limits.max_bytes,
                                              std::make_shared<HeldBytes>(asked.memory));
       if (peers_.client().start(std::move(call), std::move(sink)) != 0) continue;

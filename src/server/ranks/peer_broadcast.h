@@ -36,6 +36,7 @@ class PeerBroadcast {
     Duration patience = std::chrono::seconds(5);
     size_t max_bytes = 64 << 10;
     bool includes_lost = false;  // asks ranks, too, that are connected but no members
+    bool is_counted = true;      // as HttpCall::is_counted
   };
   using Done = std::function<void(std::vector<PeerAnswer>&&)>;
   // POSTs path and body to all other ranks, in the name of the same principal. Calls `done` with

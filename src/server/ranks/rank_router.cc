@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/check.h"
 #include "base/log.h"
 #include "core/queue_limits.h"
 #include "server/access/client_key.h"
@@ -78,21 +77,21 @@ void RankRouter::begin(const HttpRequest& request, const std::shared_ptr<HttpExc
   {
     MutexLock lock(mutex_);
     refresh();
-    const auto rank = choose(prepared);
-    if (!rank) {
+    const auto to = choose(prepared);
+    if (!to) {
       lock.unlock();
       if (StreamRecord* const record = record_of(prepared)) options_.stream_records->erase(*record);
-      if (recorder) recorder->failed(rank.error());
-      respond_error(*exchange, rank.error());
+      if (recorder) recorder->failed(to.error());
+      respond_error(*exchange, to.error());
       return;
     }
-    name_rank(prepared, *rank, *options_.stream_records);
+    name_rank(prepared, *to ? (*to)->rank : rank(), *options_.stream_records);
     const StreamRecordPtr record = options_.stream_records->add(request, prepared);
     prepared.stream_record = record;
-    if (*rank != this->rank()) {
+    if (*to) {
       bool sent = false;
       try {
-        sent = send(*rank, request, exchange, std::move(prepared), recorder);
+        sent = send(**to, request, exchange, std::move(prepared), recorder);
       } catch (...) {
         if (record) options_.stream_records->erase(*record);
         throw;
@@ -118,34 +117,42 @@ bool RankRouter::forward_to(int rank, const HttpRequest& request,
   MutexLock lock(mutex_);
   refresh();
   if (rank < 0 || rank >= peers_.num_ranks() || rank == this->rank()) return false;
-  if (!view_->serves() || !endpoint_of(rank)) {
+  auto endpoint = view_->serves() ? endpoint_of(rank) : std::nullopt;
+  if (!endpoint) {
     const Error why = epoch_ended(*view_);
     lock.unlock();
     respond_error(*exchange, why);
     return true;
   }
-  const bool sent = send(rank, request, exchange, std::nullopt, nullptr);
+  const bool sent = send({.rank = rank, .endpoint = *std::move(endpoint)}, request, exchange,
+                         std::nullopt, nullptr);
   lock.unlock();
   if (!sent) respond_error(*exchange, too_many());
   return true;
 }
 
-Result<int> RankRouter::choose(const PreparedRequest& prepared) {
+// A rank whose endpoint has gone since it was chosen is avoided, so the next choice is another.
+Result<std::optional<RankRouter::Destination>> RankRouter::choose(const PreparedRequest& prepared) {
   if (!view_->serves()) return fail(epoch_ended(*view_));
-  return chooser_.choose(prepared, *view_);
+  for (;;) {
+    HOCKET_TRY(const int chosen, chooser_.choose(prepared, *view_));
+    if (chosen == rank()) return std::nullopt;
+    if (auto endpoint = endpoint_of(chosen))
+      return Destination{.rank = chosen, .endpoint = *std::move(endpoint)};
+    chooser_.avoid(chosen);
+  }
 }
 
 std::optional<PeerEndpoint> RankRouter::endpoint_of(int rank) const {
   return peers_.endpoint_of(view_->members[static_cast<size_t>(rank)].identity);
 }
 
-bool RankRouter::send(int rank, const HttpRequest& request,
+bool RankRouter::send(const Destination& to, const HttpRequest& request,
                       const std::shared_ptr<HttpExchange>& exchange,
                       std::optional<PreparedRequest> prepared,
                       const std::shared_ptr<RequestRecorder>& recorder) {
-  const auto to = endpoint_of(rank);
-  HOCKET_CHECK(to.has_value());
-  HttpCall call = peers_.call_to(*to, request);
+  const int rank = to.rank;
+  HttpCall call = peers_.call_to(to.endpoint, request);
   call.method = request.method;
   call.headers.emplace_back("Content-Type", kJsonType);
   call.headers.emplace_back(

@@ -89,9 +89,17 @@ class RankRouter {
   void stop();
 
  private:
-  Result<int> choose(const PreparedRequest& prepared) HOCKET_REQUIRES(mutex_);
-  bool send(int rank, const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange,
-            std::optional<PreparedRequest> prepared,
+  // Another rank, and where it is reached. The endpoint is read once, because other threads may
+  // forget it at any time.
+  struct Destination {
+    int rank = 0;
+    PeerEndpoint endpoint;
+  };
+  // Returns nullopt for this rank.
+  Result<std::optional<Destination>> choose(const PreparedRequest& prepared)
+      HOCKET_REQUIRES(mutex_);
+  bool send(const Destination& to, const HttpRequest& request,
+            const std::shared_ptr<HttpExchange>& exchange, std::optional<PreparedRequest> prepared,
             const std::shared_ptr<RequestRecorder>& recorder) HOCKET_REQUIRES(mutex_);
   void forget(uint64_t ticket) HOCKET_REQUIRES(mutex_);
   std::optional<PeerEndpoint> endpoint_of(int rank) const HOCKET_REQUIRES(mutex_);

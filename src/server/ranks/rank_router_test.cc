@@ -36,6 +36,13 @@ const ApiFormat& own_format() {
   return format;
 }
 
+// Runs when the rank of a request is chosen, and before the request is sent there; may be empty.
+std::function<void()> when_chosen;
+std::string id_when_chosen(std::string_view id, int) {
+  if (const auto run = std::exchange(when_chosen, nullptr)) run();
+  return std::string(id);
+}
+
 // An API whose bodies have `input_ids` and `stream`.
 constexpr Api kIdsApi = {.name = "ids",
                          .path = "/generate",
@@ -45,7 +52,8 @@ constexpr Api kIdsApi = {.name = "ids",
                          .parse = nullptr,
                          .format = own_format,
                          .bodies = nullptr,
-                         .errors = nullptr};
+                         .errors = nullptr,
+                         .id_at = id_when_chosen};
 
 // Rank 0 is a router behind an HTTP port. Its engine counts itself as full.
 class RankRouterTest : public OtherRank {
@@ -60,7 +68,8 @@ class RankRouterTest : public OtherRank {
                                                                .engine = &engine_,
                                                                .reply = reply_.get(),
                                                                .stream_records = &stream_records_,
-                                                               .routing = RoutingPolicy::shortest});
+                                                               .routing = RoutingPolicy::shortest,
+                                                               .max_forwards = max_forwards_});
     router_->open({.host = "127.0.0.1", .port = 1}, "the-key-of-rank-0");
     engine_.start(outbox_);
     HttpOptions options{.memory_budget = memory_budget_, .error_format_of = errors_of_ranks};
@@ -112,6 +121,7 @@ class RankRouterTest : public OtherRank {
     return client;
   }
 
+  size_t max_forwards_ = 1024;
   const std::shared_ptr<MemoryBudget> memory_budget_ = MemoryBudget::create({});
   FakeServerEngine engine_;
   Outbox outbox_{1024};
@@ -307,6 +317,23 @@ TEST_F(RankRouterTest, ARankThatShutsDownOrIsNotReachedLeavesItToThisOne) {
   EXPECT_TRUE(eventually([&] { return router_->counts().failed[1] == 2; }));
 }
 
+// Its address is forgotten as soon as this rank knows of its new process.
+TEST_F(RankRouterTest, ARankMayBeStartedAnewWhileItIsChosen) {
+  when_chosen = [&] {
+    planes_[1].reset();
+    start(1, port_);
+    const std::string& boot_id = plane(1).self().boot_id;
+    EXPECT_TRUE(eventually([&] {
+      const Member other = plane(0).view().members[1];
+      return other.identity.boot_id == boot_id && other.state == MemberState::member;
+    }));
+    std::this_thread::sleep_for(milliseconds(500));
+  };
+  const TestAnswer answer = ask(body_).receive();
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(answer.body, kOwnAnswer);
+}
+
 TEST_F(RankRouterTest, WhatWasHandedOverCounts) {
   engine_.rank_loads.write({{}, {}});
   std::vector<TestClient> clients;
@@ -321,6 +348,29 @@ TEST_F(RankRouterTest, WhatWasHandedOverCounts) {
   engine_.rank_loads.write({{.num_requests = 1, .num_tokens = 30}, {.num_tokens = 1}});
   clients.push_back(ask(body));
   EXPECT_TRUE(eventually([&] { return router_->counts().forwarded[1] == 2; }));
+}
+
+class FullRouterTest : public RankRouterTest {
+ protected:
+  FullRouterTest() { max_forwards_ = 1; }
+};
+
+// As many requests are with the other rank as may be, so this one computes, and its streams are
+// kept like any.
+TEST_F(FullRouterTest, StreamsAreKept) {
+  TestClient forwarded = ask(body_);
+  const ForwardedRequest asked = take();
+  engine_.rank_loads.write({{}, {.num_requests = 9, .num_tokens = 900}});
+  engine_.pace_us = 20'000;
+  engine_.script = [](const RequestInput&) { return std::vector(500, TokenId{300}); };
+  TestClient client = ask(stream_);
+  const auto has_news = [&] {
+    std::lock_guard lock(mutex_);
+    return std::exchange(changes_, "").find(" live 0:") != std::string::npos;
+  };
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(eventually(has_news)) << i;
+  std::lock_guard lock(mutex_);
+  EXPECT_EQ(kept_.size(), 1u) << "it was sent whole once";
 }
 
 // Whichever allocation fails, the client gets an error, and no call is left that nobody would end.

@@ -11,6 +11,7 @@
 #include "server/access/client_key.h"
 #include "server/http/error_map.h"
 #include "server/http/json_body.h"
+#include "server/ranks/keeper_choice.h"
 #include "server/ranks/keeper_paths.h"
 
 namespace hocket {
@@ -19,6 +20,7 @@ namespace {
 // A request waits no longer for a keeper, which is not alive then, or busy.
 constexpr Duration kKeepPatience = std::chrono::milliseconds(250);
 constexpr Duration kChangesPatience = std::chrono::seconds(2);
+constexpr Duration kAddressPatience = std::chrono::seconds(2);  // without a keeper's address
 constexpr Duration kWarnAgain = std::chrono::seconds(60);
 constexpr size_t kWholeAtOnce = 16;       // requests that are sent again with each changes
 constexpr size_t kMaxAnswer = 256 << 10;  // bytes of a keeper's answer
@@ -94,7 +96,10 @@ class StreamKeeper::Beginning {
 };
 
 StreamKeeper::StreamKeeper(RankPeers& peers, const Options& options)
-    : peers_(peers), options_(options) {
+    : peers_(peers),
+      options_(options),
+      unsent_(static_cast<size_t>(peers.num_ranks())),
+      reached_(unsent_.size()) {
   for (int rank = 0; rank < peers.num_ranks(); ++rank)
     changes_under_way_.push_back(std::make_unique<std::atomic<bool>>(false));
 }
@@ -103,22 +108,26 @@ size_t StreamKeeper::num_copies() const {
   return std::clamp<size_t>(static_cast<size_t>(options_.tolerate_ranks), 1, kMaxKeepers);
 }
 
-// Chooses the next ranks that are there and stay, as many as a stream has copies. While the ranks
-// do not serve, it is not known who is there, and another choice would lose the copies.
+// Chooses as many ranks as a stream has copies. While the ranks do not serve, it is not known who
+// is there, and another choice would lose the copies.
 void StreamKeeper::find_keepers() {
   const auto view = peers_.view();
   if (!view->serves()) return;
-  keepers_.clear();
+  keepers_ = choose_keepers(*view, peers_.rank(), num_copies(),
+                            [this](const Identity& rank)
+                                HOCKET_REQUIRES(mutex_) { return was_reached(rank); });
   std::vector<std::string> boot_ids;
-  const auto num_ranks = static_cast<int>(view->members.size());
-  for (int i = 1; i < num_ranks && keepers_.size() < num_copies(); ++i) {
-    const int rank = (peers_.rank() + i) % num_ranks;
-    const Member& member = view->members[static_cast<size_t>(rank)];
-    if (member.state != MemberState::member || member.leaves) continue;
-    keepers_.push_back(member.identity);
-    boot_ids.push_back(member.identity.boot_id);
-  }
+  for (const Identity& keeper : keepers_) boot_ids.push_back(keeper.boot_id);
   options_.changes->set_keepers(boot_ids);
+}
+
+// An address is looked up again after each failure, and its keeper stays meanwhile. A rank whose
+// address cannot be used is none: what it would have to be told would only be collected.
+bool StreamKeeper::was_reached(const Identity& rank) {
+  const TimePoint now = RealClock().now();
+  TimePoint& last = reached_[static_cast<size_t>(rank.rank)];
+  if (peers_.endpoint_of(rank)) last = now;
+  return last != TimePoint{} && now - last < kAddressPatience;
 }
 
 std::vector<StreamKeeper::Keeper> StreamKeeper::reachable_keepers() {
@@ -145,7 +154,8 @@ void StreamKeeper::send(const Keeper& to, const StreamSnapshot& record,
                               {kChoicesHeader, std::to_string(request.tokens.size())},
                               {kTakeoversHeader, std::to_string(request.num_takeovers)},
                               {kClientHeader, std::to_string(request.client)}},
-                  .max_time = kKeepPatience};
+                  .max_time = kKeepPatience,
+                  .is_counted = false};
     std::ranges::move(principal_headers({.name = request.who}), std::back_inserter(call.headers));
     if (request.event_ids) call.headers.emplace_back(kEventIdsHeader, "true");
     if (!request.routing_key.empty())
@@ -173,12 +183,18 @@ void StreamKeeper::begin(const std::shared_ptr<HttpExchange>& exchange, Prepared
   MutexLock lock(mutex_);
   if (keepers_.empty()) find_keepers();
   const auto keepers = reachable_keepers();
-  lock.unlock();
   const auto view = peers_.view();
-  const bool is_held = forwarder >= 0 && forwarder < std::ssize(view->members);
-  options_.changes->set_copies(
-      *stream, num_copies() - (is_held ? 1 : 0),
-      is_held ? view->members[static_cast<size_t>(forwarder)].identity.boot_id : "");
+  const auto identity_at = [&](int rank) -> const Identity& {
+    return view->members[static_cast<size_t>(rank)].identity;
+  };
+  if (forwarder >= 0 && forwarder < std::ssize(view->members))
+    options_.changes->set_copies(*stream,
+                                 num_beside_forwarder(num_copies(), identity_at(peers_.rank()),
+                                                      identity_at(forwarder), keepers_),
+                                 identity_at(forwarder).boot_id);
+  else
+    options_.changes->set_copies(*stream, num_copies());
+  lock.unlock();
   const auto beginning =
       std::make_shared<Beginning>(*this, exchange, std::move(prepared), std::move(recorder));
   for (const Keeper& keeper : keepers)
@@ -216,20 +232,27 @@ void StreamKeeper::send_changes() {
   }
 }
 
+// A call that does not begin loses nothing: its lines are sent before any others.
 void StreamKeeper::send_changes_to(const Keeper& to, std::atomic<bool>& is_under_way) {
   StreamChanges& known = *options_.changes;
   const std::string& boot_id = to.identity.boot_id;
-  StreamChanges::Changes changes = known.changes_for(boot_id, kWholeAtOnce);
-  for (const StreamSnapshot& record : changes.whole) send(to, record, nullptr);
-  if (changes.lines.empty()) return;
+  UnsentLines unsent = std::exchange(unsent_[static_cast<size_t>(to.identity.rank)], {});
+  if (unsent.boot_id != boot_id) unsent = {.boot_id = boot_id, .lines = {}};
+  if (unsent.lines.empty()) {
+    StreamChanges::Changes changes = known.changes_for(boot_id, kWholeAtOnce);
+    for (const StreamSnapshot& record : changes.whole) send(to, record, nullptr);
+    unsent.lines = std::move(changes.lines);
+  }
+  if (unsent.lines.empty()) return;
   bool started = false;
   try {
     HttpCall call{
         .to = to.to.address,
         .target = std::string(kChangesPath),
-        .body = std::move(changes.lines),
+        .body = unsent.lines,
         .headers = {{"Authorization", "Bearer " + to.to.key}, {kViaHeader, to_via(peers_.rank())}},
-        .max_time = kChangesPatience};
+        .max_time = kChangesPatience,
+        .is_counted = false};
     auto sink = std::make_shared<Sink>(
         [&known, &is_under_way, boot_id](const std::string& why, const std::string& body) {
           is_under_way = false;
@@ -244,7 +267,7 @@ void StreamKeeper::send_changes_to(const Keeper& to, std::atomic<bool>& is_under
   } catch (const std::exception& thrown) {
     warn_not_recorded(to.identity.rank, thrown.what());
   }
-  if (!started) known.forget_copies(boot_id);
+  if (!started) unsent_[static_cast<size_t>(to.identity.rank)] = std::move(unsent);
 }
 
 }  // namespace hocket

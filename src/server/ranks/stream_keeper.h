@@ -5,10 +5,13 @@
 //   ten times a second   -> POST kChangesPath: new tokens, and which streams were left or ended
 //
 // The keepers are the next ranks that are there and do not leave, because a rank that leaves takes
-// no requests. When a keeper is gone, the next rank gets all requests; while the ranks do not
-// serve, the keepers do not change. With --tolerate-ranks 2 or more a stream has its record at two
-// other ranks, else at one. The rank that forwarded its request is one of them. Thread: any, unless
-// stated otherwise.
+// no requests; those of other hosts first (keeper_choice.h). When a keeper is gone, the next rank
+// gets all requests; while the ranks do not serve, the keepers do not change. With --tolerate-ranks
+// 2 or more a stream has its record at two other ranks, else at one. The rank that forwarded its
+// request is one of them, unless it is on the same host.
+//
+// These calls are made however many requests are forwarded, or no stream would be protected while
+// this rank has most to do. Thread: any, unless stated otherwise.
 #pragma once
 
 #include <array>
@@ -53,10 +56,15 @@ class StreamKeeper {
     Identity identity;
     PeerEndpoint to;
   };
+  // Changes for which no call could be begun, and the keeper that they are for.
+  struct UnsentLines {
+    std::string boot_id, lines;
+  };
   class Beginning;
   class Sink;
   size_t num_copies() const;
   void find_keepers() HOCKET_REQUIRES(mutex_);
+  bool was_reached(const Identity& rank) HOCKET_REQUIRES(mutex_);
   // Returns the keepers whose endpoint is known.
   std::vector<Keeper> reachable_keepers() HOCKET_REQUIRES(mutex_);
   void send(const Keeper& to, const StreamSnapshot& record, std::shared_ptr<Beginning> beginning);
@@ -67,8 +75,10 @@ class StreamKeeper {
   const Options options_;
   std::atomic<size_t> num_beginning_ = 0;
   std::vector<std::unique_ptr<std::atomic<bool>>> changes_under_way_;  // by rank
+  std::vector<UnsentLines> unsent_;  // by rank; the thread forward alone uses it
   Mutex mutex_;
   std::vector<Identity> keepers_ HOCKET_GUARDED_BY(mutex_);
+  std::vector<TimePoint> reached_ HOCKET_GUARDED_BY(mutex_);  // by rank: its address was known
   // When a warning said that streams are not kept.
   TimePoint warned_ HOCKET_GUARDED_BY(mutex_){};
 };

@@ -22,6 +22,13 @@ size_t RecordedRequest::num_bytes() const {
          num_tokens() * sizeof(TokenId);
 }
 
+// A control character takes six bytes, a token of four bytes eleven with its comma; names, numbers
+// and brackets take less than the rest.
+size_t max_text_bytes(size_t record_bytes) {
+  constexpr size_t kMaxPerByte = 6, kMaxOther = 4096;
+  return kMaxPerByte * record_bytes + kMaxOther;
+}
+
 std::string to_text(const RecordedRequest& request) {
   Json tokens = Json::array();
   for (const auto& ids : request.tokens) {

@@ -36,6 +36,8 @@ std::optional<RecordedRequest> recorded_request(const HttpRequest& request,
                                                 const PreparedRequest& prepared);
 
 std::string to_text(const RecordedRequest& request);
+// Returns the most bytes that to_text() makes of a record whose num_bytes() are `record_bytes`.
+size_t max_text_bytes(size_t record_bytes);
 // Reads what to_text() wrote, for the principal `who`. Errors: invalid_request.
 Result<RecordedRequest> read_recorded_request(const Json& json, std::string_view who);
 

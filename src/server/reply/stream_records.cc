@@ -80,4 +80,9 @@ StreamTable::Counts StreamRecords::counts() const {
   return streams_.table.counts();
 }
 
+size_t StreamRecords::max_bytes() const {
+  MutexLock lock(streams_.mutex);
+  return streams_.table.limits().max_bytes;
+}
+
 }  // namespace hocket

@@ -48,6 +48,8 @@ class StreamRecords {
   // The copies of this rank's records that other ranks have, and those of theirs.
   StreamChanges& changes() { return changes_; }
   StreamTable::Counts counts() const;
+  // Returns the bytes that one record may have.
+  size_t max_bytes() const;
 
  private:
   LockedStreams streams_;
