@@ -77,7 +77,7 @@ class PageServer {
   // the listener's queue until one has ended.
   static constexpr int kMaxClients = kMaxConnections + 2 * kMaxStrangers;
   // Time between two lines about strangers in the log.
-  static constexpr Duration kWarningsApart = std::chrono::seconds(5);
+  static constexpr Duration kWarningInterval = std::chrono::seconds(5);
   // Ends a connection whose client asks for nothing.
   static constexpr Duration kIdle = std::chrono::seconds(30);
   // Limit of the time between two pages of a prompt that is computed.
@@ -127,7 +127,7 @@ class PageServer {
   std::atomic<bool> stopping_{false};
   std::atomic<int> num_served_{0};  // connections
   std::list<PageClient> clients_;   // the oldest first; used by the thread kv_serve
-  LogLimit warnings_{kWarningsApart};
+  LogLimit warnings_{kWarningInterval};
   Thread thread_;
   friend class PageConnection;
 };
