@@ -33,7 +33,7 @@ Result<void> check_bench_program(std::string_view command) {
   return {};
 }
 
-int become_bench_program(std::string_view command, const Arguments& arguments) {
+int exec_bench_program(std::string_view command, const Arguments& arguments) {
   const Result<std::string> program = bench_program();
   if (!program) return report(program.error());
   std::vector<char*> words = {const_cast<char*>(program->c_str())};
@@ -51,7 +51,7 @@ int call_bench_program(std::string_view command, const Arguments& arguments) {
   const pid_t child = fork();
   if (child < 0)
     return report(error(ErrorCode::io, "no process can be made: {}", std::strerror(errno)));
-  if (child == 0) _exit(become_bench_program(command, arguments));
+  if (child == 0) _exit(exec_bench_program(command, arguments));
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }

@@ -12,7 +12,7 @@ Result<void> check_bench_program(std::string_view command);
 
 // Replaces this process by `hocket-bench COMMAND ARGUMENTS`. Returns only if that fails: prints the
 // error and returns its exit status.
-int become_bench_program(std::string_view command, const Arguments& arguments);
+int exec_bench_program(std::string_view command, const Arguments& arguments);
 
 // Runs the same as a child with this process's standard files, and returns its exit status.
 int call_bench_program(std::string_view command, const Arguments& arguments);

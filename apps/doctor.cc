@@ -93,7 +93,7 @@ Result<int> examine_machine(const Arguments& arguments) {
       const bool go,
       parse_flags(
           {.command = "doctor",
-           .about = "what this machine offers, and what to change",
+           .about = "check this machine, and suggest changes",
            .groups = {{"Output", {{"json", &options.json, "one object a line", ""}}},
                       {"Server",
                        {{"host", &options.http.host, "where it would listen", ""},
@@ -108,7 +108,7 @@ Result<int> examine_machine(const Arguments& arguments) {
                         {"kv-cache-store-cert", &options.memory.kv_cache_store_cert,
                          "the server's certificate for it", ""},
                         {"kv-cache-store-key", &options.memory.kv_cache_store_key,
-                         "the key of that", ""}}}},
+                         "the private key of that certificate", ""}}}},
            .takes_config = false},
           arguments));
   if (!go) return 0;

@@ -110,28 +110,29 @@ FlagGroup rank_flags(ServerSettings& s) {
   return {
       "Ranks",
       {{"ep-size", &s.parallel.ep_size,
-        "ranks that serve as one: experts are spread over them, each has requests of its own; "
-        "given alone, they are threads of this process",
+        "number of ranks of the service: experts are distributed over them, and each rank computes "
+        "requests of its own. Without flags for hosts or processes, ranks are threads of this "
+        "process",
         ""},
        {"dp-routing", &s.parallel.dp_routing,
         "which rank takes a request: shortest, cache-aware or round-robin", ""},
        {"dispatch-dtype", &s.parallel.dispatch_dtype,
-        "rows on their way to experts: auto (as they are), bfloat16, or int8: half the bytes, "
-        "other numbers",
+        "format of rows sent to experts: auto (unchanged), bfloat16, or int8 (half the bytes, "
+        "other results)",
         "", true},
        {"combine-dtype", &s.parallel.combine_dtype,
-        "sums of experts' rows on their way back: auto (as they are), bfloat16, or int8: half the "
-        "bytes, other numbers, more computing",
+        "format of the sums of experts' outputs sent back: auto (unchanged), bfloat16, or int8 "
+        "(half the bytes, other results, more computing)",
         "", true},
        {"init-expert-location", &s.parallel.init_expert_location,
-        "trivial: experts in order; or a file that says which rank holds which, or how many rows "
-        "chose each",
+        "initial placement of experts: trivial (in order), or a file with a placement or with "
+        "recorded counts of rows",
         "", true},
        {"ep-num-redundant-experts", &s.parallel.ep_num_redundant_experts,
         "replicas of experts in each layer, on all ranks together; or auto: as memory allows", "",
         true},
        {"eplb-algorithm", &s.parallel.eplb_algorithm,
-        "rule that places experts by recorded counts: auto, or as published, global or "
+        "algorithm that places experts by recorded counts: auto, or those of EPLB: global or "
         "hierarchical",
         "", true},
        {"enable-eplb", &s.parallel.enable_eplb,
@@ -142,9 +143,9 @@ FlagGroup rank_flags(ServerSettings& s) {
        {"expert-distribution-recorder-mode", &s.parallel.expert_distribution_recorder_mode,
         "record which experts rows choose from the start on: stat or per_pass", ""},
        {"ep-link-gbit", &s.parallel.ep_link_gbit,
-        "pretend a network between the ranks of one process, Gbit/s; 0: none", ""},
+        "simulate a network of this rate between the ranks of one process, Gbit/s; 0: none", ""},
        {"ep-link-latency-us", &s.parallel.ep_link_latency_us,
-        "latency of that network, microseconds", ""}}};
+        "latency of that simulated network, microseconds", ""}}};
 }
 
 // Returns the flags of a service whose ranks are processes.
@@ -155,8 +156,8 @@ std::vector<Flag> process_flags(ParallelSettings& p) {
        "number of this host among them, from 0 on; -1: as a launcher says", ""},
       {"dist-init-addr", &p.dist_init_addr, "HOST:PORT of rank 0, the same on all hosts", "", true},
       {"cluster-store", &p.cluster_store,
-       "etcd://HOST:2379[,HOST:2379...][/NAME], or etcds:// with TLS: no rank is special then, and "
-       "any may be lost",
+       "etcd://HOST:2379[,HOST:2379...][/NAME], or etcds:// with TLS: the ranks elect a "
+       "coordinator there, so any rank may be lost",
        "", true},
       {"cluster-store-cacert", &p.cluster_store_cacert,
        "file (PEM) with the CA of the certificates of an etcds:// store; that of the system if "
@@ -164,7 +165,8 @@ std::vector<Flag> process_flags(ParallelSettings& p) {
        ""},
       {"cluster-store-cert", &p.cluster_store_cert,
        "file (PEM) with the certificate by which such a store knows this rank; none if absent", ""},
-      {"cluster-store-key", &p.cluster_store_key, "file (PEM) with the key of that", ""},
+      {"cluster-store-key", &p.cluster_store_key,
+       "PEM file with the private key of --cluster-store-cert", ""},
       {"cluster-listen", &p.cluster_listen,
        "HOST:PORT where this rank listens while it coordinates, with --cluster-store; chosen if "
        "absent",
@@ -182,9 +184,9 @@ std::vector<Flag> process_flags(ParallelSettings& p) {
       {"insecure-cluster", &p.insecure_cluster,
        "no token across hosts: anyone who reaches the port may join", ""},
       {"rank-wait", &p.rank_wait_s,
-       "seconds that a rank waits for a rank 0, or a coordinator, that is not there, before exit "
-       "5; "
-       "with --tolerate-ranks enough ranks that are ready begin without the others after that time",
+       "seconds that a rank waits for an unreachable rank 0 or coordinator before it exits with "
+       "status 5; with --tolerate-ranks also the time after which the ranks that are ready start "
+       "without the others",
        ""},
       {"lost-rank-wait", &p.lost_rank_wait_s,
        "seconds that running requests wait when a rank is lost, and continue when it is back; 0: "
@@ -199,9 +201,11 @@ std::vector<Flag> process_flags(ParallelSettings& p) {
       {"ucx-net-devices", &p.ucx_net_devices,
        "as UCX_NET_DEVICES: eth0, mlx5_0:1 ...; all if absent", ""},
       {"enable-prefill-delayer", &p.enable_prefill_delayer,
-       "ranks begin prompts together, so that none waits for another's", "", true},
+       "prefill starts on all ranks together, so that no rank's decode waits for another rank's "
+       "prefill",
+       "", true},
       {"prefill-delayer-max-passes", &p.prefill_delayer_max_passes,
-       "passes that a prompt waits for those of other ranks, at most", "", true}};
+       "largest number of passes for which --enable-prefill-delayer delays a prompt", "", true}};
 }
 
 FlagGroup scheduler_flags(ServerSettings& s) {
@@ -211,15 +215,16 @@ FlagGroup scheduler_flags(ServerSettings& s) {
         "fcfs, lpm, dfs-weight, hrrn, shortest-prefill-first, lof, random, routing-key or fair",
         ""},
        {"chunked-prefill-size", &s.scheduler.chunked_prefill_size,
-        "tokens of a prompt's chunk; 0: planned, as the cores need; -1: whole prompts", "", true},
+        "tokens of a prefill chunk; 0: chosen for the number of cores; -1: prompts are not chunked",
+        "", true},
        {"max-prefill-tokens", &s.scheduler.max_prefill_tokens, "prompt tokens of one step", "",
         true},
        {"max-chunked-requests", &s.scheduler.max_chunked_requests,
         "long prompts that share the steps, computed in part at the same time", "", true},
        {"prefill-policy", &s.scheduler.prefill_policy,
-        "prefill-first: running requests wait; mixed: they join; latency: chunks sized for "
-        "--itl-slo-ms; auto: latency, half of the time for prompts (several ranks, or prompts not "
-        "cut: prefill-first)",
+        "prefill-first: decode waits while prompts are computed; mixed: prefill and decode share "
+        "steps; latency: mixed, with chunks sized for --itl-slo-ms; auto: latency with half of the "
+        "time for prompts, or prefill-first with several ranks or whole prompts",
         "", true},
        {"enable-mixed-chunk", &s.scheduler.enable_mixed_chunk, "--prefill-policy mixed", "", true},
        {"itl-slo-ms", &s.scheduler.itl_slo_ms,
@@ -229,7 +234,7 @@ FlagGroup scheduler_flags(ServerSettings& s) {
        {"disable-overlap-schedule", &s.scheduler.disable_overlap_schedule, "--overlap-schedule off",
         "", true},
        {"max-overtaken", &s.scheduler.max_overtaken,
-        "requests that came later and start before a waiting one, at most", ""},
+        "maximum number of later requests that may start before a waiting one", ""},
        {"schedule-conservativeness", &s.scheduler.schedule_conservativeness,
         "factor of the memory reserved for running requests", ""},
        {"schedule-seed", &s.scheduler.schedule_seed, "seed of --schedule-policy random", ""},
@@ -240,11 +245,11 @@ FlagGroup scheduler_flags(ServerSettings& s) {
        {"running-timeout", &s.scheduler.running_timeout_s,
         "seconds from first step to last, beyond: 503; 0: never", ""},
        {"in-batch-prefix-check", &s.scheduler.in_batch_prefix_check,
-        "most cached tokens with which a prompt waits for another that computes the same "
-        "beginning; -1: none waits",
+        "a prompt waits for another one that computes the same prefix if at most this many of its "
+        "tokens are cached; -1: none waits",
         ""},
        {"in-batch-prefix-common", &s.scheduler.in_batch_prefix_common,
-        "least tokens that two prompts must share for that", ""},
+        "least number of common prefix tokens for --in-batch-prefix-check", ""},
        {"enable-priority-scheduling", &s.scheduler.enable_priority_scheduling,
         "requests with a larger priority go first", ""},
        {"schedule-low-priority-values-first", &s.scheduler.schedule_low_priority_values_first,
@@ -270,28 +275,33 @@ std::vector<FlagGroup> model_flags(ServerSettings& s) {
         {"tokenizer-path", &s.model.tokenizer_path,
          "folder or GGUF file of the tokenizer; the model's if absent", ""},
         {"context-length", &s.model.context_length,
-         "tokens of prompt and answer; 0: the model's own", "", true},
+         "largest number of tokens of a prompt and its answer together; 0: the model's own", "",
+         true},
         {"dtype", &s.model.dtype, "auto, bfloat16 or float32", "", true},
-        {"quantization", &s.model.quantization, "none, int8 or int4; integers of as few bits stay",
-         "", true},
+        {"quantization", &s.model.quantization,
+         "none, int8 or int4; weights stored in as few bits or fewer are not changed", "", true},
         {"load-format", &s.model.load_format, "auto, or dummy: seeded random weights", "", true},
         {"dummy-seed", &s.model.dummy_seed, "seed of --load-format dummy", "", true},
         {"weight-cache", &s.model.weight_cache,
          "folder that keeps packed weights, so that the next start maps them; none if absent", ""},
         {"chat-template", &s.model.chat_template, "Jinja file; the model's own if absent", ""},
         {"grammar-backend", &s.model.grammar_backend,
-         "compiler of structured output: llguidance, or none, which refuses it", ""}}},
+         "grammar compiler for structured output: llguidance, or none: refuse structured output",
+         ""}}},
       memory_flags(s),
       scheduler_flags(s),
       {"CPU",
        {{"cpu-bind", &s.compute.cpu_bind, "auto, none, or processors as 0-3,8", ""},
-        {"num-threads", &s.compute.num_threads, "compute threads, of each rank; 0: one a core", ""},
+        {"num-threads", &s.compute.num_threads, "compute threads per rank; 0: one per core", ""},
         {"combine-groups", &s.compute.combine_groups,
-         "leaves of the tree in which experts' rows are summed; 0: one an expert", "", true},
+         "number of groups in which experts' outputs are summed before the groups' sums are; 0: "
+         "one group per expert",
+         "", true},
         {"mla-form", &s.compute.mla_form,
-         "form of latent attention. auto: answers absorbed, in prompts too, all else expanded; "
-         "absorbed: all absorbed; roles: prompts expanded, answers not cached; "
-         "answers:ID,ID..: auto, with ids that open one",
+         "how latent attention (MLA) is computed. auto: absorbed for answers, also as part of a "
+         "later prompt, expanded for other tokens; absorbed: absorbed for all tokens; roles: "
+         "expanded for prompts, absorbed for answers, which are then not cached; answers:ID,ID..: "
+         "as auto, with the ids of tokens that open an answer",
          "", true}}},
       rank_flags(s),
   };

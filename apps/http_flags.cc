@@ -25,13 +25,17 @@ FlagGroup http_flags(ServerSettings& s) {
         "certificate and its chain, PEM: the port speaks HTTPS; SIGHUP reads it again", ""},
        {"ssl-keyfile", &s.http.ssl_keyfile, "key of that certificate, PEM", ""},
        {"cors-origins", &s.http.cors_origins,
-        "pages of other origins that may ask: https://a.example,http://localhost:5173 or *", ""},
+        "origins of other sites whose pages may send requests (CORS): "
+        "https://a.example,http://localhost:5173 or *",
+        ""},
        {"allowed-hosts", &s.http.allowed_hosts,
-        "names by which the server may be asked besides this machine's own, where it has no key "
-        "or listens on loopback: llm.example,gateway or *",
+        "further host names accepted in the header Host, which is checked where there is no key or "
+        "on a loopback address: llm.example,gateway or *",
         ""},
        {"max-connections", &s.http.max_connections,
-        "open at once; beyond: the one that was idle the longest goes, or 503", ""},
+        "largest number of open connections; beyond it the longest idle one is closed, or the new "
+        "one gets 503",
+        ""},
        {"max-body-bytes", &s.http.max_body_bytes, "largest request body", ""},
        {"request-memory-mib", &s.http.request_memory_mib,
         "memory that one request may hold, its body and its answer included; beyond: 413", ""},
@@ -48,8 +52,8 @@ FlagGroup http_flags(ServerSettings& s) {
        {"write-timeout", &s.http.write_timeout_s,
         "seconds for 64 KiB of an answer to leave; a slower client is cut off", ""},
        {"idle-timeout", &s.http.idle_timeout_s, "seconds between requests of a connection", ""},
-       {"strict", &s.strict,
-        "a setting that the server would change, and a slow path, end the start with an error", ""},
+       {"strict", &s.strict, "do not start if the server would change a setting or use a slow path",
+        ""},
        {"shutdown-timeout", &s.http.shutdown_timeout_s,
         "seconds that SIGTERM waits for running requests", ""},
        {"watchdog-timeout", &s.http.watchdog_timeout_s,

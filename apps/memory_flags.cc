@@ -24,30 +24,31 @@ FlagGroup memory_flags(ServerSettings& s) {
         "them; none if absent",
         ""},
        {"kv-cache-dir-gb", &s.memory.kv_cache_dir_gb,
-        "size of its files, for each process, those of unused forms included; 0: planned (half of "
-        "the disk that is free or theirs)",
+        "limit of its files, for each process, those of other models and settings included; 0: "
+        "half of the sum of the free disk space and these files",
         ""},
        {"kv-cache-store", &s.memory.kv_cache_store,
         "a Redis or Valkey that keeps computed prefixes, which services may share: "
-        "redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss:// inside TLS; none if absent",
+        "redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss:// with TLS; none if absent",
         ""},
        {"kv-cache-store-cacert", &s.memory.kv_cache_store_cacert,
         "file (PEM) with the CA of a rediss:// store's certificate; that of the system if absent",
         ""},
        {"kv-cache-store-cert", &s.memory.kv_cache_store_cert,
-        "file (PEM) with the certificate by which such a store knows this server; none if absent",
-        ""},
-       {"kv-cache-store-key", &s.memory.kv_cache_store_key, "file (PEM) with the key of that", ""},
+        "PEM file with this server's certificate for a rediss:// store; none if absent", ""},
+       {"kv-cache-store-key", &s.memory.kv_cache_store_key,
+        "PEM file with the private key of --kv-cache-store-cert", ""},
        {"session-timeout", &s.memory.session_timeout_s,
-        "seconds for which the prefix of an idle session_id is kept before others; 0: not at all",
+        "seconds for which the prefix of an idle session_id is evicted only after other prefixes; "
+        "0: not at all",
         ""},
        {"hicache-write-policy", &s.memory.hicache_write_policy,
         "which pages are written to folder and store: write_through (all that are computed) or "
-        "write_through_selective (those that a second request begins with)",
+        "write_through_selective (those of prefixes that a second request uses)",
         ""},
        {"hicache-storage-prefetch-policy", &s.memory.hicache_storage_prefetch_policy,
-        "how long a prompt waits for its pages from there: best_effort (not at all), "
-        "wait_complete, or timeout (as long as computing would take)",
+        "how long a prompt waits for pages from --kv-cache-dir, --kv-cache-store and peers: "
+        "best_effort (not at all), wait_complete, or timeout (as long as computing would take)",
         ""},
        {"page-size", &s.memory.page_size, "tokens of a KV page: a power of two, 1 to 128", ""}}};
 }

@@ -16,22 +16,22 @@ FlagGroup observe_flags(ServerSettings& s) {
         ""},
        {"enable-trace", &o.enable_trace, "sends spans of requests to --otlp-traces-endpoint", ""},
        {"otlp-traces-endpoint", &o.otlp_traces_endpoint,
-        "where OTLP over HTTP is taken: http://HOST:PORT/PATH", ""},
+        "URL of the OTLP/HTTP collector: http://HOST:PORT/PATH", ""},
        {"dump-requests-folder", &o.dump_requests_folder,
         "keeps requests, with their prompts, in files for hocket replay", ""},
        {"dump-requests-bytes", &o.dump_requests_bytes, "size at which the next file begins", ""},
-       {"dump-requests-files", &o.dump_requests_files, "files that the folder keeps; the oldest go",
-        ""},
+       {"dump-requests-files", &o.dump_requests_files,
+        "largest number of files in the folder; the oldest are deleted", ""},
        {"crash-dump-folder", &o.crash_dump_folder,
         "where the last steps and requests are written when the server crashes or hangs, for "
         "hocket crash",
         ""},
        {"admin-folder", &o.admin_folder,
-        "where files go that admins ask for while the server runs: profiles, dumped requests; none "
-        "are written if absent",
+        "folder for files that admins request while the server runs (profiles, dumped requests); "
+        "none are written if absent",
         ""},
        {"metrics-compat", &o.metrics_compat,
-        "names that /metrics has besides its own: sglang, vllm, or sglang,vllm", ""}}};
+        "further names for the metrics in /metrics: sglang, vllm, or sglang,vllm", ""}}};
 }
 
 }  // namespace hocket

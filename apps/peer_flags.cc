@@ -14,9 +14,9 @@ FlagGroup peer_flags(ServerSettings& s) {
         "HOST:PORT,...: services that are asked for pages which are neither in memory nor in files",
         ""},
        {"disaggregation-mode", &s.peers.disaggregation_mode,
-        "prefill (computes prompts for others), decode (lets others compute its prompts), auto "
-        "(prefill, and decode while its own prompts are many), or null; POST /disaggregation_mode "
-        "changes it",
+        "prefill (computes prompts for others), decode (lets others compute its prompts), "
+        "auto (prefill, and decode while its own prompts would delay its answers), or null; POST "
+        "/disaggregation_mode changes it",
         ""},
        {"disaggregation-prefill-url", &s.peers.disaggregation_prefill_url,
         "HOST:PORT,...: the --kv-cache-listen of the services that compute the prompts", ""}}};

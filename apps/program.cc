@@ -41,7 +41,7 @@ int dispatch(const Arguments& arguments) {
   for (const Command& command : commands()) {
     if (command.name == arguments[0]) {
       const Arguments rest(arguments.begin() + 1, arguments.end());
-      return command.run != nullptr ? command.run(rest) : become_bench_program(command.name, rest);
+      return command.run != nullptr ? command.run(rest) : exec_bench_program(command.name, rest);
     }
     names.push_back(command.name);
   }

@@ -82,8 +82,8 @@ void log_start(const EngineInfo& info, const ServerSettings& settings, int first
   const SpeculationInfo& drafts = info.speculation;
   if (drafts.max_drafts > 0)
     log::info(
-        "speculation: {}{}, {} drafts of an answer at most; grammars that follow them and look-up "
-        "in texts take up to {} a rank",
+        "speculation: {}{}, at most {} drafts per answer; copies of grammars and tables of n-grams "
+        "take up to {} per rank",
         drafts.algorithm == "auto" ? "NEXTN and NGRAM" : drafts.algorithm,
         speculation_named(settings.speculation.algorithm) == "auto" ? " (auto)" : "",
         drafts.max_drafts, show_bytes(drafts.draft_bytes));
@@ -176,8 +176,8 @@ std::vector<FlagGroup> serve_flags(ServerSettings& settings, std::string& join) 
   std::vector<FlagGroup> flags = settings_flags(settings);
   flags.push_back({"joining a running service",
                    {{"join", &join,
-                     "HOST:PORT of any rank of it, for clients: this process becomes a rank that "
-                     "is missing there, and takes the flags that all ranks share from it",
+                     "HOST:PORT of any rank of it, for clients: this process joins as a missing "
+                     "rank and takes the flags that all ranks share from the service",
                      ""}}});
   return flags;
 }

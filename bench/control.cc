@@ -119,7 +119,7 @@ Result<double> seconds_of_pages(bool tls) {
   std::thread other([&] {
     PageLink server(std::move(sockets.server), "the client", goes_on);
     const std::vector<std::byte> page(kPageBytes, std::byte{7});
-    sent = server.serve_handshake(kBenchToken, use).has_value();
+    sent = server.server_handshake(kBenchToken, use).has_value();
     for (int i = 0; i <= kNumPages && sent; ++i)
       sent = server.send(PageFrame::page, "key", page).has_value();
   });
@@ -127,7 +127,7 @@ Result<double> seconds_of_pages(bool tls) {
   {
     PageLink client(std::move(sockets.client), "the server", goes_on);
     TimePoint begin;
-    Result<void> introduced = client.introduce(kBenchToken, use);
+    Result<void> introduced = client.client_handshake(kBenchToken, use);
     for (int i = 0; i <= kNumPages && introduced; ++i) {
       const auto frame = client.receive(PageLink::kSilence, kPageBytes + 3);
       if (!frame) introduced = fail(frame.error());

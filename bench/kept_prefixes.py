@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times prefixes that are kept in stores or come from another service, on services of this machine with random weights.
+"""Times prefixes that come from files, a Redis or another service, on services of this machine with random weights.
 
     bench/kept_prefixes.py tiers --shape mid
         time to the first token of a known prompt of 8,192 tokens: computed, from the pool, files, a Redis (if redis-server or
@@ -8,12 +8,12 @@
             bench/kept_prefixes.py tiers --shape mid --kv-cache-dir /dev/shm
             bench/kept_prefixes.py tiers --shape mid --kv-cache-dtype int8
     bench/kept_prefixes.py slots --shape mid --peer-server PATH --peer-model FILE
-        the same prompt after a session's save and restore, and on llama.cpp's llama-server after its slot's
+        the same prompt after a session was saved and restored, compared with a slot of llama.cpp's llama-server
     bench/kept_prefixes.py writes
-        prompts and answers with files written behind, beside a service that writes none; says whether that costs at most 2 %
-        until the answer ends; the time of writes that are left then is not measured
+        prompts and answers on a service that writes files in the background, compared with one that writes none; says
+        whether that costs at most 2 % until the answer ends; the time of writes that are left then is not measured
     bench/kept_prefixes.py agents
-        100 conversations of 20 turns that take turns over a pool that holds 10 of them, with files and without, compared over
+        100 interleaved conversations of 20 turns on a KV pool that holds 10 of them, with files and without, compared over
         the turns that both have done within --seconds
     bench/kept_prefixes.py apart
         prefill apart from decode beside two services that do both, at three loads of about two minutes, each of the same prompts

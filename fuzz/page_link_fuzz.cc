@@ -123,7 +123,7 @@ void ask_a_server(Spoken spoken, std::span<const uint8_t> input) {
   const int number = socket.get();
   PageLink link(std::move(socket), "the server", never);
   if (spoken != Spoken::strange) {
-    HOCKET_CHECK(link.introduce("").has_value());
+    HOCKET_CHECK(link.client_handshake("").has_value());
     const PageKey form = fuzzed_forms()->form();
     HOCKET_CHECK(
         link.send(PageFrame::form, {reinterpret_cast<const char*>(form.data()), form.size()})
@@ -176,7 +176,7 @@ void answer_a_client(Spoken spoken, uint32_t size, std::span<const uint8_t> inpu
     const int number = socket.get();
     PageLink link(std::move(socket), "the client", never);
     if (spoken != Spoken::strange) {
-      if (!link.serve_handshake("") || !link.receive(PageLink::kSilence, 1024) ||
+      if (!link.server_handshake("") || !link.receive(PageLink::kSilence, 1024) ||
           !link.send(PageFrame::ok, {}, std::as_bytes(std::span(&size, 1))))
         return;
     }

@@ -8,13 +8,13 @@ import check_words
 
 TABLES = """\
 | **page** | a unit of memory |
-| **wing** | policy or compute |
+| **side** | policy or compute |
 
 | Word | Types, files, functions | Functions only |
 |---|---|---|
 | page | `engine` `tests` | `apps` |
 
-Not checked, because names have these words in their everyday meaning too: wing.
+Not checked, because names have these words in their everyday meaning too: side.
 """
 
 

@@ -15,7 +15,7 @@ PAGE = "docs/architecture.md"
 BEGIN = "<!-- The map of rooms: written by ./hocket docs map -->"
 END = "<!-- The end of the map -->"
 FIX = "./hocket docs map"
-COLUMN = 24  # least column of the line between the wings; the left wing is as wide
+COLUMN = 24  # least column of the line between the sides; the left one is as wide
 
 
 def levels(rooms):
@@ -31,8 +31,8 @@ def rows(rooms, level):
     return ["  ".join(room.name for room in rooms if level[room.name] == n) for n in sorted({level[r.name] for r in rooms}, reverse=True)]
 
 
-def drawing(rooms, wings):
-    """Draws the rooms: above, those that see both wings; then the two wings side by side; below, the rooms under both.
+def drawing(rooms, sides):
+    """Draws the rooms: above, those that see both sides; then the two sides beside each other; below, the rooms under both.
 
         engine
         ----------------------------
@@ -41,13 +41,13 @@ def drawing(rooms, wings):
         base
     """
     level = levels(rooms)
-    inside = {wing: [r for r in rooms.values() if check_floors.under(r.folder, wing)] for wing in wings}
-    above = [r for r in rooms.values() if all(any(x.name in r.sees for x in inside[wing]) for wing in wings)]
-    ground = [r for r in rooms.values() if r not in above and not any(r in inside[wing] for wing in wings)]
-    left, right = (rows(inside[wing], level) for wing in wings)
+    inside = {side: [r for r in rooms.values() if check_floors.under(r.folder, side)] for side in sides}
+    above = [r for r in rooms.values() if all(any(x.name in r.sees for x in inside[side]) for side in sides)]
+    ground = [r for r in rooms.values() if r not in above and not any(r in inside[side] for side in sides)]
+    left, right = (rows(inside[side], level) for side in sides)
     height = max(len(left), len(right))
     left, right = ([""] * (height - len(side)) + side for side in (left, right))  # the lowest rooms of both are in the same line
-    heads = [wing.rsplit("/", 1)[-1] for wing in wings]
+    heads = [side.rsplit("/", 1)[-1] for side in sides]
     column = max([COLUMN] + [len(names) + 3 for names in left])
     between = [f"{heads[0]:<{column}}|  {heads[1]}"] + [f"  {a:<{column - 2}}|    {b}".rstrip() for a, b in zip(left, right)]
     line = "-" * (2 * column)

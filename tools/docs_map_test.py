@@ -34,7 +34,7 @@ class DocsMapTest(unittest.TestCase):
     def text(self):
         return (self.root / docs_map.PAGE).read_text(encoding="utf-8")
 
-    def test_both_wings_stand_on_the_ground_and_carry_what_sees_both(self):
+    def test_both_sides_stand_on_the_ground_and_carry_what_sees_both(self):
         drawn = [line.replace(" ", "") for line in self.text().split("```")[1].strip().splitlines()]
         line = "-" * 2 * docs_map.COLUMN
         self.assertEqual(drawn, ["engine", line, "policy|compute", "|kernel", "cache|tensor", line, "base"])

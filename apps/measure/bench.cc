@@ -67,7 +67,7 @@ Result<int> one_batch(const Arguments& arguments) {
         {"batch", &batches, "sequences of the decodes, as 1,4,16,32", ""},
         {"context-len", &o.context_len, "tokens of a sequence before decoding", ""},
         {"shared-prefix", &o.shared_prefix,
-         "number of them that all sequences of a decode have in the same pages", ""},
+         "number of those tokens that all sequences of a decode share", ""},
         {"output-len", &o.output_len, "decode steps of a round", ""},
         {"rounds", &o.rounds, "counted rounds", ""},
         {"by-operation", &o.by_operation,
@@ -144,17 +144,18 @@ Result<int> streams(const Arguments& arguments) {
   BenchStreamsOptions o;
   HOCKET_TRY(
       const bool go,
-      parse_flags({.command = "bench streams",
-                   .about = "streams that wait beside streams that run: memory and first bytes",
-                   .groups = {{"Bench",
-                               {{"model-path", &o.model_path, "the bundled model if absent", ""},
-                                {"idle", &o.num_idle, "streams whose requests wait", ""},
-                                {"busy", &o.num_busy, "clients that ask again and again", ""},
-                                {"seconds", &o.seconds, "seconds of each of the two parts", ""},
-                                {"output-len", &o.output_len, "tokens of a busy answer", ""},
-                                {"json", &o.json, "one object a line", ""}}}},
-                   .takes_config = false},
-                  arguments));
+      parse_flags(
+          {.command = "bench streams",
+           .about = "memory and time to the first bytes of waiting streams and running streams",
+           .groups = {{"Bench",
+                       {{"model-path", &o.model_path, "the bundled model if absent", ""},
+                        {"idle", &o.num_idle, "streams whose requests wait", ""},
+                        {"busy", &o.num_busy, "clients that ask again and again", ""},
+                        {"seconds", &o.seconds, "seconds of each of the two parts", ""},
+                        {"output-len", &o.output_len, "tokens of a busy answer", ""},
+                        {"json", &o.json, "one object a line", ""}}}},
+           .takes_config = false},
+          arguments));
   return go ? bench_streams(o) : 0;
 }
 
@@ -181,7 +182,8 @@ Result<int> grammar(const Arguments& arguments) {
        {{"shape", &shape,
          "small, mid, hybrid, hybrid-small, gptoss: random weights, the bundled model's tokens",
          ""},
-        {"masks", &o.only_masks, "only these, of any --tokenizer-path, no answers", ""},
+        {"masks", &o.only_masks,
+         "measure masks alone, with the vocabulary of any --tokenizer-path; no answers", ""},
         {"schemas", &o.num_schemas, "random ones, compiled and walked through", ""},
         {"rows", &o.rows, "answers at a time", ""},
         {"output-len", &o.output_len, "tokens of an answer", ""},
@@ -213,8 +215,10 @@ Result<int> all2all(const Arguments& arguments) {
                        {{"ranks", &o.num_ranks, "processes", ""},
                         {"bytes", &bytes, "size of a message to each peer, as 4000,500000", ""},
                         {"rounds", &o.rounds, "counted rounds", ""},
-                        {"probe", &o.probe, "the wait after 12 ms of computing instead", ""},
-                        {"link-gbit", &o.link_gbit, "rate of a rank's link, for the share", ""},
+                        {"probe", &o.probe,
+                         "measure the wait that is left after 12 ms of computing instead", ""},
+                        {"link-gbit", &o.link_gbit,
+                         "rate of a rank's link, to print the share of it that is reached", ""},
                         {"json", &o.json, "one object a line", ""}}},
                       {"Ranks started by hand, on hosts or in network name spaces",
                        {{"rank", &o.rank, "rank of this process; -1: all are started here", ""},
@@ -235,7 +239,8 @@ Result<int> overlap(const Arguments& arguments) {
       const bool go,
       parse_flags(
           {.command = "bench overlap",
-           .about = "what overlap hides of the exchange, for every order and the planner's choice",
+           .about = "share of the transfers that overlap hides, for every order and the planner's "
+                    "choice",
            .groups = {{"Bench",
                        {{"real", &o.real, "a model and its ranks instead of virtual time", ""},
                         {"quick", &o.quick, "both, a few points, within two minutes", ""},
@@ -254,7 +259,7 @@ Result<int> overlap(const Arguments& arguments) {
                         {"addr", &o.addr, "host:port where rank 0 listens", ""},
                         {"num-ranks", &o.num_ranks, "ranks", ""},
                         {"ucx-net-devices", &o.devices, "as eth0; the one of the address", ""},
-                        {"own-gbit", &o.own_gbit, "rate of the link that is there", ""}}}},
+                        {"own-gbit", &o.own_gbit, "rate of the real link", ""}}}},
            .takes_config = false},
           arguments));
   if (!go) return 0;
@@ -272,7 +277,7 @@ Result<int> peers(const Arguments& arguments) {
       const bool go,
       parse_flags(
           {.command = "bench peers",
-           .about = "llama.cpp and ik_llama.cpp, whose programs are there, beside this one",
+           .about = "compares with installed llama.cpp and ik_llama.cpp",
            .groups =
                {{"Peers",
                  {{"llama-bench", &o.llama.bench, "llama.cpp's program", ""},
@@ -280,7 +285,8 @@ Result<int> peers(const Arguments& arguments) {
                   {"ik-llama-bench", &o.ik.bench, "ik_llama.cpp's program", ""},
                   {"ik-llama-batched-bench", &o.ik.batched_bench, "its program for batches", ""},
                   {"ik-random-tokens", &o.ik_random_tokens,
-                   "that was changed to feed random tokens, not one and the same", ""},
+                   "its program was changed to feed random tokens instead of one repeated token",
+                   ""},
                   {"peer-model", &o.models,
                    "SHAPE-FORM=FILE, several: a GGUF file of that shape and form bf16, int8, int4 "
                    "or "

@@ -23,22 +23,24 @@ Result<int> speculation_command(const Arguments& arguments) {
       {"Bench",
        {{"shape", &shape, "small, mid, hybrid, hybrid-small, gptoss: random weights", ""},
         {"acceptances", &acceptances, "percent of drafts that are accepted: 30,60,80,90", ""},
-        {"edits", &edits, "n-grams of a quoted text instead: percent of its tokens with an edit",
+        {"edits", &edits,
+         "drafts by look-up instead, in answers that quote their prompt: percent of its tokens "
+         "with an edit",
          ""},
         {"answers", &answers, "at a time, over all ranks: 1,4,16,64", ""},
         {"contexts", &contexts, "tokens of a prompt: 512", ""},
-        {"drafts", &drafts, "fixed numbers beside the gate's: 1,2,3,4", ""},
+        {"drafts", &drafts, "fixed numbers of drafts to compare with the gate's choice: 1,2,3,4",
+         ""},
         {"output-len", &o.output_len, "tokens of an answer", ""},
         {"rounds", &o.rounds, "counted rounds", ""},
         {"seconds", &o.seconds, "seconds of steps timed together, at least", ""},
         {"gate-steps", &o.gate_steps, "steps in which the gate may learn", ""},
         {"point-seconds", &o.point_seconds, "ends a point early; 0: no limit", ""},
         {"json", &o.json, "one object a line", ""}}});
-  HOCKET_TRY(const bool go,
-             parse_flags({.command = "bench speculation",
-                          .about = "the gain of drafts, with an acceptance that is imposed",
-                          .groups = std::move(groups)},
-                         arguments));
+  HOCKET_TRY(const bool go, parse_flags({.command = "bench speculation",
+                                         .about = "speed-up by drafts at given rates of acceptance",
+                                         .groups = std::move(groups)},
+                                        arguments));
   if (!go) return 0;
   HOCKET_TRY_VOID(replace_list(acceptances, "acceptances", o.acceptances));
   HOCKET_TRY_VOID(replace_list(edits, "edits", o.edits));

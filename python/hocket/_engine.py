@@ -1,4 +1,4 @@
-"""A model behind Python's iterators: requests out, pieces of text in, from one thread of the library to whoever waits."""
+"""Runs a model in this process: one thread of the library delivers the generated text to Python iterators."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Prompt = Union[str, Sequence[int], Sequence[Message]]  # text as it stands, toke
 
 
 class ChatTokens(list[int]):
-    """A chat as the model reads it. It remembers whether an answer that has a form begins with reasoning."""
+    """The token ids of a chat. It remembers whether an answer with a form begins with reasoning."""
 
     reasoning: int = 0  # a value of hocket_request.reasoning; what is cut from the list or joined to it is a plain list
 
@@ -38,9 +38,9 @@ class ChatTokens(list[int]):
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are chosen, by OpenAI's names. None: as the model's files say; max_tokens: the rest of the context.
+    """Sampling parameters, by OpenAI's names. None: the model's default; max_tokens: the rest of the context.
 
-    From json_schema on one may be given: the form that the text has. JSON is an object, or its text."""
+    At most one of json_schema and the fields after it may be given: it constrains the text. JSON is an object, or its text."""
 
     max_tokens: Optional[int] = None
     min_tokens: Optional[int] = None
@@ -175,7 +175,7 @@ def _form(wanted: Sampling) -> Optional[tuple[int, bytes]]:
 
 
 class Stream(Iterator[Piece]):
-    """An answer on its way. Dropped, closed or left early, it cancels its request."""
+    """A streaming answer. Closing it, deleting it or leaving its loop early cancels the request."""
 
     def __init__(self, engine: Engine, prompt: Prompt, sampling: Sampling) -> None:
         self._ended = True
@@ -237,7 +237,7 @@ def _calls(engine: Engine) -> Any:
 
 
 class Engine:
-    """A model of a folder, loaded. May be used by many threads; `close` it, or use it with `with`.
+    """A loaded model. May be used by many threads; `close` it, or use it with `with`.
 
     Settings are the program's flags: Engine(path, context_length=8192, num_threads=4)."""
 
@@ -261,7 +261,7 @@ class Engine:
             library.hocket_options_free(options)
 
     def close(self) -> None:
-        """Cancels what runs and frees the model. Waiting threads get what came so far, with finish_reason "abort"."""
+        """Cancels what runs and frees the model. Waiting threads get the text generated so far, with finish_reason "abort"."""
         with self._lock:
             handle, self._handle = self._handle, None
         if handle is not None:

@@ -102,7 +102,8 @@ void CoordinatorSeat::tick() {
     if (why.code == ErrorCode::not_found) lose_lease();
     if (problem_.empty())
       log::warning(
-          "cluster: etcd: {}; the ranks continue as they are, and nothing changes meanwhile",
+          "cluster: etcd: {}; the ranks continue in their epoch, but a lost rank cannot return "
+          "until etcd answers",
           why.message);
     problem_ = why.message;
     retry_at_ = clock_.now() + options_.retry;

@@ -37,8 +37,7 @@ bool CutLinks::keeps_out(int rank, const ClusterView& view, std::span<const Hear
   const std::string its = name_of(view.members[static_cast<size_t>(other)].identity);
   const Duration time = now - *apart.since;
   if (time >= apart.limit) {
-    log::warning("cluster: {} is taken back though the link between it and {} is still cut", name,
-                 its);
+    log::warning("cluster: {} rejoins although its link to {} is still cut", name, its);
     apart.since.reset();
     return false;
   }

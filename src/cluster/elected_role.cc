@@ -124,7 +124,7 @@ void ElectedRole::run_for_seat(const CoordinatorSeat::State& seat, TimePoint now
   if (!listener && listener.error().code == ErrorCode::unauthorized)
     return follower_->give_up(listener.error());
   if (!listener) {
-    log::error("cluster: {}. To mend it: {}", listener.error().message, listener.error().fix);
+    log::error("cluster: {}. To fix it: {}", listener.error().message, listener.error().fix);
     listen_at_ = now + kListenRetry;
     return;
   }
@@ -135,7 +135,7 @@ void ElectedRole::run_for_seat(const CoordinatorSeat::State& seat, TimePoint now
   // Ranks of several hosts cannot find it there; those of one host can.
   if (at.is_loopback() && self_.ranks_per_node < self_.num_ranks)
     log::warning(
-        "cluster: this rank would coordinate at {}, which other hosts do not reach: to mend it, "
+        "cluster: this rank would coordinate at {}, which other hosts do not reach: to fix it, "
         "--cluster-listen HOST:PORT with an address that they do, if ranks run on other hosts",
         to_text(address));
   seat_->want(address);

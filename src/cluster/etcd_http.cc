@@ -132,7 +132,7 @@ Result<void> EtcdConnection::parse() {
     in_.erase(0, took);
     if (code == http::error::need_more) break;
     if (code)
-      return fail(error(ErrorCode::io, "{}: what answers is no etcd: {}", server_, code.message())
+      return fail(error(ErrorCode::io, "{}: the server is not etcd: {}", server_, code.message())
                       .with_fix("--cluster-store names etcd's client ports: etcd://... in the "
                                 "clear, etcds://... with TLS"));
     if (took == 0) break;

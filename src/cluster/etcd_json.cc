@@ -242,7 +242,7 @@ Error read_etcd_error(int status, std::string_view text) {
   if (code == kNotFound) return error(ErrorCode::not_found, "etcd: {}", why);
   if (why.find("user name is empty") != std::string::npos || code == kUnauthenticated ||
       code == kPermissionDenied || status == 401 || status == 403)
-    return error(ErrorCode::unauthorized, "etcd asks who this is: {}", why)
+    return error(ErrorCode::unauthorized, "etcd requires authentication: {}", why)
         .with_fix("an etcd for the ranks, without users; the network keeps strangers out");
   return error(ErrorCode::io, "etcd: {}", why);
 }

@@ -232,9 +232,10 @@ bool Follower::may_dial(TimePoint now) const {
 void Follower::on_command(ControlCommand command, TimePoint) {
   if (auto* call = std::get_if<StoreCall>(&command)) {
     if (!current_) {
-      call->done.set_value(fail(
-          error(ErrorCode::lost_rank, "{} keeps the store, and is not there", coordinator_.name())
-              .with_fix("try again when it is back")));
+      call->done.set_value(
+          fail(error(ErrorCode::lost_rank, "{} has the ranks' store, and is not reachable",
+                     coordinator_.name())
+                   .with_fix("try again when it is back")));
     } else if (auto request = calls_.start(std::move(*call))) {
       current_->send(*request);
     }

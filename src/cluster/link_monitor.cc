@@ -147,7 +147,7 @@ void LinkMonitor::receive(TimePoint now) {
   if (!last_flood_)
     log::warning(
         "cluster: strangers flood the port {} for datagrams of ranks: cuts between two ranks that "
-        "do not coordinate are noticed late meanwhile. To mend it: let only ranks reach the ports "
+        "do not coordinate are noticed late meanwhile. To fix it: let only ranks reach the ports "
         "of this "
         "host",
         port());
@@ -197,7 +197,7 @@ void LinkMonitor::follow(const ClusterView& view, TimePoint now) {
       continue;
     log::warning(
         "cluster: no datagrams can be sent to {} at {}, so a cut of the link to it is noticed "
-        "late, by messages that do not come: {}. To mend it: {}",
+        "late, by messages that do not come: {}. To fix it: {}",
         name_of(its), its.address, address.error().message, address.error().fix);
   }
   if (!view.serves())

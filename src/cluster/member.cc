@@ -75,7 +75,7 @@ Result<void> check(const Identity& identity) {
     return fail(ErrorCode::bad_value, "there is no rank {} among {} ranks", identity.rank,
                 identity.num_ranks);
   if (identity.ranks_per_node < 1 || identity.ranks_per_node > identity.num_ranks)
-    return fail(ErrorCode::bad_value, "{} ranks a node do not fit {} ranks",
+    return fail(ErrorCode::bad_value, "{} ranks per node: must be 1 to {}, the number of ranks",
                 identity.ranks_per_node, identity.num_ranks);
   const std::pair<const char*, const std::string*> texts[] = {
       {"host", &identity.host},

@@ -76,8 +76,7 @@ void ServiceBegin::begin_without_missing(Epochs& epochs, std::span<const Heartbe
   if (epochs.view().epoch == epoch) epochs.begin_next();
   epochs.set_why(fmt::format("{} ranks had been ready for {:g} s, and began without the others",
                              num_ready, wait));
-  log::warning("cluster: {} (--rank-wait); those are taken in when they have loaded",
-               epochs.view().why);
+  log::warning("cluster: {} (--rank-wait); those join when they have loaded", epochs.view().why);
   if (epochs.view().serves()) epochs.log_members();
 }
 

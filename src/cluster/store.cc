@@ -7,7 +7,7 @@ namespace hocket {
 namespace {
 
 Error not_in_time(const std::string& key) {
-  return error(ErrorCode::timed_out, "no rank set '{}' in the store in time", key);
+  return error(ErrorCode::timed_out, "timed out waiting for the key '{}' in the ranks' store", key);
 }
 
 }  // namespace
@@ -95,8 +95,8 @@ void Store::wait(uint64_t requester, const StoreRequest& request, TimePoint now)
   if (request.number == 0) return refuse(requester, request.id, not_in_time(request.key));
   if (waits_.size() == kMaxWaits)
     return refuse(requester, request.id,
-                  error(ErrorCode::queue_full, "{} waits for the store's entries are open already",
-                        waits_.size()));
+                  error(ErrorCode::queue_full,
+                        "{} calls wait for entries of the ranks' store already", waits_.size()));
   waits_.push_back(
       {requester, request.id, request.key, now + std::chrono::milliseconds(request.number)});
 }

@@ -328,7 +328,7 @@ Result<std::optional<size_t>> frame_length(std::string_view bytes, size_t max_by
   bytes.copy(reinterpret_cast<char*>(&length), sizeof length);
   if (length < 2 || length > max_bytes)
     return fail(ErrorCode::bad_value,
-                "a message of the cluster says it has {} bytes; 2 to {} are taken", length,
+                "a message between ranks has the length {}, must be 2 to {} bytes", length,
                 max_bytes);
   return length;
 }

@@ -126,7 +126,7 @@ Result<void> list_folder(PageFiles& files, double given_gb) {
   if (access(files.folder().c_str(), W_OK) != 0) {
     log::warning(
         "prefixes in files: {} cannot be written ({}), so its {} pages are read, and none is "
-        "written. To mend it: let this user write there, or make room",
+        "written. To fix it: let this user write there, or make room",
         files.folder().string(), std::generic_category().message(errno), files.figures().files);
     return listed;
   }

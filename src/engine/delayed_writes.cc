@@ -25,8 +25,8 @@ void DelayedWrites::start(const Clock& clock, std::function<void()> wake) {
 DelayedWrites::~DelayedWrites() {
   if (num_requests_ > 0)
     log::warning(
-        "stored prefixes: at shutdown, pages or states of {} requests had found no buffer and are "
-        "lost from the store. To mend it: a faster disk or network",
+        "stored prefixes: at shutdown, pages or states of {} requests still waited for a buffer "
+        "and were not stored. To fix it: a faster disk or network",
         num_requests_.load());
 }
 

@@ -64,11 +64,11 @@ void OverlappedSteps::run_on_forward_thread(const std::function<void()>& job) {
   if (Lockstep* const lockstep = epochs_.lockstep()) lockstep->carrier().lend();
   const AgreedStep agreed = epochs_.agreed();
   const auto run = [&] {
-    report_.begin_forward_verb(Verb::forward);
+    report_.begin_forward_action(StepAction::forward);
     epochs_.begin_pass(agreed, overlap_.ledger());
     job();
     epochs_.end_pass();
-    report_.begin_forward_verb(Verb::idle);
+    report_.begin_forward_action(StepAction::idle);
   };
   thread_->run(std::cref(run));
 }
@@ -80,20 +80,20 @@ void OverlappedSteps::compute(Flight& flight, std::span<const SampledToken> befo
   between_.reset();
   if (flight.after_idle) overlap_.drop();
   overlap_.begin();
-  report_.begin_forward_verb(Verb::forward);
+  report_.begin_forward_action(StepAction::forward);
   epochs_.begin_pass(flight.agreed, ledger);
   forward(flight, before, tools_);
   flight.exchange_wait = epochs_.watch().take_waited();
   flight.account = overlap_.end();
   epochs_.end_pass();
-  report_.begin_forward_verb(Verb::sample);
+  report_.begin_forward_action(StepAction::sample);
   if (flight.lost) {
     flight.sampled.assign(flight.samples.size(), {.failed = true});
   } else {
     const Ledger::OtherWork other(&ledger, "sample");
     sample(flight, tools_);
   }
-  report_.begin_forward_verb(Verb::idle);
+  report_.begin_forward_action(StepAction::idle);
   between_.emplace(&ledger, "wait for a step");
 }
 

@@ -34,16 +34,17 @@ void RankReport::count_intake(int64_t num_tokens) {
 // Where steps overlap, the engine's thread waits for a step or an agreement most of the time; then
 // the thread that computes is where the rank is.
 StepPosition RankReport::position() const {
-  StepPosition position{.verb = verb_.load(std::memory_order_relaxed)};
-  const Verb forward_verb = forward_verb_.load(std::memory_order_relaxed);
-  const bool is_waiting = position.verb == Verb::forward || position.verb == Verb::agree;
-  if (is_waiting && forward_verb != Verb::idle) position.verb = forward_verb;
+  StepPosition position{.action = action_.load(std::memory_order_relaxed)};
+  const StepAction forward_action = forward_action_.load(std::memory_order_relaxed);
+  const bool is_waiting =
+      position.action == StepAction::forward || position.action == StepAction::agree;
+  if (is_waiting && forward_action != StepAction::idle) position.action = forward_action;
   if (own_heartbeat_ == nullptr) return position;
   const Heartbeat heartbeat = own_heartbeat_->heartbeat();
   const bool open = heartbeat.state != EngineState::closed;
   if (open && heartbeat.stage > 0)
     position.layer = static_cast<int>(heartbeat.stage) / kNumMessageKinds;
-  position.waits = position.verb == Verb::agree || heartbeat.state == EngineState::waiting;
+  position.waits = position.action == StepAction::agree || heartbeat.state == EngineState::waiting;
   return position;
 }
 

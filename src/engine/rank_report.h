@@ -46,11 +46,13 @@ class RankReport {
 
   // The engine's thread alone calls all that follow.
   void count_intake(int64_t num_tokens);
-  // Notes the verb that begins, for the watchdog.
-  void begin_verb(Verb next) { verb_.store(next, std::memory_order_relaxed); }
-  // Notes the verb that the forward thread begins, where steps overlap; Verb::idle: it waits for a
-  // step. Thread: forward.
-  void begin_forward_verb(Verb next) { forward_verb_.store(next, std::memory_order_relaxed); }
+  // Notes the action that begins, for the watchdog.
+  void begin_action(StepAction next) { action_.store(next, std::memory_order_relaxed); }
+  // Notes the action that the forward thread begins, where steps overlap; StepAction::idle: it
+  // waits for a step. Thread: forward.
+  void begin_forward_action(StepAction next) {
+    forward_action_.store(next, std::memory_order_relaxed);
+  }
   // Sets whether the rank has work. Returns the value before.
   bool set_busy(bool busy) { return busy_.exchange(busy); }
   // Notes that the rank found nothing to do a moment ago, so it is not stuck.
@@ -92,8 +94,9 @@ class RankReport {
   std::atomic<int64_t> load_tokens_{0};  // RankLoad::num_tokens of these
   std::atomic<int64_t> last_alive_ns_;   // end of the last step, or of the last note_alive()
   std::atomic<bool> busy_{false};
-  std::atomic<Verb> verb_{Verb::idle};
-  std::atomic<Verb> forward_verb_{Verb::idle};  // verb of the forward thread, where steps overlap
+  std::atomic<StepAction> action_{StepAction::idle};
+  std::atomic<StepAction> forward_action_{
+      StepAction::idle};  // action of the forward thread, where steps overlap
   mutable Mutex mutex_;
   RankStats stats_ HOCKET_GUARDED_BY(mutex_);
 };

@@ -73,8 +73,9 @@ Result<int> wait_for_replicas(ControlPlane& control, Duration max_wait) {
                       .with_fix("start all ranks within that time, raise --rank-wait, or give all "
                                 "of them the same number in --ep-num-redundant-experts, which "
                                 "needs no agreement"));
-    log::info("loading waits until all ranks have said for how many experts they have memory{}{}",
-              sign, who);
+    log::info(
+        "loading waits until all ranks have reported how many experts fit into their memory{}{}",
+        sign, who);
   }
 }
 

@@ -31,8 +31,8 @@ Result<RankAnswer> answer_of(std::future<RankAnswer>& rank, TimePoint deadline,
                              Duration limit = Engine::kSessionWait) {
   if (rank.wait_for(std::max(deadline - RealClock().now(), Duration(0))) !=
       std::future_status::ready)
-    return fail(error(ErrorCode::request_timeout, "the session is not done after {:.0f} s",
-                      to_seconds(limit))
+    return fail(error(ErrorCode::request_timeout,
+                      "the session request did not finish within {:.0f} s", to_seconds(limit))
                     .with_fix("ask again when the server has less to do"));
   try {
     return rank.get();
@@ -61,7 +61,7 @@ std::unexpected<Error> not_all_written(const RankSession& answer) {
             answer.saved_len, answer.kept.tokens.size())
           .with_fix(fmt::format(
               "the server's log says why pages are not written, such as a full disk; "
-              "--kv-cache-dir-gb must hold the session. Save again {:.0f} s after that is mended",
+              "--kv-cache-dir-gb must hold the session. Save again {:.0f} s after that is fixed",
               to_seconds(PageStore::kRetryInterval))));
 }
 

@@ -54,16 +54,16 @@ void Speculation::forget(RequestId id) {
 void Speculation::offer(std::span<AnswerDrafts> answers, const DraftedStep& drafted) {
   const MutexLock lock(mutex_);
   gate_answers_.clear();
-  // note() finds the step pure under the same conditions.
+  // note() finds the step decode-only under the same conditions.
   SpeculationGate::Offer step{.max_rows = drafted.max_rows,
                               .num_other_answers = drafted.num_other_answers,
                               .num_other_drafts = drafted.num_other_drafts,
-                              .is_pure = !drafted.has_prompts && last_end_.has_value() &&
-                                         followed_ != FollowedRows::prompts};
+                              .is_decode_only = !drafted.has_prompts && last_end_.has_value() &&
+                                                followed_ != FollowedRows::prompts};
   for (const AnswerDrafts& answer : answers) {
     const Request& request = *answer.request;
     step.total_keys += request.len();
-    step.is_pure &= answer.rows == 1;
+    step.is_decode_only &= answer.rows == 1;
     const int seat = seat_of(request.id);
     if (seat >= 0) seated_[static_cast<size_t>(seat)] = &request;
     gate_answers_.push_back({.seat = seat,
@@ -111,9 +111,9 @@ void Speculation::note(const Batch& batch, TimePoint now, const StepCosts& costs
     if (slice.num_drafts > 0 && is_running)
       gate_.note_answer(seat_of(request.id), slice.num_drafts, slice.num_accepted());
   }
-  step.is_pure = num_prompts == 0 && !costs.others_have_prompts &&
-                 costs.rows != FollowedRows::prompts && last_end_.has_value() &&
-                 batch.num_rows == step.num_answers + step.num_drafts;
+  step.is_decode_only = num_prompts == 0 && !costs.others_have_prompts &&
+                        costs.rows != FollowedRows::prompts && last_end_.has_value() &&
+                        batch.num_rows == step.num_answers + step.num_drafts;
   step.us = last_end_ ? to_us(now - *last_end_) : 0;
   step.us *= overlap_.factor_of(step, batch.overlapped, costs.overlapped_share);
   last_end_ = now;

@@ -26,7 +26,7 @@ bool RankStep::run() {
     intake();  // requests that just arrived count in the next step
     lockstep->begin_agreement(propose());
   }
-  report_.begin_verb(Verb::sample);
+  report_.begin_action(StepAction::sample);
   sample(*flight, tools_);
   commit(*flight);
   reply(*flight);
@@ -39,19 +39,19 @@ Flight* RankStep::compute_next() {
   Lockstep* const lockstep = epochs_.lockstep();
   intake();
   if (!restore_pages()) return nullptr;
-  report_.begin_verb(Verb::agree);
+  report_.begin_action(StepAction::agree);
   if (lockstep != nullptr && !lockstep->finish_agreement(propose())) return abort_step({}), nullptr;
   if (lockstep != nullptr) overlap_.note_reports(*lockstep);
   const std::optional<DraftWork> drafting = compute_drafts();
   if (!drafting) return nullptr;
   requests_.write_pages();
-  report_.begin_verb(Verb::schedule);
+  report_.begin_action(StepAction::schedule);
   const Batch& batch = requests_.scheduler().schedule(clock_.now());
   report_.set_busy(!batch.empty());
   if (batch.empty()) return publish_idle(), nullptr;
   Flight& flight = prepare_next(batch, *drafting);
   report_.add_agreement_wait(epochs_.watch().take_waited());
-  report_.begin_verb(Verb::forward);
+  report_.begin_action(StepAction::forward);
   forward(flight, {}, tools_);
   report_.add_exchange_wait(epochs_.watch().take_waited());
   if (!flight.lost) return &flight;
@@ -60,7 +60,7 @@ Flight* RankStep::compute_next() {
   return abort_step({&lost, 1}), nullptr;
 }
 
-// The verb prepare. drafting: what was computed for the drafts of the step. While a step is under
+// The action prepare. drafting: what was computed for the drafts of the step. While a step is under
 // way its tokens are not known here, and the next one gets no drafts: the thread that computes
 // plays the module's passes between the two.
 Flight& RankStep::prepare_next(const Batch& batch, const DraftWork& drafting) {
@@ -76,7 +76,7 @@ Flight& RankStep::prepare_next(const Batch& batch, const DraftWork& drafting) {
   flight.agreed = epochs_.agreed();
   flight.move = experts_.take_move();
   flight.drafting = drafting;
-  report_.begin_verb(Verb::prepare);
+  report_.begin_action(StepAction::prepare);
   prepare(batch, prepare_options(), flight);
   return flight;
 }
@@ -88,7 +88,7 @@ std::optional<DraftWork> RankStep::compute_drafts() {
   ModulePasses* const passes = requests_.drafts().begin_passes(epochs_.module_passes());
   if (passes == nullptr) return DraftWork{};
   report_.add_agreement_wait(epochs_.watch().take_waited());
-  report_.begin_verb(Verb::forward);
+  report_.begin_action(StepAction::forward);
   Result<DraftWork> done = DraftWork{};
   overlapped_.run_between([&] { done = play(*passes, {}, tools_); });
   report_.add_exchange_wait(epochs_.watch().take_waited());
@@ -125,12 +125,12 @@ bool RankStep::restore_pages() {
 }
 
 void RankStep::intake() {
-  report_.begin_verb(Verb::intake);
+  report_.begin_action(StepAction::intake);
   while (auto command = commands_.pop()) handle(*command);
 }
 
 void RankStep::commit(Flight& flight) {
-  report_.begin_verb(Verb::commit);
+  report_.begin_action(StepAction::commit);
   const TimePoint now = clock_.now();
   const bool by_flag = runner_->info().overlap_schedule == OverlapSchedule::on;
   requests_.commit(flight, now,
@@ -147,7 +147,7 @@ void RankStep::commit(Flight& flight) {
 }
 
 void RankStep::reply(Flight& flight) {
-  report_.begin_verb(Verb::reply);
+  report_.begin_action(StepAction::reply);
   requests_.reply(flight);
 }
 
@@ -163,13 +163,13 @@ bool RankStep::run_overlapped() {
   if (!drafting) return false;
   // If that step has no rows here, requests may lose their pages while it is computed.
   if (!one_computes || flights_.newest().batch->num_rows == 0) requests_.write_pages();
-  report_.begin_verb(Verb::schedule);
+  report_.begin_action(StepAction::schedule);
   const Batch& batch = requests_.scheduler().schedule(clock_.now());
   const bool is_one = !batch.empty();
   report_.set_busy(one_computes || is_one);
   if (!one_computes && !is_one) return epochs_.end_steps(), publish_idle(), false;
   if (is_one) overlapped_.launch(prepare_next(batch, *drafting));
-  report_.begin_verb(Verb::forward);  // the forward thread samples, too
+  report_.begin_action(StepAction::forward);  // the forward thread samples, too
   if (one_computes) {
     Flight& finished = overlapped_.wait();
     if (!finish(finished)) return false;
@@ -183,11 +183,11 @@ bool RankStep::run_overlapped() {
   return true;
 }
 
-// The verb agree. Returns false if ranks were lost.
+// The action agree. Returns false if ranks were lost.
 bool RankStep::agree_overlapped() {
   if (!epochs_.joined()) return false;  // the intake has seen that ranks were lost
   Lockstep& lockstep = *epochs_.lockstep();
-  report_.begin_verb(Verb::agree);
+  report_.begin_action(StepAction::agree);
   if (!lockstep.finish_agreement(propose())) return abort_overlapped_steps(nullptr), false;
   // Waits beside a pass cost nothing.
   if (lockstep.carrier().is_here()) report_.add_agreement_wait(epochs_.watch().take_waited());
@@ -355,7 +355,7 @@ bool RankStep::has_work() {
 }
 
 void RankStep::publish_idle() {
-  report_.begin_verb(Verb::idle);
+  report_.begin_action(StepAction::idle);
   overlapped_.note_idle();
   requests_.note_idle();
 }

@@ -29,7 +29,7 @@ Result<Json> abort_requests(const AbortOptions& options, const HttpRequest& aske
   if (request.all) {
     if (!is_admin)
       return fail(error(ErrorCode::forbidden,
-                        "abort_all is for an admin's key, and {}'s is a user's",
+                        "abort_all needs an admin key, and the key of {} is a user's",
                         principal_name(asked))
                       .with_fix("{\"rid\": ...} ends one of your own requests")
                       .with_param("abort_all"));

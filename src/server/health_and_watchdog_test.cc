@@ -15,15 +15,15 @@ TEST(Health, IsNotReadyWithoutARank) {
   EXPECT_EQ(health.healthy(stats).error().code, ErrorCode::lost_rank);
 }
 
-// The message about a stuck engine names the rank, its verb and the time; ranks that wait for it
+// The message about a stuck engine names the rank, its action and the time; ranks that wait for it
 // follow.
 TEST(Health, NamesWhereItIsStuck) {
   const Health health({.max_step_seconds = 10, .watchdog_seconds = 300});
   RankStats waits, stuck, idle;
   waits.busy = stuck.busy = true;
-  waits.position = {.verb = Verb::forward, .layer = 3, .waits = true};
+  waits.position = {.action = StepAction::forward, .layer = 3, .waits = true};
   waits.seconds_since_last_step = 310;
-  stuck.position = {.verb = Verb::sample};
+  stuck.position = {.action = StepAction::sample};
   stuck.seconds_since_last_step = 312.5;
   const auto late = health.watchdog(add_up({waits, stuck, idle}));
   ASSERT_FALSE(late);

@@ -189,9 +189,9 @@ void Server::State::handle(HttpRequest&& request, const std::shared_ptr<HttpExch
     return run_route(**route, request, exchange, arrived);
   const bool controls = (*route)->thread == HandlerThread::control;
   if (controls && request.body.size() > kMaxControlBytes)
-    return refuse(*exchange,
-                  error(ErrorCode::payload_too_large, "the body has {} bytes, {} takes {}",
-                        request.body.size(), (*route)->path, kMaxControlBytes));
+    return refuse(*exchange, error(ErrorCode::payload_too_large,
+                                   "the body has {} bytes; {} accepts at most {}",
+                                   request.body.size(), (*route)->path, kMaxControlBytes));
   const uint64_t client = proven_client_hash(request);
   auto task = [route = *route, request = std::move(request), exchange, arrived] {
     // If the client has left, only control tasks run: they may end its other requests.

@@ -187,7 +187,7 @@ Result<int> rank_of_session(RankRouter& ranks, Engine& engine, const SessionRequ
   HOCKET_TRY(const std::vector<PeerAnswer> others, ask_others(ranks, request));
   if (const std::string open = texts_of_open(others, "tokens"); !open.empty())
     return fail(error(ErrorCode::lost_rank,
-                      "some ranks have not said what they know of the session: {}", open)
+                      "some ranks did not answer whether they know the session: {}", open)
                     .with_fix("ask again when they have less to do and /readyz is 200 at all "
                               "ranks"));
   int64_t most = here.value_or(-1);
@@ -243,7 +243,8 @@ void answer_client(const SessionOptions& options, ParseSession parse, const Http
 void answer_rank(const SessionOptions& options, ParseSession parse, const HttpRequest& request,
                  const Exchange& exchange) {
   if (!is_from_rank(request))
-    return respond_json(*exchange, fail(ErrorCode::not_found, "{} is for ranks", kOfRanks));
+    return respond_json(*exchange,
+                        fail(ErrorCode::not_found, "{} is only for other ranks", kOfRanks));
   const std::string_view path = std::string_view(request.path).substr(kOfRanks.size());
   const auto ask = parse(cache_owner_of(request, *options.settings), path, request);
   if (!ask) return respond_json(*exchange, std::unexpected(ask.error()));

@@ -30,8 +30,9 @@ Error not_a_position(std::string_view what) {
 
 // Returns the error for a stream that this rank does not have, and perhaps one that did not answer.
 Error not_asked(std::string_view id, const PeerAnswer& peer) {
-  return error(ErrorCode::lost_rank, "whether there is a stream '{}' is not known: {}",
-               id.substr(0, 128), error_text(peer))
+  return error(ErrorCode::lost_rank,
+               "the stream '{}' was not found, but not all ranks answered: {}", id.substr(0, 128),
+               error_text(peer))
       .with_fix(fmt::format("{}, or ask another rank", kRetryAfterFix));
 }
 
@@ -200,7 +201,8 @@ void StreamEndpoints::keep(const HttpRequest& request, const Exchange& exchange)
   const auto num_takeovers = read_count(request.header(kTakeoversHeader));
   if (!identity || !num_takeovers || !num_choices || *num_choices == 0 ||
       *num_choices > kMaxRecordedChoices) {
-    respond_error(*exchange, error(ErrorCode::invalid_request, "this is no record of a stream"));
+    respond_error(*exchange,
+                  error(ErrorCode::invalid_request, "the body is not a valid stream record"));
     return;
   }
   RecordedRequest recorded{.identity = *identity,
@@ -264,7 +266,7 @@ void StreamEndpoints::add_routes(std::vector<Route>& routes) const {
     routes.push_back(
         {"POST", path, thread, [handle, path](const HttpRequest& r, const Exchange& e, TimePoint) {
            if (is_from_rank(r)) return handle(r, e);
-           respond_error(*e, error(ErrorCode::not_found, "{} is for ranks", path));
+           respond_error(*e, error(ErrorCode::not_found, "{} is only for other ranks", path));
          }});
   };
   of_ranks(kKeepPath, HandlerThread::http,

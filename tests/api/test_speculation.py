@@ -130,5 +130,5 @@ def test_the_bundled_models_own_drafts_hold_and_change_no_answer(server, start, 
 
 
 def test_a_server_without_drafts_says_so(server):
-    assert speculation(server) == {"algorithm": "none", "most_drafts": 0, "gained_seconds": 0, "ranks": []}
+    assert speculation(server) == {"algorithm": "none", "max_drafts": 0, "most_drafts": 0, "gained_seconds": 0, "ranks": []}
     assert server.metric("spec_accept_length") == 0

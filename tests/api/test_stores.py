@@ -136,7 +136,7 @@ def test_a_redis_that_dies_is_announced_once_and_costs_nothing(start, redis):
     assert answer(server, prompts[0])[0] == want[0]
     redis.process.kill()
     assert [answer(server, prompt)[0] for prompt in prompts] == want
-    until(lambda: tier(server, "kv_tier_away", "redis") == 1)
+    until(lambda: tier(server, "kv_tier_unavailable", "redis") == 1)
     assert server.stop() == 0
     said = [line for line in server.log_path.read_text().splitlines() if "stored prefixes: " in line and "hashed" not in line]
     assert len(said) == 1, said
@@ -187,7 +187,7 @@ def test_a_folder_that_hangs_stops_neither_answers_nor_the_end(start, tmp_path, 
     hanging_files.touch()
     assert server.call("/flush_cache", b"{}")[0] == 200
     assert [answer(server, prompt, 30)[0] for prompt in prompts] == want
-    until(lambda: tier(server, "kv_tier_away", "file") == 1)
+    until(lambda: tier(server, "kv_tier_unavailable", "file") == 1)
     begin = time.monotonic()
     assert [answer(server, prompt, 30)[0] for prompt in prompts] == want
     assert time.monotonic() - begin < 5, "nobody waits for the folder now"
@@ -207,4 +207,4 @@ def test_a_folder_that_hangs_for_a_moment_loses_nothing(start, tmp_path, hanging
     got, details = answer(server)
     later.join()
     assert got == want and details["cached_tokens_details"]["file"] >= 256
-    assert tier(server, "kv_tier_away", "file") == 0
+    assert tier(server, "kv_tier_unavailable", "file") == 0

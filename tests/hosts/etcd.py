@@ -161,7 +161,7 @@ def etcd_is_away():
         faults.see_whole(streams, list(range(len(streams))), faults.GREEDY, FaultResult("away", "one machine"))
         for rank in range(2):
             assert ranks.answers(rank) == answers_of_one_rank(), f"rank {rank} answers otherwise"
-            said = re.findall(r"cluster: etcd: .*the ranks continue as they are", ranks.processes[rank].log())
+            said = re.findall(r"cluster: etcd: .*the ranks continue in their epoch", ranks.processes[rank].log())
             assert len(said) == 1, said
         etcd.start(0)
         deadline = time.monotonic() + READY_S

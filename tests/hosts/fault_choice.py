@@ -68,7 +68,7 @@ class FaultChoice:
 
     def _serves_whole(self, rank):
         try:
-            return self.ranks.readiness(rank)[0] == 200 and self.ranks.metric(rank, "cluster_ranks_in") == NUM_RANKS
+            return self.ranks.readiness(rank)[0] == 200 and self.ranks.metric(rank, "cluster_member_ranks") == NUM_RANKS
         except (OSError, AssertionError):
             return False
 

@@ -33,7 +33,7 @@ MOVES = {"--enable-eplb": True, "--eplb-rebalance-num-iterations": 20}
 def wait_present(ranks, rank, count, limit_s):
     """Waits until `rank` is ready in an epoch with `count` ranks; returns the seconds that it took."""
     began = time.monotonic()
-    while ranks.readiness(rank)[0] != 200 or ranks.metric(rank, "cluster_ranks_in") != count:
+    while ranks.readiness(rank)[0] != 200 or ranks.metric(rank, "cluster_member_ranks") != count:
         waited = time.monotonic() - began
         assert waited < limit_s, f"rank {rank} is not ready with {count} ranks after {waited:.1f} s: {ranks.readiness(rank)}"
         time.sleep(0.02)
@@ -75,7 +75,7 @@ def wait_amid_streams(ranks, fronts, words, wanted, count, change=None):
     began, pause, streams = time.monotonic(), 0, {}
     while True:
         running = sum(stream.is_alive() for _, stream in streams.values())
-        if running and all(ranks.metric(rank, "cluster_ranks_in") == count for rank in fronts):
+        if running and all(ranks.metric(rank, "cluster_member_ranks") == count for rank in fronts):
             break
         if not running:
             pause = max(pause, finish_all(streams, {}, wanted))

@@ -78,7 +78,7 @@ Result<void> AllToAll::start(int lane, MessageKind kind, Stamp stamp,
                  State::Phase::idle);
   }
   if (s.aborted()) {
-    return s.give_up(error(ErrorCode::lost_rank, "the step was given up before the {} of rank {}",
+    return s.give_up(error(ErrorCode::lost_rank, "the step was aborted before the {} of rank {}",
                            name_of_message(kind, stamp.step, stamp.layer), s.rank),
                      State::kNobody);
   }

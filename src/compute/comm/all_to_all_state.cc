@@ -63,8 +63,9 @@ Result<bool> AllToAll::State::all_here(Exchange& e) {
     const size_t num_bytes = (**arrival).num_bytes;
     if (const auto why = mismatch(p.slot.first(num_bytes), head_of(e, peer)); !why.empty()) {
       lost_peer = peer;
-      return fail(ErrorCode::lost_rank, "rank {} cannot use what rank {} sent as {} (lane {}): {}",
-                  rank, peer, name_of_message(e.kind, e.stamp.step, e.stamp.layer), e.lane, why);
+      return fail(ErrorCode::lost_rank,
+                  "rank {} received an invalid message from rank {} ({}, lane {}): {}", rank, peer,
+                  name_of_message(e.kind, e.stamp.step, e.stamp.layer), e.lane, why);
     }
     p.is_here = true;
     p.num_bytes = num_bytes - kHeadBytes;

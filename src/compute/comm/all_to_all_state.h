@@ -136,7 +136,7 @@ Result<void> AllToAll::State::until(Exchanges of, Done done) {
     auto is_done = done();
     if (is_done && *is_done) return {};
     if (aborted()) {
-      return give_up(error(ErrorCode::lost_rank, "the step was given up while {}", owed(of)),
+      return give_up(error(ErrorCode::lost_rank, "the step was aborted while {}", owed(of)),
                      kNobody);
     }
     if (!is_done) return give_up(std::move(is_done).error(), lost_peer);

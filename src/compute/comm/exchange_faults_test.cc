@@ -143,12 +143,12 @@ TEST_P(ExchangeFaults, AnotherStampIsRefused) {
   on_ranks(hub, 2, [&](Transport& end) {
     auto exchange = make(end, options());
     const auto layer = static_cast<uint16_t>(end.rank());
-    expect_lost(
-        exchange_once(*exchange, Kind::dispatch, {.step = 7, .layer = layer}),
-        ::testing::StrEq(fmt::format("rank {} cannot use what rank {} sent as dispatch of step 7, "
-                                     "layer {} (lane 0): it is the dispatch of step 7, layer {} "
-                                     "(lane 0) of rank {}",
-                                     layer, 1 - layer, layer, 1 - layer, 1 - layer)));
+    expect_lost(exchange_once(*exchange, Kind::dispatch, {.step = 7, .layer = layer}),
+                ::testing::StrEq(
+                    fmt::format("rank {} received an invalid message from rank {} (dispatch of "
+                                "step 7, layer {}, lane 0): it is the dispatch of step 7, layer {} "
+                                "(lane 0) of rank {}",
+                                layer, 1 - layer, layer, 1 - layer, 1 - layer)));
     EXPECT_EQ(exchange->lost_peer(), 1 - end.rank());
     end.wait(1ms);
   });
@@ -233,7 +233,7 @@ void change_head(std::vector<std::byte>& bytes, const std::function<void(Message
 TEST(ExchangeFaults, EveryDamagedBitOfAHeadIsFound) {
   EXPECT_EQ(complaint([](auto&) {}), "");
   const std::string both =
-      "rank 1 cannot use what rank 0 sent as dispatch of step 7, layer 2 (lane 1)";
+      "rank 1 received an invalid message from rank 0 (dispatch of step 7, layer 2, lane 1)";
   for (size_t bit = 0; bit < 8 * sizeof(MessageHead); ++bit) {
     const std::string said =
         complaint([bit](auto& bytes) { bytes[bit / 8] ^= std::byte{1} << (bit % 8); });
@@ -291,7 +291,7 @@ TEST(ExchangeFaults, SlotsThatDoNotFitInMemoryAreAnError) {
   ASSERT_FALSE(made.has_value());
   EXPECT_EQ(made.error().code, ErrorCode::out_of_memory);
   EXPECT_THAT(made.error().message,
-              HasSubstr("no memory for the messages among ranks: 140737.49 GB"));
+              HasSubstr("cannot allocate 140737.49 GB for the messages between ranks"));
   EXPECT_EQ(AllToAll::bytes_for(1, options()), 0u);
   EXPECT_EQ(AllToAll::bytes_for(3, options()), 2u * 2 * (3 * (64 + 128) + 128));
 }

@@ -56,7 +56,7 @@ TEST_P(ExchangeEnds, AnAbortEndsAWait) {
           raised_ns = end.now().time_since_epoch().count();
           abort = 1;
           if (wakes) waiting.load()->wake();
-          expect_lost(start(*exchange, Kind::agree), HasSubstr("the step was given up"));
+          expect_lost(start(*exchange, Kind::agree), HasSubstr("the step was aborted"));
           EXPECT_EQ(exchange->lost_peer(), -1);
           while (abort == 1) end.wait(1ms), end.progress();
           return;
@@ -66,7 +66,7 @@ TEST_P(ExchangeEnds, AnAbortEndsAWait) {
         expect_lost(
             any ? void_of(exchange->wait_any(std::array{0}, Kind::dispatch, kStamp))
                 : exchange->wait(0, Kind::dispatch, kStamp),
-            AllOf(HasSubstr("the step was given up"),
+            AllOf(HasSubstr("the step was aborted"),
                   HasSubstr("rank 1 owes the dispatch of step 7, layer 2 (lane 0) to rank 0")));
         EXPECT_EQ(exchange->lost_peer(), -1);
         const Duration took = end.now() - TimePoint(Duration(raised_ns.load()));

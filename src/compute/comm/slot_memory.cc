@@ -27,7 +27,8 @@ Result<SlotMemory> SlotMemory::create(size_t num_bytes) {
   void* memory = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   if (memory == MAP_FAILED) {
-    return fail(error(ErrorCode::out_of_memory, "no memory for the messages among ranks: {:.2f} GB",
+    return fail(error(ErrorCode::out_of_memory,
+                      "cannot allocate {:.2f} GB for the messages between ranks",
                       static_cast<double>(num_bytes) / 1e9)
                     .with_fix("smaller batches need less"));
   }

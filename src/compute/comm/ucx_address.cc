@@ -82,9 +82,9 @@ std::vector<std::byte> encode(const RankAddress& address) {
 
 Result<RankAddress> decode_address(std::span<const std::byte> bytes) {
   Head head;
-  if (bytes.size() <= sizeof(head)) return fail(ErrorCode::bad_value, "is no address");
+  if (bytes.size() <= sizeof(head)) return fail(ErrorCode::bad_value, "cannot be read");
   std::memcpy(&head, bytes.data(), sizeof(head));
-  if (head.magic != Head::kMagic) return fail(ErrorCode::bad_value, "is no address");
+  if (head.magic != Head::kMagic) return fail(ErrorCode::bad_value, "cannot be read");
   if (head.version != Head{}.version) {
     return fail(ErrorCode::bad_value, "is of version {}, this rank's is {}", head.version,
                 Head{}.version);

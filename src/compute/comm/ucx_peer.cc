@@ -68,7 +68,8 @@ void UcxPeer::set_secret(const Secret& secret) {
 Result<void> UcxPeer::connect(const RankAddress& own, std::span<const std::byte> address) {
   HOCKET_CHECK(endpoint_ == nullptr);
   const auto decoded = decode_address(address);
-  if (!decoded) return fail(ErrorCode::bad_value, "what it sent {}", decoded.error().message);
+  if (!decoded)
+    return fail(ErrorCode::bad_value, "the address that it sent {}", decoded.error().message);
   if (decoded->rank != rank_) {
     return fail(ErrorCode::bad_value, "its address is that of rank {}", decoded->rank);
   }
@@ -95,7 +96,7 @@ Result<void> UcxPeer::connect(const RankAddress& own, std::span<const std::byte>
   if (const auto status = ucx().ucp_ep_create(context_.handle(), &how, &endpoint_);
       status != UCS_OK) {
     endpoint_ = nullptr;
-    return fail(ErrorCode::lost_rank, "no way between them over {} ({})",
+    return fail(ErrorCode::lost_rank, "UCX cannot connect the two ranks over {} ({})",
                 context_.settings().ways(), ucx().ucs_status_string(status));
   }
   await_goodbye();

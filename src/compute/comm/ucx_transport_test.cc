@@ -370,15 +370,17 @@ TEST_P(Ucx, RefusesAddressesThatAreNotThoseOfItsPeers) {
     return done.error().message;
   };
   EXPECT_EQ(complaint({}), "connected") << "the rank is absent";
-  EXPECT_EQ(complaint(Bytes(100)), "rank 0 cannot reach rank 1: what it sent is no address");
+  EXPECT_EQ(complaint(Bytes(100)),
+            "rank 0 cannot reach rank 1: the address that it sent cannot be read");
   EXPECT_EQ(complaint((*end)->address()),
             "rank 0 cannot reach rank 1: its address is that of rank 0");
   EXPECT_EQ(complaint((*stale)->address()),
             "rank 0 cannot reach rank 1: it is in epoch 8, this rank in epoch 0");
   Bytes old((*peer)->address().begin(), (*peer)->address().end());
   old[4] = std::byte{9};
-  EXPECT_EQ(complaint(old),
-            "rank 0 cannot reach rank 1: what it sent is of version 9, this rank's is 1");
+  EXPECT_EQ(
+      complaint(old),
+      "rank 0 cannot reach rank 1: the address that it sent is of version 9, this rank's is 1");
   EXPECT_EQ(complaint((*peer)->address()), "connected");
 }
 

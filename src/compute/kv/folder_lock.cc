@@ -67,7 +67,7 @@ void FolderLock::wait(const std::filesystem::path& folder, Duration max_wait) {
       log::warning(
           "prefixes in files: another process has held {} for {:.0f} s, as one does that deletes "
           "old files there, so this one does not count as its user and may lose files to processes "
-          "of other models until it gets its turn. To mend it: look for a process that hangs with "
+          "of other models until it gets its turn. To fix it: look for a process that hangs with "
           "{} open",
           folder.string(), to_seconds(max_wait), (folder / kFile).string());
       break;

@@ -41,11 +41,11 @@ OverlapDecision decision_of(const PlanRecord& record, const OrderTable& orders) 
                       .num_changes = record.num_changes};
   for (const Candidate& candidate : record.found.candidates) {
     const Expected expected = correction.of(candidate);
-    out.finalists.push_back({candidate.plan, describe(candidate.plan, orders), candidate.step_us,
-                             expected.us, expected.num_measured});
+    out.top_candidates.push_back({candidate.plan, describe(candidate.plan, orders),
+                                  candidate.step_us, expected.us, expected.num_measured});
   }
-  std::ranges::sort(out.finalists, {}, &Finalist::expected_us);
-  out.finalists.resize(std::min(out.finalists.size(), kTuning.max_finalists));
+  std::ranges::sort(out.top_candidates, {}, &TopCandidate::expected_us);
+  out.top_candidates.resize(std::min(out.top_candidates.size(), kTuning.max_top_candidates));
   return out;
 }
 

@@ -9,7 +9,7 @@
 namespace hocket {
 
 // A plan that may prove to be the best of a bucket.
-struct Finalist {
+struct TopCandidate {
   Plan plan;
   std::string name;                          // describe()
   double predicted_us = 0, expected_us = 0;  // expected: corrected by what was measured
@@ -20,9 +20,10 @@ struct Finalist {
 struct OverlapDecision {
   Bucket bucket;  // the upper border of the bucket
   Plan plan;
-  std::string name;                 // describe() of the plan
-  std::vector<Finalist> finalists;  // the kTuning.max_finalists expected to be fastest, sorted
-  std::string text;                 // "decode, 64 rows: none (two halves predicted -4 %: ...)"
+  std::string name;  // describe() of the plan
+  std::vector<TopCandidate>
+      top_candidates;  // the kTuning.max_top_candidates expected to be fastest, sorted
+  std::string text;    // "decode, 64 rows: none (two halves predicted -4 %: ...)"
   double predicted_us = 0, measured_us = 0, none_us = 0, lower_bound_us = 0;
   uint64_t num_steps = 0, num_trial_steps = 0, num_changes = 0;
 };

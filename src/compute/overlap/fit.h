@@ -48,7 +48,7 @@ class FittedTimes final : public StageModel {
                           kDispatch = kWave + 1, kCombine = kDispatch + 1,
                           kNumFitted = kCombine + 1;
   using Values = std::array<double, kNumFitted>;
-  using Median = RunningMedian<kTuning.remembered>;
+  using Median = RunningMedian<kTuning.median_steps>;
   struct Cell {
     Bucket border, centre;  // the bucket; the size that its medians stand for
     Values prior{};         // the prior's times at `centre`; 0: unknown

@@ -215,7 +215,7 @@ TEST(OrderYaml, SaysLineAndRemedyOfEveryMistake) {
   const Refusal refusals[] = {
       {no_mlp, "f:4: order serial: a.mlp occurs 0 times, must occur once",
        "put a.mlp behind a.attn_core"},
-      {"", "f holds no order", "name, halves and slots, as docs/contracts/overlap.md shows"},
+      {"", "f has no order in it", "name, halves and slots, as docs/contracts/overlap.md shows"},
       {"[1, 2]", "f:1: an order is a map", "name, halves and slots, each with a colon"},
       {"name: x\nslots: [", "f:2: ", "YAML as docs/contracts/overlap.md shows"},
       {"name: x\nhalves: 1\nslot: [a.gate]", "f:3: 'slot' is no part of an order", "slots"},
@@ -223,7 +223,7 @@ TEST(OrderYaml, SaysLineAndRemedyOfEveryMistake) {
        "one of name, halves, slots, forced_only"},
       {"name: x\nhalves: 1\nforced_only: perhaps\nslots: []",
        "f:3: forced_only is not true or false", "forced_only: true"},
-      {"name: x\nname: y\nhalves: 1", "f:2: name is said twice", "say it once"},
+      {"name: x\nname: y\nhalves: 1", "f:2: the key name occurs twice", "remove one of them"},
       {"name: x\nhalves: 2", "f:1: slots is missing", "add slots:"},
       {"name: X y\nhalves: 1\nslots: []", "f:1: that is no name for an order",
        "1 to 48 of a-z 0-9 - _ ."},
@@ -255,7 +255,7 @@ TEST(OrderYaml, SaysLineAndRemedyOfEveryMistake) {
       {"name: x\n---\n,\n", "f:3: more than 64 documents",
        "fewer orders, and nothing between them but ---"},
       {std::string(kMaxOrderBytes + 1, '#'), "f has 262145 bytes, at most 262144 are read",
-       "only orders in it"},
+       "a file of orders alone"},
   };
   for (const Refusal& refusal : refusals) {
     const auto read = parse_order(refusal.text, "f");

@@ -67,7 +67,7 @@ class OrderReader {
         return fail(at(entry.first, "'{}' is no part of an order", key)
                         .with_fix(nearest_of(key, kKeys, "name, halves, slots, forced_only")));
       if (++count[known - kKeys.begin()] > 1)
-        return fail(at(entry.first, "{} is said twice", key).with_fix("say it once"));
+        return fail(at(entry.first, "the key {} occurs twice", key).with_fix("remove one of them"));
     }
     for (size_t i = 0; i < kNumNeededKeys; ++i)
       if (count[i] == 0)
@@ -187,7 +187,7 @@ Result<std::vector<OrderDocument>> parse_orders(std::string_view yaml, std::stri
   if (yaml.size() > kMaxOrderBytes)
     return fail(error(ErrorCode::bad_value, "{} has {} bytes, at most {} are read", where,
                       yaml.size(), kMaxOrderBytes)
-                    .with_fix("only orders in it"));
+                    .with_fix("a file of orders alone"));
   try {
     const std::string text(yaml);
     HOCKET_TRY_VOID(check_documents(text, where));
@@ -198,7 +198,7 @@ Result<std::vector<OrderDocument>> parse_orders(std::string_view yaml, std::stri
       orders.push_back(std::move(order));
     }
     if (orders.empty())
-      return fail(error(ErrorCode::bad_value, "{} holds no order", where)
+      return fail(error(ErrorCode::bad_value, "{} has no order in it", where)
                       .with_fix("name, halves and slots, as docs/contracts/overlap.md shows"));
     return orders;
   } catch (const YAML::Exception& e) {

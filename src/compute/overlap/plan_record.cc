@@ -33,7 +33,8 @@ Correction::Correction(const PlanRecord& record) : record_(record) {
   double off = 0;
   for (size_t i = 0; i < kNumPlanKinds; ++i) {
     const MeasuredRatio& here = record.of_kinds_[i];
-    of_kind_[i] = here.value(near[i].count() >= kTuning.few ? near[i].value(1) : as_played);
+    of_kind_[i] =
+        here.value(near[i].count() >= kTuning.min_measured ? near[i].value(1) : as_played);
     if (here.count() > 0) off = std::max(off, std::abs(here.median() - 1));
     // The machine causes the spread and not the kind, so the largest counts.
     noise_ = std::max(noise_, near[i].spread());
@@ -92,8 +93,8 @@ void PlanRecord::note_ratio(const Candidate& candidate, double ratio) {
 }
 
 void PlanRecord::weaken() {
-  for (PlanRatio& own : of_plans_) own.ratio.weaken(kTuning.guess);
-  for (MeasuredRatio& ratio : of_kinds_) ratio.weaken(kTuning.guess);
+  for (PlanRatio& own : of_plans_) own.ratio.weaken(kTuning.guess_weight);
+  for (MeasuredRatio& ratio : of_kinds_) ratio.weaken(kTuning.guess_weight);
   measured.clear();
   evidence = num_asked_since_change = 0;
   num_remaining_trial_steps = kTuning.first_trial_steps;

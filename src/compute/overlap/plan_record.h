@@ -28,11 +28,11 @@ class MeasuredRatio {
   double median() const { return median_.median(); }  // 0 without values
   // Returns the weighted mean of the median and a guess.
   double value(double guess) const {
-    return (count() * median() + kTuning.guess * guess) / (count() + kTuning.guess);
+    return (count() * median() + kTuning.guess_weight * guess) / (count() + kTuning.guess_weight);
   }
   // Returns the relative standard error of value(), if single measurements differ by `spread`.
   double error(double spread) const {
-    return spread * std::sqrt(count()) / (count() + kTuning.guess);
+    return spread * std::sqrt(count()) / (count() + kTuning.guess_weight);
   }
   double spread() const { return spread_; }  // relative, of single measurements
 
@@ -73,10 +73,10 @@ class PlanRecord {
   // Returns how much longer the played plan is expected to take than the best, as a share.
   double cost() const;
 
-  Bucket border;                               // identifies the bucket
-  Candidate played;                            // the plan of all steps except trials, as predicted
-  SearchResult found;                          // the last search; without candidates: none yet
-  RunningMedian<kTuning.remembered> measured;  // step times of `played` since it was adopted [us]
+  Bucket border;       // identifies the bucket
+  Candidate played;    // the plan of all steps except trials, as predicted
+  SearchResult found;  // the last search; without candidates: none yet
+  RunningMedian<kTuning.median_steps> measured;  // step times of `played` since it was adopted [us]
   int evidence = 0;  // that another plan is better: kTuning.evidence_needed steps
   // How often its plan was asked for since the plan or the links changed, and since the search.
   int num_asked_since_change = 0, num_asked_since_search = 0;

@@ -15,10 +15,10 @@ namespace {
 std::optional<Plan> best_trial_candidate(const PlanRecord& record) {
   // Returns the part of a doubt that remains once n steps were measured.
   const auto part = [](double uncertainty, int n) {
-    return uncertainty * kTuning.guess / (n + kTuning.guess);
+    return uncertainty * kTuning.guess_weight / (n + kTuning.guess_weight);
   };
   const Correction correction(record);
-  if (correction.uncertainty() < kTuning.certain) return std::nullopt;
+  if (correction.uncertainty() < kTuning.min_trial_doubt) return std::nullopt;
   double best_us = correction.of(record.played).us, min_us = best_us;
   const Candidate* best = nullptr;
   for (const Candidate& candidate : record.found.candidates) {
@@ -26,8 +26,8 @@ std::optional<Plan> best_trial_candidate(const PlanRecord& record) {
     best_us = std::min(best_us, expected.us);
     if (candidate.plan.equals_but_for_share(record.played.plan)) continue;
     const int of_kind = correction.num_measured(candidate.kind);
-    const double reach = of_kind < kTuning.few
-                             ? part(kTuning.doubt_of_kind, of_kind)
+    const double reach = of_kind < kTuning.min_measured
+                             ? part(kTuning.doubt_of_unmeasured_kind, of_kind)
                              : part(correction.uncertainty(), expected.num_measured) +
                                    (expected.num_measured > 0 ? expected.error : 0);
     const double us = expected.us * (1 - reach);
@@ -43,7 +43,7 @@ std::optional<Plan> Trials::next(const PlanRecord& record) {
     pace_.propose();
     return plan_;
   }
-  if (!is_likely(record.border.phase) || record.measured.count() < kTuning.few ||
+  if (!is_likely(record.border.phase) || record.measured.count() < kTuning.min_measured ||
       !pace_.may_begin(record.num_remaining_trial_steps > 0))
     return std::nullopt;
   const auto plan = best_trial_candidate(record);
@@ -130,18 +130,19 @@ void Planner::decide(PlanRecord& record, bool at_once) {
     if (candidate.plan == record.played.plan || !allows(choice, candidate.kind)) continue;
     // A kind of which one or two measurements are remembered is tried before it is chosen.
     const int of_kind = correction.num_measured(candidate.kind);
-    if (candidate.kind != record.played.kind && of_kind > 0 && of_kind < kTuning.few) continue;
+    if (candidate.kind != record.played.kind && of_kind > 0 && of_kind < kTuning.min_measured)
+      continue;
     const Expected expected = correction.of(candidate);
     if (best == nullptr || expected.us < then.us) best = &candidate, then = expected;
   }
   if (best == nullptr) return;
   const Expected now = correction.of(record.played);
-  const bool are_known = std::min(now.num_measured, then.num_measured) >= kTuning.few;
+  const bool are_known = std::min(now.num_measured, then.num_measured) >= kTuning.min_measured;
   const bool are_alike = best->kind == record.played.kind;
   const bool is_guess = are_alike && !are_known;
   const double margin = are_alike ? kTuning.same_kind : kTuning.other_kind;
   const double errors = is_guess ? 0 : std::hypot(now.error, then.error);
-  if (then.us >= now.us * (1 - margin - kTuning.errors * errors)) {
+  if (then.us >= now.us * (1 - margin - kTuning.margin_in_errors * errors)) {
     record.evidence = 0;
     return;
   }
@@ -170,7 +171,7 @@ void Planner::measure(PlanRecord& record, const StepReport& step, const Plan& pl
   const auto halves = num_halves == 2 ? halves_of(bucket, plan.share, 1) : std::nullopt;
   if (trials_.is_cold(step)) return;
   // Sizes that the fit has not seen say nothing about plans.
-  if (fit_.num_seen(halves ? (*halves)[0] : bucket) >= kTuning.few) {
+  if (fit_.num_seen(halves ? (*halves)[0] : bucket) >= kTuning.min_measured) {
     const PlanKind kind = kind_of(plan, *options_.orders);
     const double predicted_us = predict_plan(input(bucket), plan).step_us;
     if (predicted_us > 0 && step.step_us > 0) {
@@ -184,7 +185,7 @@ void Planner::measure(PlanRecord& record, const StepReport& step, const Plan& pl
   if (std::exchange(num_link_shifts_, fit_.num_link_shifts()) == fit_.num_link_shifts()) return;
   if (std::exchange(shifted_at_, totals_.num_steps) + kTuning.links_apart > totals_.num_steps)
     return;
-  for (MeasuredRatio& ratio : std::views::join(ratios_)) ratio.weaken(kTuning.guess);
+  for (MeasuredRatio& ratio : std::views::join(ratios_)) ratio.weaken(kTuning.guess_weight);
   for (PlanRecord& each : records_) each.weaken();
 }
 
@@ -202,7 +203,7 @@ void Planner::note(std::span<const StepReport> reports) {
   measure(record, step, *plan);
   totals_.num_trial_steps += trials_.note(record, step) ? 1 : 0;
   if (record.found.candidates.empty()) return;
-  if (record.measured.count() >= kTuning.few) decide(record, false);
+  if (record.measured.count() >= kTuning.min_measured) decide(record, false);
   // The first decision is logged once it has settled; a forced plan, if it costs time.
   if (record.is_logged || choice_for(record).mode == OverlapChoice::Mode::none) return;
   record.has_log_line |= record.num_steps >= kTuning.steps_until_logged &&

@@ -278,9 +278,10 @@ TEST_F(PlannerTest, SaysWhatItDoesAndWhy) {
   EXPECT_NEAR(decision.measured_us / plan_us, 1, 1e-6);
   EXPECT_NEAR(decision.none_us / none_us, 1, 0.01);
   EXPECT_LT(decision.lower_bound_us, decision.predicted_us);
-  ASSERT_EQ(decision.finalists.size(), kTuning.max_finalists);
-  EXPECT_GE(decision.finalists[0].expected_us, (1 - kTuning.same_kind) * decision.predicted_us);
-  EXPECT_TRUE(std::ranges::is_sorted(decision.finalists, {}, &Finalist::expected_us));
+  ASSERT_EQ(decision.top_candidates.size(), kTuning.max_top_candidates);
+  EXPECT_GE(decision.top_candidates[0].expected_us,
+            (1 - kTuning.same_kind) * decision.predicted_us);
+  EXPECT_TRUE(std::ranges::is_sorted(decision.top_candidates, {}, &TopCandidate::expected_us));
 
   StageMachine fast;
   fast.link_gbit = 10'000, fast.latency_us = 0, fast.weights_share = 1;

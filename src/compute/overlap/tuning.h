@@ -17,7 +17,7 @@ struct PlannerTuning {
   // Memory.
   int max_buckets = 64;      // buckets with a plan of their own
   int max_cells = 128;       // sizes of halves whose times are known, of both phases
-  int remembered = 15;       // steps in each median of times
+  int median_steps = 15;     // steps in each median of times
   int ratios = 31;           // steps in each median of measured / predicted
   int ratios_of_plans = 16;  // plans of a bucket that were measured and are remembered
   int ageing = 512;          // steps after which half of each count of ratios is forgotten
@@ -33,8 +33,8 @@ struct PlannerTuning {
   double spread_per_mean = 1.5;  // standard deviation of noise / its mean absolute deviation
 
   // Rules by which a number is believed.
-  int few = 3;                 // measurements from which a plan, a kind or a size counts as known
-  int guess = 2;               // measurements that a guess counts as, next to measured ones
+  int min_measured = 3;        // measurements from which a plan, a kind or a size counts as known
+  int guess_weight = 2;        // measurements that a guess counts as, next to measured ones
   double far_ratio = 1.25;     // a ratio this much off the median is no noise
   int slower = 8, faster = 3;  // steps in a row that are a change; a stall too makes steps slower
   double far_link = 1.4;       // a transfer this much off what is known is no noise
@@ -49,21 +49,22 @@ struct PlannerTuning {
 
   // Changing the plan of a bucket.
   double same_kind = 0.01, other_kind = 0.02;  // gain that is needed, as a share of the time
-  double errors = 1.3;                         // standard errors that are needed on top
+  double margin_in_errors = 1.3;               // standard errors that are needed on top
   int evidence_needed = 12;     // steps in a row in which another plan must be better
   double logged_cost = 0.03;    // share of the time from which the cost of a forced plan is logged
   int steps_until_logged = 16;  // steps of a bucket until its first decision is logged
 
   // Trials; their pace is in base/trial_pace.h.
   int first_trial_steps = 128;  // in a new bucket, and after a change of the link
-  double doubt_of_kind = 0.4;   // share by which a kind not measured may be off its prediction
+  double doubt_of_unmeasured_kind =
+      0.4;  // share by which a kind not measured may be off its prediction
   double errors_in_doubt = 1.5, max_doubt = 0.12;  // a plan: times the error seen so far, at most
-  double certain = 0.005;                          // predictions with less doubt are not tried
+  double min_trial_doubt = 0.005;                  // predictions with less doubt are not tried
 
   // Reasons for people.
-  double little_exchange = 0.02;  // share of a step below which transfers are not worth hiding
-  double main_cause = 0.5;        // share of the transfers from which a cause is named
-  size_t max_finalists = 12;      // plans that /overlap lists for a bucket
+  double little_exchange = 0.02;   // share of a step below which transfers are not worth hiding
+  double main_cause = 0.5;         // share of the transfers from which a cause is named
+  size_t max_top_candidates = 12;  // plans that /overlap lists for a bucket
 };
 inline constexpr PlannerTuning kTuning;
 

@@ -208,7 +208,8 @@ void remove_leftovers(const std::filesystem::path& folder) {
     if (time(nullptr) - info.st_mtime < kLeftoverSeconds) continue;
     if (flock(file.get(), LOCK_EX | LOCK_NB) == 0 && is_still(file.get(), path) &&
         unlink(path.c_str()) == 0)
-      log::info("weights: removed {}, which a process that was killed had left", path.string());
+      log::info("weights: deleted {}, the unfinished file of a process that was killed",
+                path.string());
   }
 }
 

@@ -236,7 +236,7 @@ bool ExpertMover::check_files() {
   if (!failed())
     fail_with(error(ErrorCode::io, "the model's files have not answered for {:.0f} s",
                     to_seconds(options_.max_expert_time))
-                  .with_fix("mend the storage of the model's files"));
+                  .with_fix("repair the storage of the model's files"));
   return true;
 }
 
@@ -285,7 +285,7 @@ void ExpertMover::check_progress() {
             "rank {} has waited {:.0f} s for an expert that it needs before the next step: the "
             "model's files do not answer",
             options_.rank, to_seconds(RealClock().now() - *since))
-          .with_fix("mend the storage of the model's files, and restart the rank"));
+          .with_fix("repair the storage of the model's files, and restart the rank"));
 }
 
 bool ExpertMover::has_loaded(const RankSet& ranks) const {

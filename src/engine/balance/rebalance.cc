@@ -198,7 +198,7 @@ void Rebalance::decide(std::span<const BalanceVote> votes) {
   const uint32_t changes = votes[static_cast<size_t>(options_.rank)].changes;
   const bool agree = all_of(votes, [&](const BalanceVote& v) { return v.changes == changes; });
   if (!agree && leaving_.size() == 0)
-    log::warning("rank {}: ranks came to different places of experts, which stay as they are",
+    log::warning("rank {}: the ranks computed different placements, so no expert moves",
                  options_.rank);
   if (leaving_.size() > 0) return prepare_leave(agree, changes);
   const bool moves = agree && changes != 0 && (votes[kDecider].flags & is_worth_it) != 0;

@@ -151,7 +151,8 @@ void GrammarCompiler::make_vocabulary() {
   const Duration took = now() - begin;
   counts_->vocabulary_seconds = to_seconds(took);
   if (*vocabulary_)
-    log::info("grammars: a trie of {} tokens in {:.3f} s", options_.num_logits, to_seconds(took));
+    log::info("grammars: built the trie of {} tokens in {:.3f} s", options_.num_logits,
+              to_seconds(took));
   else
     log::warning("no structured output: {}", vocabulary_->error().message);
 }
@@ -208,8 +209,8 @@ std::optional<MadeGrammar> GrammarCompiler::find_or_compile(Lane& lane, const Gr
   }
   if (!trials_ && !std::exchange(said_untried_, true))
     log::info(
-        "grammars are compiled untried, without a limit of time or memory: for strangers' grammars "
-        "set grammar-trials to the program hocket");
+        "grammars are compiled without a time or memory limit; if they come from untrusted "
+        "clients, set grammar-trials to the path of the program hocket");
   const TimePoint begin = now();
   TrialVerdict verdict = TrialVerdict::fits;
   if (trials_) {
@@ -255,7 +256,7 @@ Result<std::shared_ptr<AnswerGrammar>> GrammarCompiler::begin(
   const int64_t held = counts_->answer_bytes;
   if (held + needed > kMaxAnswerGrammarsBytes)
     return fail(error(ErrorCode::out_of_memory,
-                      "the grammars of answers under way hold {} MiB, at most {} may be",
+                      "the grammars of running answers hold {} MiB; the limit is {} MiB",
                       held >> 20, kMaxAnswerGrammarsBytes >> 20)
                     .with_fix("try again later, or ask for a smaller grammar or n"));
   auto answer =

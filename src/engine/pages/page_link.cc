@@ -169,7 +169,7 @@ void PageLink::make_key(std::string_view token, const Nonce& server, const Nonce
                              std::as_bytes(std::span(client))});
 }
 
-Result<void> PageLink::serve_handshake(std::string_view token, const PageTls& tls) {
+Result<void> PageLink::server_handshake(std::string_view token, const PageTls& tls) {
   is_server_ = true;
   const Nonce own = make_nonce();
   out_.clear();
@@ -187,7 +187,7 @@ Result<void> PageLink::serve_handshake(std::string_view token, const PageTls& tl
   return write_all(out_, end_of(out_.size()));
 }
 
-Result<void> PageLink::introduce(std::string_view token, const PageTls& tls) {
+Result<void> PageLink::client_handshake(std::string_view token, const PageTls& tls) {
   HOCKET_TRY(const Message first, read_message());
   const auto* hello = std::get_if<HelloMessage>(&first);
   if (hello == nullptr) return wrong_frame(name_, "does not speak hocket's protocol of pages");

@@ -74,9 +74,9 @@ class PageLink {
   bool is_over() const { return is_over_(); }
   // Shake hands. Errors: io; unauthorized if the other side does not know the token.
   // Errors also: unauthorized if one side is set to TLS and the other is not.
-  Result<void> serve_handshake(std::string_view token,
-                               const PageTls& tls = {});                    // the server's side
-  Result<void> introduce(std::string_view token, const PageTls& tls = {});  // the client's
+  Result<void> server_handshake(std::string_view token,
+                                const PageTls& tls = {});  // the server's side
+  Result<void> client_handshake(std::string_view token, const PageTls& tls = {});  // the client's
 
   // `payload` may be given in two pieces; `more` is not copied. Errors: io.
   Result<void> send(PageFrame type, std::string_view payload, std::span<const std::byte> more = {});

@@ -31,11 +31,11 @@ struct PageLinks {
     server = std::make_unique<PageLink>(std::move(accepted), "the client", goes_on);
     client = std::make_unique<PageLink>(*std::move(dialled), "the server", goes_on);
     auto other = std::async(std::launch::async, [&] {
-      auto done = server->serve_handshake(server_token, server_tls);
+      auto done = server->server_handshake(server_token, server_tls);
       if (!done) server.reset();  // ends the connection
       return done;
     });
-    introduced = client->introduce(client_token, client_tls);
+    introduced = client->client_handshake(client_token, client_tls);
     if (!introduced) client.reset();
     greeted = other.get();
   }

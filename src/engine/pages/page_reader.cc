@@ -309,7 +309,7 @@ void PageReader::guard(const std::function<void()>& reading) {
     if (const auto num_more = exceptions_.admit(RealClock().now()))
       log::warning(
           "stored prefixes: the pages of a prompt cannot be read ({}), so it is computed again ({} "
-          "more since the last such line). To mend it: give the process more memory, or lower "
+          "more since the last such line). To fix it: give the process more memory, or lower "
           "what it may use",
           e.what(), *num_more);
   }

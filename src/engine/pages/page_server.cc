@@ -89,7 +89,7 @@ class PageConnection {
   }
 
   Result<void> run() {
-    HOCKET_TRY_VOID(link_.serve_handshake(options_.token, options_.tls));
+    HOCKET_TRY_VOID(link_.server_handshake(options_.token, options_.tls));
     HOCKET_TRY(const PageLink::Frame first, link_.receive(PageLink::kSilence, sizeof(PageKey)));
     if (first.type != PageFrame::form || first.payload.size() != sizeof(PageKey)) return stray();
     PageKey form{};
@@ -140,7 +140,7 @@ class PageConnection {
     return is_served_;
   }
   static std::unexpected<Error> stray() {
-    return fail(ErrorCode::io, "it sent what does not belong here");
+    return fail(ErrorCode::io, "it sent an unexpected message");
   }
   Result<void> answer(const PageLink::Frame& frame) {
     switch (frame.type) {
@@ -383,7 +383,7 @@ void PageServer::answer(PageClient& client, Fd socket) {
     if (end || end.error().code != ErrorCode::unauthorized) return;
     options_.counts->add(&ServedCounters::served_refused_total);
     if (const auto num_more = warnings_.admit(RealClock().now()))
-      log::warning("pages: {} ({} more since the last such line). To mend it: {}",
+      log::warning("pages: {} ({} more since the last such line). To fix it: {}",
                    end.error().message, *num_more, end.error().fix);
   } catch (const std::exception&) {  // such as no memory for what the client sent
     options_.counts->add(&ServedCounters::served_refused_total);

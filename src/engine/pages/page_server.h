@@ -78,7 +78,7 @@ class PageServer {
   // the listener's queue until one has ended.
   static constexpr int kMaxClients = kMaxConnections + 2 * kMaxStrangers;
   // Time between two lines about strangers in the log.
-  static constexpr Duration kWarningsApart = std::chrono::seconds(5);
+  static constexpr Duration kWarningInterval = std::chrono::seconds(5);
   // Ends a connection whose client asks for nothing.
   static constexpr Duration kIdle = std::chrono::seconds(30);
   // Files that are written later push out those of a prompt that its client has not fetched yet. So
@@ -131,9 +131,9 @@ class PageServer {
   PageBuffers buffers_;  // the pages that are read or sent now; clients wait for one
   std::atomic<bool> stopping_{false};
   std::atomic<int> num_served_{0};        // connections
-  std::atomic<int64_t> prompt_bytes_{0};  // pages of the prompts under way
+  std::atomic<int64_t> prompt_bytes_{0};  // pages of the prompts in flight
   std::list<PageClient> clients_;         // the oldest first; used by the thread kv_serve
-  LogLimit warnings_{kWarningsApart};
+  LogLimit warnings_{kWarningInterval};
   Thread thread_;
   friend class PageConnection;
 };

@@ -95,7 +95,7 @@ class PageServerTest : public testing::FolderTest {
   // Connects; `answer` is what the server says to that.
   std::unique_ptr<PageLink> introduce(PageFrame answer) const {
     auto link = std::make_unique<PageLink>(connect(), "the server", [] { return false; });
-    EXPECT_TRUE(link->introduce(kToken));
+    EXPECT_TRUE(link->client_handshake(kToken));
     EXPECT_TRUE(link->send(PageFrame::form, text_of(forms_->form())));
     EXPECT_EQ(link->receive(PageLink::kSilence, 1024).value().type, answer);
     return link;
@@ -193,7 +193,7 @@ TEST_F(PageServerTest, APeerThatNamesNoSizeOfPagesIsLeftAlone) {
       if (poll(&one, 1, 20'000) != 1) return;
       Fd socket(accept4(listener->get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       PageLink link(std::move(socket), "the client", [] { return false; });
-      EXPECT_TRUE(link.serve_handshake(kToken));
+      EXPECT_TRUE(link.server_handshake(kToken));
       EXPECT_TRUE(link.receive(PageLink::kSilence, 1024));
       EXPECT_TRUE(link.send(PageFrame::ok, {}, std::as_bytes(std::span(&size, 1))));
     });
@@ -270,7 +270,7 @@ TEST_F(PageServerTest, StrangersWithAnotherTokenDoNotFillTheLog) {
   ::testing::internal::CaptureStderr();
   for (uint64_t i = 0; i < kStrangers; ++i) {
     PageLink link(connect(), "the server", [] { return false; });
-    EXPECT_FALSE(link.introduce("another token, as long"));
+    EXPECT_FALSE(link.client_handshake("another token, as long"));
   }
   EXPECT_TRUE(comes_true([&] { return num_refused() == kStrangers; }));
   const std::string lines = ::testing::internal::GetCapturedStderr();
@@ -340,7 +340,7 @@ void consent_with(int listener, uint32_t page_tokens) {
   Fd socket(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   ASSERT_TRUE(socket);
   PageLink link(std::move(socket), "the client", [] { return false; });
-  EXPECT_TRUE(link.serve_handshake(""));
+  EXPECT_TRUE(link.server_handshake(""));
   EXPECT_TRUE(link.receive(PageLink::kSilence, 1024));
   EXPECT_TRUE(link.send(PageFrame::ok, {}, std::as_bytes(std::span(&page_tokens, 1))));
 }

@@ -40,7 +40,7 @@ void PageSource::report(const Error& why, std::string_view consequence) {
   const auto num_kept_out = reports_.admit(RealClock().now());
   if (!num_kept_out) return;
   reported_ = why.message;
-  log::warning("stored prefixes: {}; {} ({} other faults since the last such line). To mend it: {}",
+  log::warning("stored prefixes: {}; {} ({} other faults since the last such line). To fix it: {}",
                why.message, consequence, *num_kept_out, why.fix);
 }
 

@@ -54,7 +54,7 @@ class PromptPages {
 // Thread: any.
 class PageSource {
  public:
-  static constexpr Duration kReportsApart = std::chrono::seconds(60);
+  static constexpr Duration kReportInterval = std::chrono::seconds(60);
 
   virtual ~PageSource() = default;
   virtual PageTier tier() const = 0;
@@ -73,9 +73,9 @@ class PageSource {
   // nothing was read in the last minutes. So each source is tried, and again if it was slow once.
   void note_read(int64_t num_bytes, Duration took);
   Duration time_to_read(int64_t num_bytes) const;
-  // Logs a fault, but not the same one again until all is well, and at most one in kReportsApart:
-  // faults may alternate, and their texts differ. That all is well again is logged after a fault
-  // that was logged.
+  // Logs a fault, at most once in kReportInterval, and the same one again only after a recovery:
+  // faults may alternate, and their texts differ. A recovery is logged after a fault that was
+  // logged.
   void report(const Error& why, std::string_view consequence);
   void note_success();
 
@@ -85,7 +85,7 @@ class PageSource {
   double seconds_ HOCKET_GUARDED_BY(mutex_) = 0, bytes_ HOCKET_GUARDED_BY(mutex_) = 0;
   TimePoint measured_ HOCKET_GUARDED_BY(mutex_){};
   std::string reported_ HOCKET_GUARDED_BY(mutex_);  // the fault in the log; empty: it is not there
-  LogLimit reports_{kReportsApart};
+  LogLimit reports_{kReportInterval};
   std::atomic<bool> has_fault_{false};
 };
 

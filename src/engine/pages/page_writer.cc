@@ -48,7 +48,7 @@ void PageWriter::join() {
     if (writer->num_given_up > 0)
       log::warning(
           "stored prefixes: at shutdown, {} pages or states were not written within {:.0f} s ({}) "
-          "and are lost from the store. To mend it: look at the store's disk or network",
+          "and are lost from the store. To fix it: look at the store's disk or network",
           writer->num_given_up, to_seconds(kMaxEnd),
           kPageTierNames[static_cast<size_t>(writer->store->tier())]);
   }
@@ -208,7 +208,7 @@ void PageWriter::report_lack(std::string_view what) {
     if (const auto num_more = lacks_.admit(RealClock().now()))
       log::warning(
           "stored prefixes: pages are not written ({}), and are computed again after an eviction "
-          "or a restart ({} more since the last such line). To mend it: give the process more "
+          "or a restart ({} more since the last such line). To fix it: give the process more "
           "memory, or lower what it may use",
           what, *num_more);
   } catch (const std::exception&) {

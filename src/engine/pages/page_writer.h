@@ -73,9 +73,9 @@ class PageWriter {
   // Counts pages and states that are not written, and says so from time to time.
   void leave_out(size_t count, UnwrittenReason why);
   using Saved = std::function<void(bool all_written)>;
-  // Behind the writes of what was copied so far: calls `saved`, or if that is empty, sends the
-  // service that waits for the request the message that no further page follows. A thread kv_write
-  // may do so. If too many wait already, it is done at once, with all_written = false.
+  // After all pages copied so far are written: calls `saved`; if that is empty, tells the service
+  // that waits for the request that no more pages follow. This may happen on a thread kv_write. If
+  // too many calls wait already, it happens at once, with all_written = false.
   void end(RequestId request, Saved saved);
   // The time of a prompt's row as measured, which is saved beside the files' pages.
   void note_row_seconds(double row_seconds) { row_seconds_ = row_seconds; }
@@ -121,7 +121,7 @@ class PageWriter {
   TransferBuffers buffers_;
   std::vector<std::unique_ptr<StoreWriter>> stores_;  // that of files is the first
   UnwrittenPages left_out_;
-  LogLimit lacks_{PageSource::kReportsApart};
+  LogLimit lacks_{PageSource::kReportInterval};
   std::atomic<double> row_seconds_{0};  // 0: no prompt was computed since the start
   TimePoint next_speed_save_{};         // that of the thread that writes files
   TimePoint end_{};                     // set before ending_, and never again

@@ -33,7 +33,7 @@ class PeerPromptPages final : public PromptPages {
     const PeerSource::Options& o = source_.options_;
     const bool sends = source_.sends(wanted);
     if (sends) HOCKET_TRY_VOID(check_size(wanted.prompt));
-    HOCKET_TRY_VOID(link_.introduce(o.token, o.tls));
+    HOCKET_TRY_VOID(link_.client_handshake(o.token, o.tls));
     HOCKET_TRY_VOID(link_.send(PageFrame::form, bytes_of(std::span(&o.forms->form(), 1))));
     HOCKET_TRY(const std::string_view consent, take_consent());
     HOCKET_TRY_VOID(read_size(consent));
@@ -113,7 +113,7 @@ class PeerPromptPages final : public PromptPages {
     return result;
   }
   std::unexpected<Error> stray() const {
-    return fail(error(ErrorCode::io, "{} sent an answer to another question", link_.name())
+    return fail(error(ErrorCode::io, "{} sent an unexpected reply", link_.name())
                     .with_fix("run the same version of hocket on both sides"));
   }
   std::unexpected<Error> too_slow() const {
@@ -129,7 +129,7 @@ class PeerPromptPages final : public PromptPages {
     is_refused_ = true;
     return fail(error(ErrorCode::io, "a prompt of {} tokens is longer than {} takes, {}",
                       prompt.size(), link_.name(), kMaxTokens)
-                    .with_fix("nothing: the prompt is computed here"));
+                    .with_fix("no action needed: the prompt is computed here"));
   }
   Result<void> read_size(std::string_view consent) {
     uint32_t size = 0;
@@ -146,13 +146,13 @@ class PeerPromptPages final : public PromptPages {
     if (answer.type == PageFrame::busy) {
       is_refused_ = true;
       return fail(error(ErrorCode::io, "{} has no connection free", link_.name())
-                      .with_fix("nothing: the prompt is computed here; or add services that offer "
-                                "their pages"));
+                      .with_fix("no action needed: the prompt is computed here; or add services "
+                                "that offer their pages"));
     }
     if (answer.type != PageFrame::no) return stray();
     is_refused_ = is_asked_;
     return fail(error(ErrorCode::io, "{} refused: {}", link_.name(), in_one_line(answer.payload))
-                    .with_fix(is_asked_ ? "nothing: the prompt is computed here"
+                    .with_fix(is_asked_ ? "no action needed: the prompt is computed here"
                                         : "start both services with the same model and form"));
   }
   Result<void> ask_more() {

@@ -41,7 +41,7 @@ class PeerSource final : public PageSource {
   // Limit of the wait for the system's resolver, which may hang.
   static constexpr Duration kResolveLimit = std::chrono::seconds(5);
   // Time between two lines about refusals in the log.
-  static constexpr Duration kRefusalsApart = std::chrono::seconds(60);
+  static constexpr Duration kRefusalInterval = std::chrono::seconds(60);
 
   struct Options {
     std::vector<HostPort> peers;  // 1 to kMaxPeers
@@ -90,7 +90,7 @@ class PeerSource final : public PageSource {
   // By peer: tokens of prompts that it computes for this service now.
   std::array<std::atomic<int64_t>, kMaxPeers> num_sent_{};
   TimedCalls resolver_;
-  LogLimit refusals_{kRefusalsApart};
+  LogLimit refusals_{kRefusalInterval};
   Mutex mutex_;
   std::vector<TimePoint> avoid_until_ HOCKET_GUARDED_BY(mutex_);
 };

@@ -69,8 +69,9 @@ void PrefillLoad::decide(int num_answers, TimePoint now) {
   changed_ = now;
   if (has_much)
     log::info(
-        "changed: others compute the prompts of this rank: here they would delay each token by "
-        "{:.1f} ms, and a step without prompts takes {:.1f} ms (--disaggregation-mode auto)",
+        "changed: other services compute the prompts of this rank: here they would delay each "
+        "token by {:.1f} ms, and a step without prompts takes {:.1f} ms (--disaggregation-mode "
+        "auto)",
         1e3 * delay, 1e3 * step);
   else if (!has_answers)
     log::info(

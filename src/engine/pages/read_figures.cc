@@ -13,16 +13,16 @@ void ReadFigures::note_not_read(UnreadReason why, size_t max_prompts) {
   if (why == UnreadReason::queue_full)
     log::warning(
         "stored prefixes: {} prompts wait for their pages, so further ones are computed; "
-        "kv_store_not_read_prompts_total counts them. To mend it: a faster disk or network",
+        "kv_store_not_read_prompts_total counts them. To fix it: a faster disk or network",
         max_prompts);
 }
 
 void ReadFigures::note_held_too_long(Duration limit, bool is_sent) {
   if (held_too_long.exchange(true)) return;
   log::warning(
-      "stored prefixes: a prompt has waited for its pages as long as one may, {:.0f} s{}, and is "
-      "computed here; kv_store_reads_given_up_total counts these prompts. To mend it: look at the "
-      "store or peer that is so slow",
+      "stored prefixes: a prompt waited for its pages as long as it may, {:.0f} s{}, and is "
+      "computed here instead; kv_store_reads_given_up_total counts these prompts. To fix it: look "
+      "at the store or peer that is so slow",
       to_seconds(limit), is_sent ? " and the time that a peer may compute" : "");
 }
 

@@ -41,11 +41,12 @@ void UnwrittenPages::count_and_warn(UnwrittenReason why, size_t num, bool takes_
       reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : ", ", kWhy[i], unreported_[i]);
   log::warning(
       "stored prefixes: {} pages or states were not written ({}); after an eviction or a restart "
-      "they are computed again. For pages that were too many: a faster disk or network, or "
-      "--hicache-write-policy write_through_selective; a store that was away has said why",
+      "they are computed again. If pages are computed faster than they are written: a faster disk "
+      "or network, or --hicache-write-policy write_through_selective. If the store failed, an "
+      "earlier line says why",
       all, reasons);
   unreported_ = {};
-  next_report_ = now + kReportsApart;
+  next_report_ = now + kReportInterval;
 }
 
 }  // namespace hocket

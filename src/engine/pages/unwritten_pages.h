@@ -11,14 +11,14 @@ namespace hocket {
 
 class UnwrittenPages {
  public:
-  static constexpr Duration kReportsApart = std::chrono::seconds(60);
+  static constexpr Duration kReportInterval = std::chrono::seconds(60);
 
   // Thread: any.
   void count(UnwrittenReason why, size_t num) { counts_[static_cast<size_t>(why)] += num; }
   ByUnwrittenReason<uint64_t> counts() const;
-  // Counts them. Warns, at most once in kReportsApart, of all that this function has counted since
-  // the last warning; not while no store takes writes, since that has been said.
-  // Thread: engine.
+  // Counts them. Warns, at most once in kReportInterval, of all that this function has counted
+  // since the last warning; not while no store takes writes, since that has been said. Thread:
+  // engine.
   void count_and_warn(UnwrittenReason why, size_t num, bool takes_writes, TimePoint now);
 
  private:

@@ -75,7 +75,7 @@ Result<SettingChange> change_of_auto(int each, bool is_agreed, const ModelChoice
 std::string why_not_hierarchical(const ParallelSettings& settings, const MoeConfig& moe) {
   if (settings.eplb_algorithm != "hierarchical") return {};
   if (settings.nnodes <= 1) return "all ranks are on one host";
-  if (moe.num_groups <= 1) return "the experts of this model are in no groups";
+  if (moe.num_groups <= 1) return "this model has no expert groups";
   if (moe.num_groups % settings.nnodes == 0) return {};
   return fmt::format("{} groups of experts cannot be spread evenly over {} hosts", moe.num_groups,
                      settings.nnodes);
@@ -247,8 +247,7 @@ Result<void> check_places(const ParallelSettings& s) {
   if (!s.enable_eplb &&
       s.eplb_rebalance_num_iterations != ParallelSettings().eplb_rebalance_num_iterations)
     return fail(error(ErrorCode::bad_value,
-                      "--eplb-rebalance-num-iterations {} is the distance of two looks at the "
-                      "experts, but without --enable-eplb there are none",
+                      "--eplb-rebalance-num-iterations {} has no effect without --enable-eplb",
                       s.eplb_rebalance_num_iterations)
                     .with_param("eplb-rebalance-num-iterations")
                     .with_fix("--enable-eplb, or leave it out"));

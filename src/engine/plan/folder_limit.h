@@ -1,4 +1,4 @@
-// What the files of the prefix cache (--kv-cache-dir) may take. A folder in memory, such as one
+// Limits the bytes of the files of the prefix cache (--kv-cache-dir). A folder in memory, such as one
 // below /dev/shm, takes that from the same memory as weights and pages.   Thread: any.
 #pragma once
 

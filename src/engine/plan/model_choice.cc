@@ -73,7 +73,7 @@ Result<MlaForm> choose_prompt_form(std::string_view form, const ModelConfig& mod
                     .with_param("mla-form"));
   if (absorbs)
     return fail(error(ErrorCode::bad_value,
-                      "--mla-form {}: beside delta nets all rows have the absorbed form", form)
+                      "--mla-form {}: with delta nets all rows have the absorbed form", form)
                     .with_param("mla-form")
                     .with_fix("--mla-form auto"));
   return MlaForm::expanded;

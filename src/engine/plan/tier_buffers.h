@@ -82,7 +82,7 @@ inline bool has_peers(const ServerSettings& settings) {
          !settings.peers.disaggregation_prefill_url.empty();
 }
 
-// Returns the number of TierBuffers::num_senders for so many peers that compute.
+// Returns TierBuffers::num_senders for a number of peers that compute.
 constexpr int64_t num_senders(int64_t num_peers) {
   if (num_peers == 0) return 0;
   return std::clamp(2 * num_peers, TierBuffers::kMinSenders, TierBuffers::kMaxSenders);

@@ -34,8 +34,10 @@ inline constexpr auto kGrammarCounters = std::to_array<NamedCounter<GrammarCount
       "Time in compiling grammars"},
      {&GrammarCounters::num_masks_ahead, "grammar_masks_ahead_total",
       "Masks computed beside a step"},
-     {&GrammarCounters::num_masks_late, "grammar_masks_late_total",
-      "Masks computed when a token was to be drawn"},
+     {.value = &GrammarCounters::num_masks_late,
+      .name = "grammar_masks_on_demand_total",
+      .help = "Masks computed while sampling waited for them",
+      .old_name = "grammar_masks_late_total"},
      {&GrammarCounters::mask_seconds_total, "grammar_mask_seconds_total",
       "Time in computing masks"}});
 static_assert(names_each_member(kGrammarCounters));

@@ -6,15 +6,15 @@
 
 namespace hocket {
 
-std::string_view verb_name(Verb verb) {
+std::string_view action_name(StepAction action) {
   constexpr std::array<std::string_view, 9> kNames = {
-      "rest", "intake", "agree", "schedule", "prepare", "forward", "sample", "commit", "reply"};
-  return kNames.at(static_cast<size_t>(verb));
+      "idle", "intake", "agree", "schedule", "prepare", "forward", "sample", "commit", "reply"};
+  return kNames.at(static_cast<size_t>(action));
 }
 
 std::string describe(const StepPosition& position) {
-  std::string text(verb_name(position.verb));
-  if (position.verb == Verb::forward && position.layer >= 0)
+  std::string text(action_name(position.action));
+  if (position.action == StepAction::forward && position.layer >= 0)
     text += fmt::format(", layer {}", position.layer);
   if (position.waits) text += ", waiting for other ranks";
   return text;

@@ -7,8 +7,8 @@
 
 namespace hocket {
 
-// The verbs of a step, in this order (step.cc). agree: with the other ranks, on the next step.
-enum class Verb : uint8_t {
+// The actions of a step, in this order (step.cc). agree: with the other ranks, on the next step.
+enum class StepAction : uint8_t {
   idle,
   intake,
   agree,
@@ -19,10 +19,10 @@ enum class Verb : uint8_t {
   commit,
   reply
 };
-std::string_view verb_name(Verb verb);
+std::string_view action_name(StepAction action);
 
 struct StepPosition {
-  Verb verb = Verb::idle;
+  StepAction action = StepAction::idle;
   // layer: the last one whose rows were exchanged, -1 before the first. waits: true if the rank
   // waits for others. Both are set with several ranks only.
   int layer = -1;

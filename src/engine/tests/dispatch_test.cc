@@ -205,8 +205,8 @@ TEST_F(DispatchForms, RecordedCountsPlaceExperts) {
 TEST_F(DispatchForms, WhereHierarchicalIsGlobalTheServerSaysSo) {
   ServerSettings settings = settings_of(kBundled, 2, "auto");
   settings.parallel.eplb_algorithm = "hierarchical";
-  for (const auto& [nnodes, why] : {std::pair{0, "all ranks are on one host"},
-                                    {2, "the experts of this model are in no groups"}}) {
+  for (const auto& [nnodes, why] :
+       {std::pair{0, "all ranks are on one host"}, {2, "this model has no expert groups"}}) {
     settings.parallel.nnodes = nnodes;
     const std::vector<SettingChange> changes = make_engine(settings)->info().changes;
     const auto found = std::ranges::find(changes, "--eplb-algorithm", &SettingChange::flag);

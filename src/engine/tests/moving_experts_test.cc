@@ -182,7 +182,7 @@ TEST_F(MovingExpertsTest, ClearErrors) {
         s.parallel.enable_eplb = false;
         s.parallel.eplb_rebalance_num_iterations = 10;
       },
-      "without --enable-eplb there are none");
+      "has no effect without --enable-eplb");
   // Names of SGLang are refused with ours.
   for (const auto& [theirs, ours] :
        {std::pair("deepseek", "fix: global"), std::pair("deepseek_hierarchical", "fix: hierarch"),

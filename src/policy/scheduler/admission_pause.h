@@ -8,25 +8,25 @@ class AdmissionPause {
  public:
   // Call when a waiting request did not fit, or a running one was sent back.
   void begin() {
-    lasts_ = true;
+    is_active_ = true;
     num_steps_ = 0;
   }
   // Call when something changed that may make room.
-  void end() { lasts_ = false; }
-  bool lasts() const { return lasts_; }
+  void end() { is_active_ = false; }
+  bool is_active() const { return is_active_; }
 
   // Call once a step. The reserve shrinks with NewTokenRatio, so a request that did not fit may fit
   // some steps later although none has ended.
   void count_step() {
     if (++num_steps_ >= kStepsBetweenTries) end();
   }
-  // Returns true if it lasts after the next count_step(), too.
-  bool outlasts_a_step() const { return lasts_ && num_steps_ + 1 < kStepsBetweenTries; }
+  // Returns true if it is active after the next count_step(), too.
+  bool outis_active_a_step() const { return is_active_ && num_steps_ + 1 < kStepsBetweenTries; }
 
  private:
   static constexpr int kStepsBetweenTries = 16;
 
-  bool lasts_ = false;
+  bool is_active_ = false;
   int num_steps_ = 0;
 };
 

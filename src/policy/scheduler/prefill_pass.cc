@@ -338,7 +338,7 @@ bool PrefillPass::preempt_for_head() {
     const auto found = std::ranges::find(candidates, victim, &std::unique_ptr<Request>::get);
     if (found - candidates.begin() < lists_.running.num_ready) --lists_.running.num_ready;
     --num_decodable_;
-    log::info("request {} of priority {} waits again: request {} of priority {} goes first",
+    log::info("request {} (priority {}) was preempted by request {} (priority {})",
               value(victim->id), victim->priority, value(head.id), head.priority);
     preempted_.push_back(victim);
     lists_.retract(lists_.running.take(*victim), step_.now);

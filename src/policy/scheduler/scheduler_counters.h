@@ -47,7 +47,7 @@ inline constexpr auto kSchedulerEvents = std::to_array<NamedCounter<SchedulerEve
      {&SchedulerEvents::num_prefix_waits_total, "num_prefix_waits_total",
       "Times a prompt waited for another with its beginning"},
      {&SchedulerEvents::num_evicted_pages_total, "num_evicted_pages_total",
-      "KV pages taken from the prefix cache for other use"},
+      "KV pages evicted from the prefix cache"},
      {&SchedulerEvents::num_evicted_window_pages_total, "num_evicted_window_pages_total",
       "Window pages taken from the prefix cache for other use"},
      {&SchedulerEvents::num_evicted_states_total, "num_evicted_states_total",

@@ -40,7 +40,9 @@ Result<void> check(const SchedulerOptions& o) {
                       o.conservativeness)
                     .with_param("schedule-conservativeness"));
   if (!(o.prompt_share >= 0 && o.prompt_share < 1))
-    return fail(ErrorCode::bad_value, "prompts cannot have {} of a step", o.prompt_share);
+    return fail(ErrorCode::bad_value,
+                "the share of prompts in a step is {}, must be 0 or more and below 1",
+                o.prompt_share);
   HOCKET_TRY_VOID(at_least("--max-overtaken", o.max_overtaken, 0));
   HOCKET_TRY_VOID(
       at_least("--priority-scheduling-preemption-threshold", o.priorities.preemption_threshold, 0));

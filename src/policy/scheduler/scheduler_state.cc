@@ -47,9 +47,10 @@ Scheduler::State::State(SchedulerOptions given)
 Result<void> Scheduler::State::add(RequestInput input) {
   HOCKET_TRY_VOID(check_request(input, options));
   const bool skips_limits = input.taken_over;
-  const Request* worse = options.priorities.enabled && !skips_limits
-                             ? lists.waiting.worse_than(priority_of(input, options.priorities))
-                             : nullptr;
+  const Request* worse =
+      options.priorities.enabled && !skips_limits
+          ? lists.waiting.newest_below_priority(priority_of(input, options.priorities))
+          : nullptr;
   if (!skips_limits)
     HOCKET_TRY_VOID(lists.waiting.check_room(static_cast<int>(input.prompt.size()), worse));
   const TimePoint arrived = input.arrived;
@@ -182,9 +183,9 @@ int Scheduler::State::prepare_decode() {
 
 // Precondition: the decode rows of this pass, of running.ready(), already have their pages.
 void Scheduler::State::prefill() {
-  if (lists.chunked.empty() && (pause.lasts() || lists.waiting.empty())) return;
+  if (lists.chunked.empty() && (pause.is_active() || lists.waiting.empty())) return;
   const bool rank_may_begin = options.hooks == nullptr || options.hooks->may_begin();
-  const bool may_begin = rank_may_begin && !pause.lasts();
+  const bool may_begin = rank_may_begin && !pause.is_active();
   if (lists.chunked.empty() && !may_begin) return;
   const PrefillOutcome outcome =
       PrefillPass(options, lists, memory,
@@ -235,7 +236,7 @@ NextStepForecast Scheduler::State::forecast_next_step() const {
   NextStepForecast next{.continues = !lists.chunked.empty()};
   for (const auto& request : running.requests()) next.num_decoding += request->decodes() ? 1 : 0;
   const bool tries =
-      !pause.outlasts_a_step() || next.num_decoding < running.size() || running.empty();
+      !pause.is_active_next_step() || next.num_decoding < running.size() || running.empty();
   next.begins = !lists.waiting.empty() && tries;
   return next;
 }

@@ -24,8 +24,8 @@ void Sessions::protect(SessionKey key, const CacheNamespace& name_space,
   if (len < std::ssize(tokens) && !std::exchange(warned_, true))
     log::warning(
         "a session has {} tokens, and the cache keeps at most {} of one session before others: the "
-        "rest may be evicted and computed again. To mend it: a larger --max-total-tokens. No later "
-        "session is warned of",
+        "rest may be evicted and computed again. To fix it: a larger --max-total-tokens. This is "
+        "logged once",
         tokens.size(), len);
 }
 

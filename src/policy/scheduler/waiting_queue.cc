@@ -41,7 +41,7 @@ Result<void> WaitingQueue::check_room(int num_tokens, const Request* leaving) co
 }
 
 // The smallest priority is last, its newest request at the very end.
-const Request* WaitingQueue::worse_than(int priority) const {
+const Request* WaitingQueue::newest_below_priority(int priority) const {
   if (empty()) return nullptr;
   const Request& last = *entries_.back().request;
   return last.priority < priority && last.queue_order >= 0 ? &last : nullptr;
@@ -158,7 +158,7 @@ void WaitingQueue::fall_back() {
   if (num_fallbacks_++ > 0) return;
   const auto name = schedule_policy_name(options_.policy);
   if (!options_.prefix_cache)
-    log::warning("--schedule-policy {} does as fcfs, because there is no prefix cache", name);
+    log::warning("--schedule-policy {} falls back to fcfs, because there is no prefix cache", name);
   else
     log::warning(
         "--schedule-policy {} does as fcfs while {} requests wait: prefixes are compared up to {}",
@@ -259,7 +259,7 @@ int64_t WaitingQueue::num_uncached_rows(const RadixCache& cache, int64_t most) c
     if (rows >= most) break;
     const Request& request = *entry.request;
     rows += std::ssize(request.tokens);
-    if (num_looked_up++ < kMaxForeseen)
+    if (num_looked_up++ < kMaxForecastPrompts)
       rows -= cache.match_len(request.cache_namespace, request.reusable_tokens());
   }
   return std::clamp<int64_t>(rows, 0, std::max<int64_t>(most, 0));

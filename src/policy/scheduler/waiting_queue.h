@@ -13,11 +13,11 @@
 // No request starves: once as many requests have left the queue as were in it at its arrival, plus
 // max_overtaken, the oldest is next (among those of the largest priority). So among equal
 // priorities, at most max_overtaken later requests overtake it. A head that may not run yet for a
-// reason outside of the queue is skipped until the next pass, and the next request is the head. In
-// the counts of the others a skipped request has left; its own count continues, so it may be
-// overdue as soon as it may run. A pass ends after 128 skips. Held requests do not wait in line
-// yet: they only count in the limits. Cost of a pass: 128 prefix look-ups, or one step through the
-// groups; never all waiting requests. Owner: the scheduler.   Thread: engine.
+// reason outside of the queue is skipped until the next pass, and the next request is the head. For
+// the overtaking limit, a skipped request counts as if it had left the queue, but its own limit
+// keeps counting, so it may be overdue when it can run. A pass ends after 128 skips. Held requests
+// do not wait in line yet: they only count in the limits. Cost of a pass: 128 prefix look-ups, or
+// one step through the groups; never all waiting requests. Owner: the scheduler. Thread: engine.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +44,8 @@ inline constexpr QueueLimit<int64_t, int64_t> kWaitingLimit{
     "try again later, or raise --max-queued-requests"};
 
 inline constexpr int kMaxPrefixLookups = 128;
-inline constexpr int kMaxSkipped = 128;  // in one pass
-inline constexpr int kMaxForeseen = 16;  // prompts that a forecast looks up
+inline constexpr int kMaxSkipped = 128;         // in one pass
+inline constexpr int kMaxForecastPrompts = 16;  // prompts that a forecast looks up
 
 class WaitingQueue {
  public:
@@ -72,7 +72,7 @@ class WaitingQueue {
   bool full() const { return !use_of_requests().has_room(); }
   // Returns the newest request of the smallest priority, if that is below `priority` and it never
   // ran; else null.
-  const Request* worse_than(int priority) const;
+  const Request* newest_below_priority(int priority) const;
 
   // Adds a request that waits since `queued`. If an allocation fails, push() and hold() throw and
   // change nothing.
@@ -125,7 +125,7 @@ class WaitingQueue {
   int64_t num_tokens() const { return num_tokens_; }
   uint64_t num_fallbacks() const { return num_fallbacks_; }
   // Returns how many rows of waiting prompts the cache lacks, at most `most`. Only the
-  // first kMaxForeseen prompts are looked up; further ones count whole.
+  // first kMaxForecastPrompts prompts are looked up; further ones count whole.
   int64_t num_uncached_rows(const RadixCache& cache, int64_t most) const;
   // Under shortest_prefill_first: returns the rows, in whole pages, of the requests shorter than
   // `less_than` rows, as many as fit into `max_total` rows. Other policies: 0.

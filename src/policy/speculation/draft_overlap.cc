@@ -34,7 +34,7 @@ double DraftOverlap::factor_of(const SpeculationGate::Step& step, bool overlappe
   known_ = share;
   const bool has_rows_of_drafts = step.num_drafts > 0 || step.follows;
   const double us = step.us - step.making_us;
-  const bool is_plain = step.is_pure && step.num_drafts == 0 && us > 0;
+  const bool is_plain = step.is_decode_only && step.num_drafts == 0 && us > 0;
   const bool counts = is_plain && overlapped;
   const double before_us = std::exchange(last_us_, counts ? us : 0);
   const int before = std::exchange(last_answers_, counts ? step.num_answers : 0);

@@ -13,8 +13,8 @@ int play(DraftOverlap& overlap, int num_steps) {
     const bool looks = overlap.wants_tokens();
     num_looks += looks ? 1 : 0;
     overlap.note_offer(0, false);
-    overlap.factor_of({.num_answers = 1, .us = looks ? 1000.0 : 900.0, .is_pure = true}, !looks,
-                      std::nullopt);
+    overlap.factor_of({.num_answers = 1, .us = looks ? 1000.0 : 900.0, .is_decode_only = true},
+                      !looks, std::nullopt);
   }
   return num_looks;
 }
@@ -22,11 +22,11 @@ int play(DraftOverlap& overlap, int num_steps) {
 TEST(DraftOverlap, LearnsWhatOverlapSavesFromItsLooks) {
   DraftOverlap overlap(false);
   play(overlap, 100);
-  const SpeculationGate::Step step{.num_answers = 1, .us = 1000, .is_pure = true};
+  const SpeculationGate::Step step{.num_answers = 1, .us = 1000, .is_decode_only = true};
   EXPECT_NEAR(overlap.factor_of(step, false, std::nullopt), 0.9, 1e-6);
   EXPECT_EQ(overlap.factor_of(step, true, std::nullopt), 1);
-  EXPECT_EQ(overlap.factor_of({.num_answers = 1, .num_drafts = 1, .us = 1, .is_pure = true}, false,
-                              std::nullopt),
+  EXPECT_EQ(overlap.factor_of({.num_answers = 1, .num_drafts = 1, .us = 1, .is_decode_only = true},
+                              false, std::nullopt),
             1);
   EXPECT_EQ(overlap.factor_of(step, false, 0.7), 0.7);
 }
@@ -71,14 +71,14 @@ TEST(DraftOverlap, LearnsWhatOverlapSavesBesideRowsThatFollow) {
   const auto note = [&](bool looks, double making_us) {
     overlap.factor_of({.num_answers = 1,
                        .us = (looks ? 1000.0 : 900.0) + making_us,
-                       .is_pure = true,
+                       .is_decode_only = true,
                        .follows = true,
                        .making_us = making_us},
                       !looks, std::nullopt);
   };
   for (int i = 0; i < kGate.few_looks; ++i) note(false, 100), note(true, 150);
   EXPECT_TRUE(overlap.may_draft());
-  const SpeculationGate::Step step{.num_answers = 1, .us = 1000, .is_pure = true};
+  const SpeculationGate::Step step{.num_answers = 1, .us = 1000, .is_decode_only = true};
   EXPECT_NEAR(overlap.factor_of(step, false, std::nullopt), 0.9, 1e-6);
 }
 

@@ -26,7 +26,7 @@ TEST(Gate, ShowsAFixedNumberAndNoGain) {
                   .num_tokens = 4,
                   .total_keys = 10,
                   .us = 5000,
-                  .is_pure = true});
+                  .is_decode_only = true});
   const GateState state = gate.state();
   ASSERT_EQ(state.buckets.size(), 1U);
   EXPECT_EQ(state.buckets[0].usual.num_drafts, 3);

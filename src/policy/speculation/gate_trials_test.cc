@@ -33,12 +33,12 @@ DraftSteps draft_steps_of(DraftServer& server, int num_steps) {
 // No step with prompts shows what drafts cost, so drafts there would be lost for nothing.
 TEST(GateTrials, AreNeverPlayedInStepsWithPrompts) {
   for (const DrafterKind making : kDrafterKinds)
-    for (const int pure_every : {2, 3, 5, 5000}) {
-      SCOPED_TRACE(::testing::Message() << static_cast<int>(making) << ", " << pure_every);
+    for (const int decode_only_every : {2, 3, 5, 5000}) {
+      SCOPED_TRACE(::testing::Message() << static_cast<int>(making) << ", " << decode_only_every);
       DraftServer server({.machine = {.fixed_us = 100},
                           .chances = std::vector<double>(4, 0.3),
                           .making = making,
-                          .pure_every = pure_every});
+                          .decode_only_every = decode_only_every});
       EXPECT_EQ(draft_steps_of(server, 3000).num_with_prompts, 0);
     }
 }
@@ -50,7 +50,7 @@ TEST(GateTrials, GoOnBehindStepsWithPrompts) {
     DraftServer server({.machine = {.fixed_us = 5000},
                         .chances = std::vector<double>(4, 0.9),
                         .making = making,
-                        .pure_every = 2});
+                        .decode_only_every = 2});
     server.rate_of(400);
     const DraftSteps later = draft_steps_of(server, 200);
     EXPECT_GE(later.num_pure, 90);

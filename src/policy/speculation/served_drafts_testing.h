@@ -128,7 +128,7 @@ struct DraftRun {
   int slow_steps = 0;  // the first steps, which take twice as long
   // Time of a step that overlaps, as a share of one that does not; null: none overlaps.
   std::optional<double> overlapped_share = {};
-  int pure_every = 1;  // one step of this many has answers alone; the others have prompts
+  int decode_only_every = 1;  // one step of this many has answers alone; the others have prompts
   uint32_t seed = 1;
 };
 
@@ -181,19 +181,19 @@ class DraftServer {
       answers[i] = {.seat = static_cast<int>(i),
                     .tokens = std::span(tokens_).first(lengths_[i]),
                     .max_drafts = !overlaps_ && overlap_.may_draft() ? kMaxDrafts : 0};
-    const bool is_pure = num_steps_ % run_.pure_every == 0;
+    const bool is_decode_only = num_steps_ % run_.decode_only_every == 0;
     gate_->offer({.total_keys = total_keys(),
                   .max_rows = num_answers() * kMaxDrafts,
                   .num_other_answers = num_other_answers,
                   .num_other_drafts = num_other_drafts,
-                  .is_pure = is_pure},
+                  .is_decode_only = is_decode_only},
                  answers);
     step_ = {.num_answers = num_answers(),
              .total_keys = total_keys(),
-             .is_pure = is_pure,
+             .is_decode_only = is_decode_only,
              .follows = follows,
              .making_us = follows ? passes_us(drafter_->depth()) : 0};
-    taken_ = {.follows = follows, .has_prompts = !is_pure};
+    taken_ = {.follows = follows, .has_prompts = !is_decode_only};
     for (size_t i = 0; i < answers.size(); ++i) {
       const auto num = static_cast<int>(answers[i].drafts.size());
       int num_accepted = 0;

@@ -26,7 +26,7 @@ GateBucket& SpeculationGate::bucket_for(int num_answers, int64_t total_keys) {
 
 void SpeculationGate::offer(const Offer& step, std::span<GateAnswer> answers) {
   is_trial_ = false;
-  may_try_ = step.is_pure;
+  may_try_ = step.is_decode_only;
   drafts_.make(answers);
   const auto num_answers = static_cast<int>(answers.size());
   num_sharing_ = std::max(1, num_answers + step.num_other_answers);
@@ -263,7 +263,7 @@ void SpeculationGate::note_step(const Step& step) {
   // the step has none and nothing is followed.
   const bool is_plain = step.num_drafts == 0 && !step.follows;
   // Where only others have drafts, the time shows neither theirs nor that without any.
-  const bool is_shown = step.is_pure && (step.num_drafts > 0 || num_other_drafts_ == 0);
+  const bool is_shown = step.is_decode_only && (step.num_drafts > 0 || num_other_drafts_ == 0);
   const bool was_for_trial = std::exchange(is_trial_, false);
   const bool is_trial =
       was_for_trial && is_shown && (trial_drafts_ > 0 ? step.num_drafts > 0 : is_plain);
@@ -305,7 +305,7 @@ void SpeculationGate::note_step(const Step& step) {
 // were made ahead have to gain it.
 void SpeculationGate::note_prompts(const Step& step) {
   if (!drafts_.drafts_ahead() || last_plain_us_ <= 0) return;
-  if (step.is_pure) {
+  if (step.is_decode_only) {
     following_.note_answers();
   } else if (step.making_us > 0) {
     totals_.gained_us -= step.making_us;

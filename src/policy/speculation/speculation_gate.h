@@ -1,5 +1,5 @@
 // Chooses how many drafts of each request a step verifies, from measured times and from how often
-// drafts were accepted, and says why. None is a choice like others, and the first one.
+// drafts were accepted, and says why. No drafts is one of the choices, and the first one.
 //
 //   offer(answers of the next step) -> drafts -> which number of rows is worth its time? -> drafts
 //   note_answer(), note_step()      -> what was accepted, and how long it took
@@ -24,8 +24,8 @@
 // It sees all answers of a step at once: a step of r times the rows takes less than r times as
 // long, so a few drafts may not pay where many do. Numbers that could be better than the usual one
 // are tried (base/trial_pace.h) as long as trials have lost less time than their credit. All
-// constants are in gate_tuning.h. Owner: a rank; ranks choose for themselves, but for the answers
-// of all. Thread: engine. After construction only begin() allocates.
+// constants are in gate_tuning.h. Owner: a rank; each rank chooses on its own, but from the answers
+// of all ranks. Thread: engine. After construction only begin() allocates.
 #pragma once
 
 #include <span>
@@ -56,7 +56,7 @@ class SpeculationGate {
     int max_rows = 0;        // rows of all drafts together
     // Those of other ranks, which wait for this one, and the drafts that they had in the last step.
     int num_other_answers = 0, num_other_drafts = 0;
-    bool is_pure = true;  // as Step::is_pure will be
+    bool is_decode_only = true;  // as Step::is_decode_only will be
   };
   // Sets the drafts of the next step. `answers` has at most num_seats elements.
   void offer(const Offer& step, std::span<GateAnswer> answers);
@@ -82,7 +82,7 @@ class SpeculationGate {
     int64_t total_keys = 0;  // as in Offer
     double us = 0;           // from the end of the step before to its end
     // True if it had rows of answers and their drafts only, and began right after the step before.
-    bool is_pure = false;
+    bool is_decode_only = false;
     // True if rows of a drafter that drafts_ahead() were computed in this time, which took
     // making_us.
     bool follows = false;

@@ -134,7 +134,7 @@ int draft_steps_of_a_loop(Took&& took) {
                     .num_tokens = static_cast<int>(num_accepted) + 1,
                     .total_keys = keys,
                     .us = took(100.0 + 20 * num_drafts, num_draft_steps),
-                    .is_pure = true});
+                    .is_decode_only = true});
   }
   return num_draft_steps;
 }

@@ -77,7 +77,7 @@ Result<PrincipalPtr> AccessCheck::identify(const HttpRequest& head, Access acces
   PrincipalPtr who = given.empty() ? nullptr : ring->find(given);
   if (who == nullptr) return fail(no_key(given));
   if (access == Access::admin && who->role != Role::admin)
-    return fail(error(ErrorCode::forbidden, "{} is for an admin's key, and {}'s is a user's",
+    return fail(error(ErrorCode::forbidden, "{} needs an admin key, and the key of {} is a user's",
                       head.path.substr(0, 128), who->name)
                     .with_fix("send a key of an admin: --admin-api-key, or `admin` in the file of "
                               "--api-key-file"));
@@ -94,15 +94,16 @@ HttpAdmission AccessCheck::admit(const HttpRequest& head) {
   const PathAccess needs = options_.needs ? options_.needs(head) : PathAccess{};
   if (needs.access != Access::open && checks_names() && !names_.allows(head)) {
     const std::string_view name = name_in_host(head.header("host")).substr(0, 128);
-    out.refusal = error(ErrorCode::forbidden, "'{}' in Host is not a name of this server", name)
-                      .with_fix(fmt::format("--allowed-hosts {} lets it in", name));
+    out.refusal = error(ErrorCode::forbidden,
+                        "the header Host names '{}', which is not a name of this server", name)
+                      .with_fix(fmt::format("start the server with --allowed-hosts {}", name));
     return out;
   }
   if (needs.access != Access::open && !origins_.allows(head, needs.access)) {
     const std::string_view origin = head.header("origin").substr(0, 128);
-    out.refusal = error(ErrorCode::forbidden, "pages of {} may not ask this server",
+    out.refusal = error(ErrorCode::forbidden, "pages of {} may not send requests to this server",
                         origin.empty() ? "another site" : origin)
-                      .with_fix("--cors-origins with that origin lets them");
+                      .with_fix("start the server with --cors-origins and that origin");
     return out;
   }
   auto who = identify(head, needs.access);

@@ -51,7 +51,7 @@ Result<void> read_option(std::string_view word, Principal& principal, const std:
                                                         : nullptr;
   // A word that is no option may be a key, so the message does not repeat it.
   if (target == nullptr)
-    return fail(error(ErrorCode::bad_value, "{}: a word after the key is no option", where)
+    return fail(error(ErrorCode::bad_value, "{}: a word after the key is not a known option", where)
                     .with_fix("admin, requests_per_minute=N, tokens_per_minute=N, concurrency=N"));
   const std::string_view number = equals == word.npos ? "" : word.substr(equals + 1);
   const auto [end, code] = std::from_chars(number.data(), number.data() + number.size(), *target);
@@ -75,7 +75,7 @@ Result<void> KeyRing::add(Digest digest, Principal principal, const std::string&
   PrincipalPtr same;
   for (const Entry& entry : entries_) {
     if (entry.digest == digest)
-      return fail(error(ErrorCode::bad_value, "{}: this key is there already, as {}'s", where,
+      return fail(error(ErrorCode::bad_value, "{}: this key is already used for {}", where,
                         entry.principal->name)
                       .with_fix("each key is one client's"));
     if (entry.principal->name == principal.name) same = entry.principal;
@@ -84,7 +84,7 @@ Result<void> KeyRing::add(Digest digest, Principal principal, const std::string&
     return fail(error(ErrorCode::bad_value,
                       "{}: another key of {} has another role or other limits", where,
                       principal.name)
-                    .with_fix("say the same on all lines of one name"));
+                    .with_fix("give all lines of one name the same role and limits"));
   if (same == nullptr) same = std::make_shared<const Principal>(std::move(principal));
   entries_.push_back({digest, std::move(same)});
   return {};
@@ -104,7 +104,7 @@ Result<void> KeyRing::add_line(std::string_view line, int number, std::string_vi
                     .with_fix("NAME KEY [admin] [requests_per_minute=N] ..."));
   for (const char* taken : {"anonymous", "api-key", "admin-api-key", "rank"})
     if (principal.name == taken)
-      return fail(ErrorCode::bad_value, "{}: the name {} has a meaning of its own", where, taken);
+      return fail(ErrorCode::bad_value, "{}: the name {} is reserved", where, taken);
   for (size_t i = 2; i < words.size(); ++i)
     HOCKET_TRY_VOID(read_option(words[i], principal, where));
   return add(digest, std::move(principal), where);

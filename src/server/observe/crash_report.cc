@@ -79,7 +79,7 @@ Result<Crash> read(std::istream& file) {
   HOCKET_TRY(bool more, next());
   if (more) crash.head = parse_bounded_json(line);
   if (!crash.head.is_object() || !crash.head.contains("hocket_crash"))
-    return fail(error(ErrorCode::bad_value, "this is no file of a black box")
+    return fail(error(ErrorCode::bad_value, "this is not a crash file")
                     .with_fix("a hocket-crash-*.jsonl of --crash-dump-folder"));
   crash.end_s = seconds_of(crash.head);
   for (int row = 1;; ++row) {
@@ -191,7 +191,7 @@ Result<std::string> crash_report(std::istream& file, const CrashReportOptions& o
     print_requests(crash, out);
     print_steps(crash, options, out);
   } catch (const Json::exception& e) {
-    return fail(ErrorCode::bad_value, "the file of the black box is broken: {}", e.what());
+    return fail(ErrorCode::bad_value, "the crash file is damaged: {}", e.what());
   }
   text += "\nbacktrace of that thread (addr2line -Cfe hocket ADDRESS shows the line)\n";
   return text + crash.backtrace;

@@ -16,7 +16,9 @@ Json tiers_json(const RankStats& rank) {
   if (!rank.tier) return tiers;
   for (size_t i = 0; i < rank.tier->tiers.size(); ++i)
     if (const PageTierStats& tier = rank.tier->tiers[i]; tier.exists) {
-      tiers.push_back({{"name", kPageTierNames[i]}, {"away", tier.away}});
+      tiers.push_back({{"name", kPageTierNames[i]},
+                       {"unavailable", tier.away},
+                       {"away", tier.away}});  // its name before
       add_counters<PageTierCounters>(kPageTierCounters, tier, tiers.back());
     }
   return tiers;

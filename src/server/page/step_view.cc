@@ -118,7 +118,8 @@ Json accounts_json(const std::vector<RankSteps>& all) {
     ranks.push_back({{"dp_rank", rank.rank}, {"steps", std::move(steps)}});
   }
   return {{"booked", true},
-          {"most_steps", RecentSteps::kSteps},
+          {"max_steps", RecentSteps::kSteps},
+          {"most_steps", RecentSteps::kSteps},  // its name before
           {"now_us", us(RealClock().now().time_since_epoch())},
           {"exact_arrival", exact},
           {"spans_left_out", num_left_out},
@@ -169,7 +170,7 @@ Result<std::string> step_text(const RecentSteps& recent, std::string_view path) 
   if (std::ranges::all_of(here, [](const RankSteps& rank) { return rank.steps.empty(); }))
     return fail(
         error(ErrorCode::not_found, "step {} is not among the last {}", number, RecentSteps::kSteps)
-            .with_fix("/steps lists those there are"));
+            .with_fix("/steps lists the available steps"));
   return to_text(whole_json(number, here));
 }
 

@@ -16,8 +16,8 @@ constexpr const char* kMendSilence = "look at that rank's log, and end its proce
 
 Error silence_of(const Identity& rank) {
   return error(ErrorCode::lost_rank,
-               "{} answers nothing, though its heartbeats come: {} probes had no answer within "
-               "{:g} s each",
+               "{} sends heartbeats, but does not answer HTTP: {} probes had no answer within {:g} "
+               "s each",
                name_of(rank), RankProbes::kMaxUnanswered, to_seconds(RankProbes::kInterval))
       .with_fix(fmt::format("{}; an operator should {}", kRetryAfterFix, kMendSilence));
 }
@@ -101,7 +101,7 @@ std::vector<int> ForwardedRequests::lose_silent(const ClusterView& view, HttpCli
     silent.push_back(member.identity.rank);
     const int num_returning = num_lost[static_cast<size_t>(member.identity.rank)];
     if (num_returning > 0)
-      log::warning("forward: {} requests return to this rank: {}. To mend it: {}", num_returning,
+      log::warning("forward: {} requests return to this rank: {}. To fix it: {}", num_returning,
                    silence_of(member.identity).message, kMendSilence);
   }
   return silent;

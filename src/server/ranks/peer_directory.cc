@@ -20,7 +20,7 @@ Result<PeerEndpoint> parse_entry(std::string_view text, std::string_view boot_id
   const size_t space = text.find(' '), last = text.rfind(' ');
   if (space == text.npos || text.substr(0, space) != boot_id)
     return fail(ErrorCode::not_found, "its address is not known yet");
-  if (space == last) return fail(ErrorCode::bad_value, "it has published no key");
+  if (space == last) return fail(ErrorCode::bad_value, "the rank has not published its key");
   HOCKET_TRY(const HostPort endpoint, parse_host_port(text.substr(space + 1, last - space - 1)));
   HOCKET_TRY(const auto addresses, resolve(endpoint));
   return PeerEndpoint{.address = addresses.front(), .key = std::string(text.substr(last + 1))};

@@ -19,7 +19,8 @@ void record_relayed(RelayEnd how, const Relay& relay, RequestRecorder& recorder)
   if (how == RelayEnd::answered) recorder.set_remote_status(relay.status());
   if (how == RelayEnd::left) recorder.ended(Answer(), kClientLeft);  // this rank knows no choice
   if (how == RelayEnd::failed)
-    recorder.failed(error(ErrorCode::lost_rank, "another rank broke off its answer"));
+    recorder.failed(
+        error(ErrorCode::lost_rank, "the rank that computed the answer closed the connection"));
 }
 
 }  // namespace hocket

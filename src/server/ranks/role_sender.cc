@@ -11,8 +11,8 @@ namespace hocket {
 
 class RoleSender::Sink final : public HttpSink {
  public:
-  Sink(std::shared_ptr<ToldRank> told, Identity rank)
-      : told_(std::move(told)), rank_(std::move(rank)) {}
+  Sink(std::shared_ptr<Receiver> receiver, Identity rank)
+      : receiver_(std::move(receiver)), rank_(std::move(rank)) {}
   bool head(int status, HttpHeaders&&) override {
     status_ = status;
     return true;
@@ -21,22 +21,22 @@ class RoleSender::Sink final : public HttpSink {
   void end(HttpEnd how, const std::string&) override {
     const bool has_it = how == HttpEnd::whole && status_ == 200;
     {
-      const MutexLock lock(told_->mutex);
-      told_->is_under_way = false;
-      if (has_it) told_->boot_id = rank_.boot_id;
+      const MutexLock lock(receiver_->mutex);
+      receiver_->is_under_way = false;
+      if (has_it) receiver_->boot_id = rank_.boot_id;
     }
     if (has_it)
       log::info("{} has joined, and got the --disaggregation-mode of this rank", name_of(rank_));
   }
 
  private:
-  const std::shared_ptr<ToldRank> told_;
+  const std::shared_ptr<Receiver> receiver_;
   const Identity rank_;
   int status_ = 0;
 };
 
 RoleSender::RoleSender(RankPeers& peers, const PrefillRole* role) : peers_(peers), role_(role) {
-  for (int i = 0; i < peers.num_ranks(); ++i) ranks_.push_back(std::make_shared<ToldRank>());
+  for (int i = 0; i < peers.num_ranks(); ++i) ranks_.push_back(std::make_shared<Receiver>());
 }
 
 void RoleSender::check(const ClusterView& view) {
@@ -48,25 +48,25 @@ void RoleSender::check(const ClusterView& view) {
       tell(rank);
       continue;
     }
-    ToldRank& told = *ranks_[static_cast<size_t>(rank.rank)];
-    const MutexLock lock(told.mutex);
-    told.boot_id = rank.boot_id;
+    Receiver& receiver = *ranks_[static_cast<size_t>(rank.rank)];
+    const MutexLock lock(receiver.mutex);
+    receiver.boot_id = rank.boot_id;
   }
   has_begun_ = true;
 }
 
 void RoleSender::tell(const Identity& rank) {
-  const std::shared_ptr<ToldRank>& told = ranks_[static_cast<size_t>(rank.rank)];
+  const std::shared_ptr<Receiver>& receiver = ranks_[static_cast<size_t>(rank.rank)];
   const auto to = peers_.endpoint_of(rank);
   if (!to) return;
   const TimePoint now = RealClock().now();
   {
-    const MutexLock lock(told->mutex);
-    if (told->boot_id == rank.boot_id || told->is_under_way || now < told->next) return;
-    told->is_under_way = true;
-    told->next = now + kRetry;
+    const MutexLock lock(receiver->mutex);
+    if (receiver->boot_id == rank.boot_id || receiver->is_under_way || now < receiver->next) return;
+    receiver->is_under_way = true;
+    receiver->next = now + kRetry;
   }
-  const auto sink = std::make_shared<Sink>(told, rank);
+  const auto sink = std::make_shared<Sink>(receiver, rank);
   try {
     HttpRequest asked;
     asked.path = "/disaggregation_mode";

@@ -27,9 +27,9 @@ class RoleSender {
   void check(const ClusterView& view);
 
  private:
-  struct ToldRank {
+  struct Receiver {
     Mutex mutex;
-    std::string boot_id HOCKET_GUARDED_BY(mutex);  // of the process that has the role
+    std::string boot_id HOCKET_GUARDED_BY(mutex);  // names the process that has the role
     bool is_under_way HOCKET_GUARDED_BY(mutex) = false;
     TimePoint next HOCKET_GUARDED_BY(mutex){};
   };
@@ -39,7 +39,7 @@ class RoleSender {
   RankPeers& peers_;
   const PrefillRole* const role_;
   bool has_begun_ = false;
-  std::vector<std::shared_ptr<ToldRank>> ranks_;  // the calls under way own them, too
+  std::vector<std::shared_ptr<Receiver>> ranks_;  // the calls under way own them, too
 };
 
 }  // namespace hocket

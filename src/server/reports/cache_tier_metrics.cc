@@ -14,7 +14,7 @@ namespace {
 void add_by_reason(MetricSnapshot& out, const char* name, const char* help,
                    std::span<const uint64_t> counts, std::span<const std::string_view> reasons) {
   const std::string old_help =
-      fmt::format("Old name of kv_store_{}, which the next version lacks. {}", name, help);
+      MetricSnapshot::old_help((std::string("kv_store_") + name).c_str(), help);
   const auto add_as = [&](const char* prefix, const std::string& text) {
     for (size_t i = 0; i < counts.size(); ++i)
       out.counter((std::string(prefix) + name).c_str(), text.c_str(), counts[i],
@@ -29,9 +29,14 @@ void add_by_reason(MetricSnapshot& out, const char* name, const char* help,
 void add_cache_tier(MetricSnapshot& out, const CacheTierStats& tier, uint64_t restored_tokens) {
   out.counters_by("tier", kPageTierNames, kPageTierCounters,
                   [&](size_t i) -> const PageTierCounters& { return tier.tiers[i]; });
-  for (size_t i = 0; i < tier.tiers.size(); ++i)
-    out.gauge("kv_tier_away", "1 while the tier is left alone because it failed",
-              tier.tiers[i].away ? 1 : 0, {"tier", std::string(kPageTierNames[i])});
+  const auto add_unavailable = [&](const char* name, const std::string& help) {
+    for (size_t i = 0; i < tier.tiers.size(); ++i)
+      out.gauge(name, help.c_str(), tier.tiers[i].away ? 1 : 0,
+                {"tier", std::string(kPageTierNames[i])});
+  };
+  const char* help = "1 while the tier is not used because it failed";
+  add_unavailable("kv_tier_unavailable", help);
+  add_unavailable("kv_tier_away", MetricSnapshot::old_help("kv_tier_unavailable", help));
   out.counter("prefetched_tokens_total", "Prompt tokens whose pages were read from stores or peers",
               restored_tokens);
   add_by_reason(out, "left_out_pages_total",

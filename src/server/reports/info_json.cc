@@ -187,7 +187,8 @@ Json states_json(const EngineStats& stats) {
                     {"num_queue_reqs", rank.scheduler.num_waiting},
                     {"token_usage", rank.scheduler.token_usage},
                     {"avg_spec_accept_length", accept_length_of(rank.scheduler)},
-                    {"verb", verb_name(rank.position.verb)}});
+                    {"action", action_name(rank.position.action)},
+                    {"verb", action_name(rank.position.action)}});  // its name before
   return list;
 }
 

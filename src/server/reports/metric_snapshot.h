@@ -36,6 +36,10 @@ class MetricSnapshot {
     for (const auto& [name, value] : labels) labels_.push_back({name, value});
   }
 
+  // Returns the help of a metric that is also added under the name that it had before.
+  static std::string old_help(const char* new_name, const char* help) {
+    return fmt::format("Old name of {}, which the next version lacks. {}", new_name, help);
+  }
   void gauge(const char* name, const char* help, double value) {
     add(name, help, prometheus::MetricType::Gauge).gauge.value = value;
   }
@@ -102,9 +106,7 @@ class MetricSnapshot {
     };
     add_as(row.name, row.help);
     if (row.old_name == nullptr) return;
-    const std::string help =
-        fmt::format("Old name of {}, which the next version lacks. {}", row.name, row.help);
-    add_as(row.old_name, help.c_str());
+    add_as(row.old_name, old_help(row.name, row.help).c_str());
   }
   // Adds a metric. Metrics of one family must be added one after the other.
   prometheus::ClientMetric& add(const char* name, const char* help, prometheus::MetricType type) {

@@ -139,12 +139,19 @@ void add_totals(MetricSnapshot& out, const EngineStats& engine) {
   out.counters<EndCounters>(kEndCounters, engine);
 }
 
+// Adds a gauge, and the same under the name that it had before.
+void add_renamed(MetricSnapshot& out, const char* name, const char* old_name, const char* help,
+                 double value) {
+  out.gauge(name, help, value);
+  out.gauge(old_name, MetricSnapshot::old_help(name, help).c_str(), value);
+}
+
 // Adds what this rank knows of the other ranks, if they run in several processes.
 void add_cluster(MetricSnapshot& out, const ClusterCounts& cluster) {
   out.gauge("cluster_epoch", "Epoch of the cluster: how often its set of ranks changed",
             cluster.epoch);
-  out.gauge("cluster_ranks_in", "Ranks that are members",
-            static_cast<double>(std::ranges::count(cluster.up, true)));
+  add_renamed(out, "cluster_member_ranks", "cluster_ranks_in", "Ranks that are members",
+              static_cast<double>(std::ranges::count(cluster.up, true)));
   const auto each = [&](auto&& visit) {
     for (size_t rank = 0; rank < cluster.up.size(); ++rank) visit(rank, std::to_string(rank));
   };
@@ -181,9 +188,9 @@ void add_http(MetricSnapshot& out, const HttpCounts& http) {
   out.counters<HttpCounters>(kHttpCounters, http);
   out.gauge("request_memory_bytes", "Memory that requests and their answers hold",
             static_cast<double>(http.memory_bytes));
-  out.gauge("request_memory_most_bytes",
-            "Largest memory that requests and their answers held since the start",
-            static_cast<double>(http.peak_memory_bytes));
+  add_renamed(out, "request_memory_peak_bytes", "request_memory_most_bytes",
+              "Largest memory that requests and their answers held since the start",
+              static_cast<double>(http.peak_memory_bytes));
   out.gauge("request_memory_limit_bytes", "Limit of all requests together",
             static_cast<double>(http.memory_limit_bytes));
 }
@@ -195,8 +202,10 @@ void add_observer(MetricSnapshot& out, const ObserverCounts& c) {
   const char* dumped = "Requests for the dump: written; too large to be kept, or not to be written";
   out.counter("dumped_requests_total", dumped, c.requests_dumped, {"outcome", "written"});
   out.counter("dumped_requests_total", dumped, c.requests_not_dumped, {"outcome", "lost"});
+  const char* lost = "Records of requests for which log, dump and traces had no room";
+  out.counter("observer_records_lost_total", lost, c.notes_lost);
   out.counter("observer_notes_lost_total",
-              "Notes on requests for which log, dump and traces had no room", c.notes_lost);
+              MetricSnapshot::old_help("observer_records_lost_total", lost).c_str(), c.notes_lost);
   out.counter("log_lines_lost_total", "Lines of the log that stderr did not take",
               static_cast<uint64_t>(log::num_lost()));
 }

@@ -46,21 +46,23 @@ Json plan_json(const Plan& plan, const std::string& name) {
           {"order", plan.order},
           {"parts", plan.parts},
           {"waves", plan.waves},
-          {"share", plan.share}};
+          {"first_half_64ths", plan.share},
+          {"share", plan.share}};  // its name before
 }
 
 Json decision_json(const OverlapDecision& d) {
-  Json finalists = Json::array();
-  for (const Finalist& f : d.finalists)
-    finalists.push_back({{"plan", plan_json(f.plan, f.name)},
-                         {"predicted_us", f.predicted_us},
-                         {"expected_us", f.expected_us},
-                         {"measured_steps", f.num_measured}});
+  Json fastest = Json::array();
+  for (const TopCandidate& f : d.top_candidates)
+    fastest.push_back({{"plan", plan_json(f.plan, f.name)},
+                       {"predicted_us", f.predicted_us},
+                       {"expected_us", f.expected_us},
+                       {"measured_steps", f.num_measured}});
   return {{"phase", phase_name(d.bucket.phase)},
           {"rows", d.bucket.rows},
           {"kv_tokens", d.bucket.kv_tokens},
           {"plan", plan_json(d.plan, d.name)},
-          {"finalists", std::move(finalists)},
+          {"finalists", fastest},  // the name before of top_candidates
+          {"top_candidates", std::move(fastest)},
           {"text", d.text},
           {"predicted_us", d.predicted_us},
           {"measured_us", d.measured_us},

@@ -23,7 +23,8 @@ Json bucket_json(const GateState::Bucket& bucket) {
           {"steps", bucket.num_steps},
           {"draft_steps", bucket.num_draft_steps},
           {"trial_steps", bucket.num_trial_steps},
-          {"plain_us", bucket.plain_us},
+          {"no_draft_us", bucket.plain_us},
+          {"plain_us", bucket.plain_us},  // its name before
           {"usual", choice_json(bucket.usual)},
           {"best", choice_json(bucket.best)},
           {"text", bucket.text}};
@@ -76,7 +77,8 @@ Json speculation_json(const SpeculationView& view) {
     all.knows_gain &= rank.gate.knows_gain;
   }
   return {{"algorithm", view.algorithm},
-          {"most_drafts", view.max_drafts},
+          {"max_drafts", view.max_drafts},
+          {"most_drafts", view.max_drafts},  // its name before
           {"gained_seconds", seconds_json(all, all.totals.gained_us)},
           {"ranks", std::move(ranks)}};
 }

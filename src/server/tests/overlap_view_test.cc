@@ -46,7 +46,8 @@ OverlapView some_view() {
       {.bucket = {Phase::prefill, 1024, 2048},
        .plan = {.order = 3, .parts = 2, .share = 31},
        .name = "two-batch, an order",
-       .finalists = {{.name = "none", .predicted_us = 120, .expected_us = 130, .num_measured = 9}},
+       .top_candidates =
+           {{.name = "none", .predicted_us = 120, .expected_us = 130, .num_measured = 9}},
        .text = "prefill, 1024 rows: two-batch",
        .predicted_us = 100,
        .measured_us = 101,
@@ -90,8 +91,13 @@ TEST(OverlapView, IsAnsweredAsJson) {
   EXPECT_EQ(view["planner"]["searches"], 30);
   EXPECT_EQ(decisions[0], Json::parse(R"({
     "phase": "prefill", "rows": 1024, "kv_tokens": 2048,
-    "plan": {"name": "two-batch, an order", "order": 3, "parts": 2, "waves": 1, "share": 31},
-    "finalists": [{"plan": {"name": "none", "order": 0, "parts": 1, "waves": 1, "share": 32},
+    "plan": {"name": "two-batch, an order", "order": 3, "parts": 2, "waves": 1,
+             "first_half_64ths": 31, "share": 31},
+    "top_candidates": [{"plan": {"name": "none", "order": 0, "parts": 1, "waves": 1,
+                                 "first_half_64ths": 32, "share": 32},
+                        "predicted_us": 120.0, "expected_us": 130.0, "measured_steps": 9}],
+    "finalists": [{"plan": {"name": "none", "order": 0, "parts": 1, "waves": 1,
+                            "first_half_64ths": 32, "share": 32},
                    "predicted_us": 120.0, "expected_us": 130.0, "measured_steps": 9}],
     "text": "prefill, 1024 rows: two-batch",
     "predicted_us": 100.0, "measured_us": 101.0, "none_us": 130.0, "lower_bound_us": 90.0,

@@ -73,11 +73,9 @@ TEST(Page, LiveTellsWhereCachedPromptsCameFrom) {
   LiveView view;
   EXPECT_EQ(live_json(view, TimePoint{})["ranks"][0]["tiers"], Json::array());
   view.stats.tier = stats;
-  const Json want = {{"name", "redis"},
-                     {"away", true},
-                     {"tokens_total", 64},
-                     {"read_bytes_total", 4096},
-                     {"saved_seconds_total", 1.5}};
+  const Json want = {
+      {"name", "redis"},    {"unavailable", true},      {"away", true},
+      {"tokens_total", 64}, {"read_bytes_total", 4096}, {"saved_seconds_total", 1.5}};
   EXPECT_EQ(live_json(view, TimePoint{})["ranks"][0]["tiers"], Json::array({want}));
 }
 

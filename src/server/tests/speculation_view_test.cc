@@ -46,16 +46,17 @@ SpeculationView some_speculation() {
 TEST(SpeculationView, IsAnsweredAsJson) {
   TestServer server;
   EXPECT_EQ(server.get("/speculation"), Json::parse(R"({
-    "algorithm": "none", "most_drafts": 0, "gained_seconds": 0.0, "ranks": []})"));
+    "algorithm": "none", "max_drafts": 0, "most_drafts": 0, "gained_seconds": 0.0, "ranks": []})"));
   server.engine.speculated.write(some_speculation());
   EXPECT_EQ(server.get("/speculation"), Json::parse(R"({
-    "algorithm": "NGRAM", "most_drafts": 8, "gained_seconds": 2.0, "ranks": [{
+    "algorithm": "NGRAM", "max_drafts": 8, "most_drafts": 8, "gained_seconds": 2.0,
+    "ranks": [{
       "dp_rank": 0, "fixed": false, "steps": 900, "draft_steps": 800, "trial_steps": 12,
       "drafts": 1600, "accepted": 1200, "accept_length": 2.5, "accept_rate": 0.75,
       "gained_seconds": 2.0, "trial_seconds": -0.5,
       "acceptance": [{"kind": 2, "shares": [0.75, 0.5]}],
       "sizes": [{"answers": 1, "keys_per_answer": 1024, "keys": 1024, "steps": 900,
-        "draft_steps": 800, "trial_steps": 12, "plain_us": 5000.0,
+        "draft_steps": 800, "trial_steps": 12, "no_draft_us": 5000.0, "plain_us": 5000.0,
         "usual": {"drafts": 2, "tokens": 2.5, "time_ratio": 1.25, "times": 1.25,
                   "measured_steps": 15},
         "best": {"drafts": 3, "tokens": 2.75, "time_ratio": 2.0, "times": 2.0,

@@ -108,7 +108,7 @@ TEST_F(ThreeRanks, WithOneToleratedNoThirdRankHasAForwardedStream) {
   servers_[2].reset();
   const TestAnswer answer = come_back(event_id_);
   EXPECT_EQ(answer.status, 503);
-  EXPECT_THAT(answer.body, HasSubstr("is not known"));
+  EXPECT_THAT(answer.body, HasSubstr("not all ranks answered"));
 }
 
 TEST_F(ThreeRanks, AWrongPlaceDoesNotEndTheStreamOfAnotherRank) {

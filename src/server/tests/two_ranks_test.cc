@@ -183,7 +183,7 @@ TEST_F(TwoRanks, InfosTellOfAllRanks) {
   const std::string metrics = server(1).ask("GET", "/metrics").body;
   EXPECT_THAT(metrics,
               testing::HasSubstr("hocket:cluster_rank_up{model_name=\"tiny\",rank=\"0\"} 1"));
-  EXPECT_THAT(metrics, testing::HasSubstr("hocket:cluster_ranks_in{model_name=\"tiny\"} 2"));
+  EXPECT_THAT(metrics, testing::HasSubstr("hocket:cluster_member_ranks{model_name=\"tiny\"} 2"));
   EXPECT_THAT(metrics, testing::HasSubstr("hocket:cluster_epoch{model_name=\"tiny\"} 1"));
   EXPECT_THAT(metrics, testing::HasSubstr("dp_rank=\"1\""));
   EXPECT_THAT(metrics, testing::Not(testing::HasSubstr("dp_rank=\"0\"")));

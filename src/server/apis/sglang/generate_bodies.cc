@@ -65,8 +65,8 @@ Result<Json> detokenize(const Json& body, const ServedModel& model, HeldBytes& h
   for (const TokenId id : request.tokens) bytes += model.tokenizer->token_bytes(id).size();
   if (bytes > kMaxDetokenizedBytes)
     return fail(error(ErrorCode::invalid_request,
-                      "tokens come to {} bytes of text, at most {} are made at once", bytes,
-                      kMaxDetokenizedBytes)
+                      "the tokens have {} bytes of text; at most {} are allowed in a request",
+                      bytes, kMaxDetokenizedBytes)
                     .with_fix("send fewer tokens a request")
                     .with_param("tokens"));
   HOCKET_TRY_VOID(held.grow(4 * static_cast<int64_t>(bytes)));  // twice in the tree, once as text
