@@ -95,8 +95,8 @@ class RankReport {
   std::atomic<int64_t> last_alive_ns_;   // end of the last step, or of the last note_alive()
   std::atomic<bool> busy_{false};
   std::atomic<StepAction> action_{StepAction::idle};
-  std::atomic<StepAction> forward_action_{
-      StepAction::idle};  // action of the forward thread, where steps overlap
+  // The action of the forward thread, where steps overlap.
+  std::atomic<StepAction> forward_action_{StepAction::idle};
   mutable Mutex mutex_;
   RankStats stats_ HOCKET_GUARDED_BY(mutex_);
 };

@@ -136,7 +136,7 @@ std::vector<FoundPage> find_pages(const fs::path& folder, size_t max_files,
     if (key && path_of_page(folder, *key) == file.path() && found.size() < max_files)
       found.push_back({used, *key, bytes});
   };
-  std::error_code first;  // that came from a folder below; the other folders are listed all the same
+  std::error_code first;  // an error of one folder hides no other
   fs::directory_iterator entries(folder, problem);
   for (; !problem && entries != fs::directory_iterator(); entries.increment(problem)) {
     add(*entries);

@@ -21,9 +21,9 @@ struct OverlapDecision {
   Bucket bucket;  // the upper border of the bucket
   Plan plan;
   std::string name;  // describe() of the plan
-  std::vector<TopCandidate>
-      top_candidates;  // the kTuning.max_top_candidates expected to be fastest, sorted
-  std::string text;    // "decode, 64 rows: none (two halves predicted -4 %: ...)"
+  // The kTuning.max_top_candidates plans that are expected to be fastest, sorted.
+  std::vector<TopCandidate> top_candidates;
+  std::string text;  // "decode, 64 rows: none (two halves predicted -4 %: ...)"
   double predicted_us = 0, measured_us = 0, none_us = 0, lower_bound_us = 0;
   uint64_t num_steps = 0, num_trial_steps = 0, num_changes = 0;
 };

@@ -56,8 +56,8 @@ struct PlannerTuning {
 
   // Trials; their pace is in base/trial_pace.h.
   int first_trial_steps = 128;  // in a new bucket, and after a change of the link
-  double doubt_of_unmeasured_kind =
-      0.4;  // share by which a kind not measured may be off its prediction
+  // Share by which a kind that was not measured may be off its prediction.
+  double doubt_of_unmeasured_kind = 0.4;
   double errors_in_doubt = 1.5, max_doubt = 0.12;  // a plan: times the error seen so far, at most
   double min_trial_doubt = 0.005;                  // predictions with less doubt are not tried
 

@@ -1,5 +1,5 @@
-// Limits the bytes of the files of the prefix cache (--kv-cache-dir). A folder in memory, such as one
-// below /dev/shm, takes that from the same memory as weights and pages.   Thread: any.
+// Limits the bytes of the files of the prefix cache (--kv-cache-dir). A folder in memory, such as
+// one below /dev/shm, takes them from the memory of weights and pages.   Thread: any.
 #pragma once
 
 #include <cstdint>

@@ -21,7 +21,7 @@ class AdmissionPause {
     if (++num_steps_ >= kStepsBetweenTries) end();
   }
   // Returns true if it is active after the next count_step(), too.
-  bool outis_active_a_step() const { return is_active_ && num_steps_ + 1 < kStepsBetweenTries; }
+  bool is_active_next_step() const { return is_active_ && num_steps_ + 1 < kStepsBetweenTries; }
 
  private:
   static constexpr int kStepsBetweenTries = 16;
