@@ -280,7 +280,7 @@ class RefusedMemberTest : public StrangersTest {
 };
 
 TEST_F(RefusedMemberTest, HasTimeToReadWhy) {
-  plane(0).heartbeat_state().ready("t");
+  plane(0).own_heartbeat().ready("t");
   Stranger member(port_);
   prove_oneself(member);
   Identity id = identity(1);
