@@ -64,7 +64,7 @@ class PagePrefetch {
   };
   struct PrefetchedRequest {
     std::shared_ptr<ReadTask> task;       // null: nothing is read for it
-    bool asked = false;                   // its pages are ordered, or need not be
+    bool asked = false;                   // its pages were requested, or need not be
     std::optional<TimePoint> hold_until;  // max_hold()
     Duration may_take{};                  // its reading: StoragePrefetch::timeout
     int num_reserved = 0;                 // pages of the pool for those that a peer computes
