@@ -36,7 +36,7 @@ class OverlapRig {
   // The result of a pass, over all ranks.
   struct PassResult {
     Plan plan;
-    bool is_trial = false;  // play_planned() only: the planner tried a finalist
+    bool is_trial = false;  // play_planned() only: the planner tried a top candidate
     double took_us = 0;     // the slowest rank's time, without copying recorded messages
     double waiting_us = 0;  // for slower ranks, mean over ranks
     double idle_share = 0;  // share of this rank's step that its ledger cannot explain

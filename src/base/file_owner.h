@@ -16,7 +16,7 @@ namespace hocket {
 // this user (`chmod +t`), as in /tmp.
 enum class OthersWrite : uint8_t { never, if_sticky };
 
-// `info` is that of `path`, which errors name. Errors: io, with the command that mends it.
+// `info` is that of `path`, which errors name. Errors: io, with the command that repairs it.
 Result<void> check_owner(const std::filesystem::path& path, const struct stat& info,
                          OthersWrite others = OthersWrite::never);
 // Looks at the folder, and at the link that leads there if `path` is one. One that is absent or

@@ -1,5 +1,5 @@
 // Judges a machine and its kernel: which facts are good for serving, which slow it or break it, and
-// how to mend them. For `hocket doctor` and for the start of a server.
+// how to repair them. For `hocket doctor` and for the start of a server.
 #pragma once
 
 #include <string>

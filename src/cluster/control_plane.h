@@ -1,7 +1,7 @@
 // Keeps the list of ranks that are alive, and ends the step when one is lost. Each rank runs one
 // thread "cluster" with its own TCP connection to the coordinator, apart from the data plane. The
 // coordinator is rank 0; with ClusterOptions::store it is any rank, and etcd says which
-// (elected_role.h). Then that rank does all that is said of rank 0 below.
+// (elected_role.h). Then that rank does all that this comment says of rank 0.
 //
 //   join() .... wait_epoch() -> ClusterView ... enter(epoch)   the engine may work in this epoch
 //   every rank  <-- 4 heartbeats a second -->  rank 0   own_heartbeat() has the engine's step

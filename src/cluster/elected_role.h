@@ -4,7 +4,7 @@
 //   no rank has the seat, nor does this one reach a coordinator   listen, try to take it
 //   this rank has it ......................................   coordinator: epochs go through it
 //   another has it ........................................   follower of that one
-//   no rank has it, but this one reaches a coordinator ....   nothing: that one takes it again
+//   no rank has it, but this one reaches a coordinator ....   wait: that one takes it again
 //
 // The last line is the case of a coordinator that does not reach etcd for a while: the ranks stay
 // in the epoch that they have, since another epoch can be whole only if one of them leaves this

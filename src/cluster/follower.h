@@ -1,12 +1,12 @@
 // The role of every rank that does not coordinate: finds the coordinator (rank 0, or the rank that
 // follow() names), proves that it knows the token, joins, sends heartbeats, and notices when the
 // coordinator is gone. While that is silent for longer than suspect_after, this rank dials a second
-// connection: after an outage a new one works at once, whereas the old one waits for its kernel's
-// next retransmission. The rank uses the connection that joined last. The coordinator is lost if
-// its connection ended and no new one joined within LivenessLimits::reconnect, or if it is silent
-// for lost_after. Then this rank's epoch is over, and it dials until rank_wait. A peer at the
-// coordinator's address without proof of the token cannot end a rank that was a member: such a rank
-// keeps dialling. A rank that starts fails at once, since its own token may be the wrong one.
+// connection: after an outage a new connection works at once, but the old one has to wait for the
+// kernel's next retransmission. The rank uses the connection that joined last. The coordinator is
+// lost if its connection ended and no new one joined within LivenessLimits::reconnect, or if it is
+// silent for lost_after. Then this rank's epoch is over, and it dials until rank_wait. A peer at
+// the coordinator's address without proof of the token cannot end a rank that was a member: such a
+// rank keeps dialling. A rank that starts fails at once, since its own token may be the wrong one.
 // Resolving the coordinator's name may block this thread, so it happens only while not connected.
 // Thread: the control plane's.
 #pragma once

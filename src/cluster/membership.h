@@ -29,12 +29,13 @@
 // - A rank is taken back only without an open step, because its engine may still be inside a step
 //   of the epoch that ended; engines leave such a step by the abort flag.
 //
-// With Start::tolerate_ranks the ranks that are left serve in the next epoch, if enough are left,
-// once all were ready, or enough were for Start::begin_after: then they begin without those that
-// have not come. From then on a rank is taken (back) when it has loaded, since the others serve
-// meanwhile, and only if its terms are theirs: it is refused before it could disturb them. A
-// coordinator that takes over a running service first waits LivenessLimits::gather for all, so that
-// no rank is left out that is only dialling. Thread: the control plane's. Time is passed in.
+// With Start::tolerate_ranks the ranks that are left serve in the next epoch, if enough ranks are
+// left. Before the first such epoch all ranks must have been ready once, or enough ranks for
+// Start::begin_after: then the service starts without those that have not come. From then on a rank
+// is taken (back) when it has loaded, since the others serve meanwhile, and only if its terms are
+// theirs: it is refused before it could disturb them. A coordinator that takes over a running
+// service first waits LivenessLimits::gather for all, so that no rank is left out that is only
+// dialling. Thread: the control plane's. Time is passed in.
 #pragma once
 
 #include <optional>

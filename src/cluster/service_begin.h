@@ -23,8 +23,8 @@ class ServiceBegin {
   // now: when the coordinator began.
   ServiceBegin(const Options& options, TimePoint now) : options_(options), started_(now) {}
 
-  // Notes that the service had begun before this rank coordinated. Ranks that load are in from the
-  // start of a service, but not in one that others have begun: they are out from now on.
+  // Notes that the service had begun before this rank coordinated. While a service starts, ranks
+  // that load are members; in one that others have begun they are not, until they are ready.
   void note_began(Epochs& epochs, std::span<const Heartbeat> heartbeats);
   // Notes that the service has begun if all ranks are in and ready.
   void note_ready(Epochs& epochs, std::span<const Heartbeat> heartbeats);

@@ -18,8 +18,8 @@ Result<void> check_store(const MemorySettings& memory);
 // timed_out.
 Result<std::string> probe_store(const MemorySettings& memory);
 
-// Opens the store, and says what there is. One that does not answer now is tried again later, as
-// one that stops to answer is. max_page_bytes: the size of a page or a state of the model. Errors:
+// Opens the store, and says what there is. A store that does not answer, now or later, is tried
+// again after a pause. max_page_bytes: the size of a page or a state of the model. Errors:
 // bad_value; those of read_cluster_token().
 Result<std::shared_ptr<PageStore>> open_store(const ServerSettings& settings, const PageKey& form,
                                               int64_t max_page_bytes);

@@ -17,7 +17,7 @@ namespace hocket {
 // flag without the one that it needs, no prefix cache).
 Result<void> check_cache_flags(const ServerSettings& settings);
 
-// Returns what a record of the state behind a page is for the runner's model.
+// Returns the layout of the state that the runner's model needs to continue after a page.
 BorderStates border_states_of(Runner& runner);
 
 // Returns the options of all ranks of this process, which share stores and peers; nullopt without
@@ -28,7 +28,7 @@ Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings
                                                             Runner& runner,
                                                             const std::string& model);
 
-// Offers the files of `tier` to peers, and in mode prefill also to compute their prompts. Returns
+// Offers the files of `tier` to peers, and in mode prefill offers to compute their prompts. Returns
 // null without --kv-cache-listen. `place`: the number of this process on its host, which is added
 // to the port. Errors: port_in_use, io, bad_value (an address of others without a token).
 Result<std::unique_ptr<PageServer>> offer_pages(const ServerSettings& settings, int place,

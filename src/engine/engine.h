@@ -53,9 +53,9 @@ struct ClusterLaunch {
 // save: writes the pages of a session, and the list of its tokens under `name`, to the folder of
 // --kv-cache-dir. restore: reads what was saved under `name` as this session. end: keeps the
 // session no longer, and forgets what was saved under `name`; its pages stay until they are
-// evicted. find, find_saved: change nothing, and say how many tokens of the session a rank here
-// knows, or were saved under `name` by the head of its file: a file that is damaged behind it is
-// found, and not restored.
+// evicted. find: returns the number of tokens of the session that a rank of this process has.
+// find_saved: returns the number that was saved under `name`, from the head of its file alone, so
+// the file may still fail to restore. Both change nothing.
 enum class SessionAction : uint8_t { save, restore, end, find, find_saved };
 struct SessionRequest {
   SessionAction action = SessionAction::save;
@@ -141,9 +141,8 @@ class Engine {
   // kSessionWait for this one. A save writes all pages of the session that are left; if one cannot
   // be written, what was saved before stays. A restore that finds no page does not change the
   // session. Errors: not_found; invalid_request without --kv-cache-dir; queue_full if too many are
-  // saved; request_timeout; timed_out; io. Thread: any but one that aborts requests,
-  // because that one must not wait.
-  // One that only finds waits for no other call, and at most kFindWait.
+  // saved; request_timeout; timed_out; io. Thread: any except the one that aborts requests, because
+  // it must not wait. find and find_saved wait for no other call, and take at most kFindWait.
   static constexpr Duration kSessionWait = std::chrono::seconds(60);
   static constexpr Duration kFindWait = std::chrono::seconds(4);
   virtual Result<SessionResult> change_session(const SessionRequest& ask) = 0;

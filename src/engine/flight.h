@@ -1,4 +1,4 @@
-// A flight is one step on its way: from the scheduler's batch, through the model, to its tokens.
+// A flight is one step in progress: from the scheduler's batch, through the model, to its tokens.
 //
 //   engine thread        prepare() --.                             .--> commit, reply
 //   thread of worker 0                '--> forward(), sample() ---'
@@ -120,10 +120,10 @@ struct StepTools {
 // (ModuleDrafter::play()). Errors: lost_rank.
 Result<DraftWork> play(ModulePasses& passes, std::span<const SampledToken> before,
                        const StepTools& tools);
-// The verb forward: plays the passes of the model's own module that the flight has, fills in the
+// The action forward: plays the passes of the model's own module that the flight has, fills in the
 // tokens that the step before sampled (`before`; empty if neither needs them), and runs the model.
 void forward(Flight& flight, std::span<const SampledToken> before, const StepTools& tools);
-// The verb sample, after forward(): makes logits and uses them block by block, which bounds a
+// The action sample, after forward(): makes logits and uses them block by block, which bounds a
 // step's memory for them. The heartbeat reaches kSampleStage plus 1, 2, .. before each block.
 inline constexpr uint32_t kSampleStage = uint32_t{1} << 31;  // beyond those of the pass
 void sample(Flight& flight, const StepTools& tools);

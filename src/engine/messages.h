@@ -36,7 +36,7 @@ struct RoutedExperts {
 inline constexpr int64_t kMaxRoutedIds = int64_t{8} << 20;       // limit of ids of a request
 inline constexpr int64_t kMaxPromptLogprobs = int64_t{2} << 20;  // limit of a prompt
 
-// The facts that only the last output of a request carries.
+// Carries the facts that a request has only once it has ended, with its last output.
 struct RequestSummary {
   FinishReason finish = FinishReason::none;
   TokenId matched_stop{-1};  // the stop token that ended it; it was sent as `token` too

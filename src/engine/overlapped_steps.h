@@ -1,5 +1,5 @@
 // Overlaps the steps of a rank (--overlap-schedule on, or auto while it pays): keeps the thread
-// that computes them, and whether steps overlap at all. The verbs run one step apart, on two
+// that computes them, and whether steps overlap at all. The actions run one step apart, on two
 // threads:
 //
 //   engine thread    agree(n + 1) prepare launch | wait(n) commit(n) reply(n) vote(n + 2) | ..
@@ -48,7 +48,8 @@ class OverlappedSteps {
 
   // Called by the thread that will run the steps, before the first of them.
   void adopt_thread();
-  // Notes that another epoch begins: what the ledger has of the one before ends.
+  // Starts a new epoch: drops the step that the ledger had open, and decides anew whether to
+  // measure overlap.
   void rebind();
   // Changes which thread computes. Precondition: no step is under way.
   void set_active(bool active);

@@ -71,7 +71,7 @@ class PagePrefetch {
   };
   struct PrefetchedRequest {
     std::shared_ptr<ReadTask> task;       // null: nothing is read for it
-    bool asked = false;                   // its pages are ordered, or need not be
+    bool asked = false;                   // its pages were requested, or need not be
     std::optional<TimePoint> hold_until;  // max_hold()
     Duration may_take{};                  // its reading: StoragePrefetch::timeout
     TimePoint ordered{};                  // when its task was

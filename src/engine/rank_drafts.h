@@ -1,4 +1,4 @@
-// The drafts of a rank in the verbs of its steps: the gate with its drafter (speculation.h), and
+// The drafts of a rank in the actions of its steps: the gate with its drafter (speculation.h), and
 // the model's own module where that makes drafts (module_drafter.h). Without
 // --speculative-algorithm its functions do nothing.
 //

@@ -20,7 +20,7 @@ class RankHooks final : public SchedulerHooks {
   RankHooks(RankGrammars& grammars, Speculation* speculation, Lockstep* others)
       : grammars_(grammars), speculation_(speculation), others_(others) {}
 
-  // The scheduler's prefix cache has a second tier from here on; both outlive this. A request's
+  // Attaches the second tier of the scheduler's prefix cache; both must outlive this. A request's
   // pages are passed on at once; with a draft module, only after it has added its rows to them, so
   // that restored pages contain them. module: null if there is none.
   void attach(CacheTier& tier, const Scheduler& scheduler, const ModuleDrafter* module) {

@@ -1,4 +1,4 @@
-// Takes the requests of one rank through the verbs of its steps. Besides the scheduler it has all
+// Takes the requests of one rank through the actions of its steps. Besides the scheduler it has all
 // that a request needs: its grammar, its drafts, its pages in the second tier and its answer.
 // LostRanks keeps or ends them when other ranks are lost.
 //

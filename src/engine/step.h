@@ -1,4 +1,4 @@
-// The steps of one rank: the verbs, one function each, in their order. The objects that a step
+// The steps of one rank: the actions, one function each, in their order. The objects that a step
 // works on each have a class: requests (rank_requests.h), the other ranks (rank_epochs.h), the
 // forward thread (overlapped_steps.h). rank_loop.h has the thread that calls run().
 //
@@ -45,7 +45,7 @@ class RankStep {
   void adopt_thread();
   // Runs a step. Returns false if there was nothing to run, or ranks were lost.
   bool run();
-  // The verb intake: takes in all commands that have arrived.
+  // The action intake: takes in all commands that have arrived.
   void intake();
   void handle(Command& command);
   // Returns true if a request waits or runs, a command has arrived, or another rank begins a step.

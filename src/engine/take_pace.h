@@ -1,6 +1,6 @@
-// How many bytes of pages that were read a step may take in. They are copied to the pool while no
-// step is in flight, so running requests wait meanwhile. The time is predicted from the measured
-// speed of copying, since a page cannot be broken off.   Thread: one.
+// Limits how many bytes of pages that were read a step takes in. They are copied to the pool while
+// no step is in flight, so running requests wait meanwhile. The time is predicted from the measured
+// speed of copying, since a page cannot be broken off. Thread: one.
 #pragma once
 
 #include <algorithm>

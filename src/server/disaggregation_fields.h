@@ -24,7 +24,8 @@ struct DisaggregationFacts {
 
 // Sets prefill_peer, or the limit of one token. In mode `auto` this service computes the prompt if
 // the fields name itself. Errors: invalid_request if this service is neither of the two, or
-// --disaggregation-prefill-url does not name the other: a client's word alone connects to no host.
+// --disaggregation-prefill-url does not name the other: so a client cannot make the server connect
+// to an arbitrary host.
 Result<void> apply_disaggregation_fields(PreparedRequest& prepared,
                                          const DisaggregationFacts& facts);
 

@@ -1,5 +1,5 @@
-// Decides if the server lives, may get requests, and does its work. The watchdog ends the process
-// if its engine has work and makes no step for too long.
+// Decides if the server is alive, ready for requests, and healthy. The watchdog ends the process if
+// its engine has work and makes no step for too long.
 //
 //   /livez    always 200: the process answers
 //   /readyz   200 if loaded, not draining, and no rank is lost

@@ -1,5 +1,5 @@
-// Paths at which the server shows itself: models, infos, loads, overlap, speculation, metrics.
-// Thread: http.
+// Endpoints that report on the server: models, infos, loads, overlap, speculation, metrics. Thread:
+// http.
 #pragma once
 
 #include <functional>

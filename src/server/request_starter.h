@@ -1,5 +1,5 @@
-// Makes requests for the engine of the bodies that clients send, and begins them; makes the rest of
-// a stream whose client connected again.
+// Turns the bodies of clients' requests into requests of the engine and submits them; resumes a
+// stream when its client reconnects.
 //
 //   body -> parsed, template, tokens, fits -> this process: reply.h, stream_keeper.h
 //                                         \-> with ranks in other processes: rank_router.h

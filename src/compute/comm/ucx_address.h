@@ -25,7 +25,7 @@ struct RankAddress {
 RankAddress address_here();
 std::vector<std::byte> encode(const RankAddress& address);
 // Returns an address whose worker points into `bytes`.
-// Errors: bad_value, as half a sentence ("is no address").
+// Errors: bad_value, as half a sentence ("cannot be read").
 Result<RankAddress> decode_address(std::span<const std::byte> bytes);
 
 // Returns a descriptor that becomes readable when that process ends; -1 where this is not

@@ -1,4 +1,4 @@
-// One step's rows as the compute wing sees them: no requests, only tokens, positions and pages.
+// One step's rows as the compute side sees them: no requests, only tokens, positions and pages.
 // engine/prepare fills it again for each step. It allocates nothing after reserve() was called with
 // the limits.
 #pragma once

@@ -1,5 +1,6 @@
 // The only executor: it plays an order over layers and halves. At the start and the end of a pass
-// some slots have no layer. The range test passes over them, so both need no code of their own.
+// some slots have no layer. The range test skips them, so the first and the last layers need no
+// code of their own.
 #pragma once
 
 #include <span>

@@ -35,7 +35,8 @@ class Trials {
   bool is_cold(const StepReport& step) const { return is_tried(step) && pace_.is_cold(); }
   // Counts a step, and returns whether it belongs to a trial.
   bool note(PlanRecord& record, const StepReport& step);
-  // Returns false if the last step was of the other phase, so that one of this is hardly the next.
+  // Returns false if the last step was of the other phase: then the next step is probably of that
+  // phase, too.
   bool is_likely(Phase phase) const { return !last_phase_ || last_phase_ == phase; }
 
  private:

@@ -160,7 +160,7 @@ class StageModel {
  public:
   virtual ~StageModel() = default;
   // Returns the times of a half, or of a whole batch, of this size. The cost of splitting a batch
-  // is the sum of at() of its halves less at() of the whole.
+  // is the sum of at() over its halves, minus at() of the whole.
   virtual StageTimes at(const Bucket& bucket) const = 0;
 };
 

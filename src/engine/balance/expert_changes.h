@@ -1,7 +1,8 @@
 // Says which layers' experts should move, from how many rows chose each. A pure function: ranks
 // that have equal counts and placements find the same changes, so none has to send them.
 //
-// The work of an expert in a step is that of its rows, and of reading its weights if it has any:
+// The work of an expert in a step is the work of its rows, plus that of reading its weights if it
+// has any row:
 //
 //   work = m + kOpenedRows * m / (m + 1),   m its rows in a step; m / (m + 1) for "has any"
 //

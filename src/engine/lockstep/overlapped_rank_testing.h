@@ -145,7 +145,7 @@ class OverlappedRank {
     return proposal;
   }
 
-  // The verbs of RankStep::run_overlapped().
+  // The actions of RankStep::run_overlapped().
   void turn() {
     lose_if_due(StepPart::agree, lockstep_.pass().step + 1);
     if (!lockstep_.finish_agreement(propose())) return give_up(*lockstep_.lost());

@@ -7,11 +7,11 @@
 //
 // (finish and begin are those of the agreement, lockstep.h.) A step is booked from the end of one
 // forward pass to the end of the next, so that its report is complete when the next agreement
-// begins: sampling and answering of step n count to step n + 1. A step that does not run is
-// dropped, as is the time after the last one. Where steps overlap, the forward thread books them,
-// and its waits for the next one too; then a step's report leaves an agreement later. Source:
-// docs/contracts/overlap.md, "Agreement".
-// Thread: engine, except where marked "any" or "computes": the thread that computes.
+// begins: sampling and answering of step n count to step n + 1. The times of a step that does not
+// run, and the time after the last step, are dropped. Where steps overlap, the forward thread books
+// them, and its waits for the next one too; then a step's report leaves an agreement later. Source:
+// docs/contracts/overlap.md, "Agreement". Thread: engine, except where marked "any" or "computes":
+// the thread that computes.
 #pragma once
 
 #include <array>

@@ -77,7 +77,7 @@ class PageReader {
     return buffers_.of(*page.kind).of(page.buffer);
   }
   void release(const ReadPage& page);
-  // Returns true if computing promises to be faster than reading that many pages there.
+  // Returns true if computing is expected to be faster than reading that many pages from there.
   bool is_slower_than_computing(const PageSource& source, const ReadTask& task,
                                 size_t num_pages) const;
   std::span<PageSource* const> sources() const { return options_.sources; }

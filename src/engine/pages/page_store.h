@@ -33,8 +33,8 @@ class PageStore : public PageSource {
 
   explicit PageStore(Duration retry_interval) : retry_interval_(retry_interval) {}
 
-  // Returns true if the page is known to be there. Waits for nothing; that is all of a store that
-  // the engine's thread may call, beside the two below.
+  // Returns true if the page is known to be there. Never waits. The engine's thread may call this,
+  // figures(), is_away() and takes_writes(), and nothing else of a store.
   virtual bool has(const PageKey& key) = 0;
   virtual Figures figures() const = 0;
   bool is_away() const override { return now_ns() < away_until_ns_; }

@@ -13,8 +13,9 @@
 
 namespace hocket {
 
-// Returns the tokens that a request for a prompt alone has sampled; none is of use. The model's own
-// module computes its rows of a chunk behind the chunk's step, and of requests that continue only.
+// Returns the number of tokens that a request for a prompt alone samples; they are dropped. The
+// model's own module computes its rows of a chunk behind the chunk's step, and of requests that
+// continue only.
 inline int num_prefill_tokens(const ModelConfig& model) {
   return model.num_mtp_loaded > 0 ? 2 : 1;
 }

@@ -68,7 +68,7 @@ struct RankStats : EndCounters, StepTimeCounters {
   OverlapStats overlap;                  // divides the seconds of steps by cause
   double seconds_since_last_step = 0;    // 0 when idle
   bool busy = false;                     // true if there is work
-  StepPosition position;                 // verb that the rank is in
+  StepPosition position;                 // action that the rank is in
 };
 
 // Counters of all ranks: sums, step and wait seconds too. Other times, shares and ratios are the

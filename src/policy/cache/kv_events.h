@@ -5,7 +5,7 @@
 //               stored, removed, ...    then every change
 //   queue full -> nothing more until the reader has caught up -> cleared, stored...
 //
-// A listener that follows the events may therefore know too little, but never anything wrong. While
+// A listener may therefore miss cached pages, but every page that it knows is really cached. While
 // no client listens, no event is computed.
 #pragma once
 

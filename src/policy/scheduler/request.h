@@ -48,8 +48,8 @@ struct RequestInput {
   // Text that the answer is expected to be like, a source of drafts; null: none.
   std::shared_ptr<const std::vector<TokenId>> prediction;
   // True: another rank had taken it and was lost. It is taken even while ranks are lost, and waits
-  // for them; limits of queues do not count, since they did where it was taken first. So a rank has
-  // at most as many of them as all others may have requests.
+  // for them; limits of queues do not count, since they did where it was taken first. So their
+  // number is at most the number of requests that all other ranks may have.
   bool taken_over = false;
   // The text's place in its client's share of the queue, until it begins or ends
   // (engine/queue_places.h); null: it has none.

@@ -1,4 +1,4 @@
-// The questions that a step asks outside of the scheduler. Their order in schedule() is fixed:
+// Callbacks that the scheduler makes during a step. Their order in schedule() is fixed:
 //
 //   timeouts -> ready (for each held request) -> may_begin -> waits_again (for each request that
 //     would begin) -> prompts -> offer_drafts -> decode rows -> any_rank_computes

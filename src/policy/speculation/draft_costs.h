@@ -9,8 +9,8 @@
 //
 // A Kalman filter follows both, with all covariances: the speed moves from step to step, costs
 // hardly do, and are alike for numbers that are near. So a step with another number of drafts is
-// compared with the steps just before it, and a drift of the machine does not count. A step that is
-// far off counts for little; several in a row mean another speed. Nothing allocates.
+// compared with the steps just before it, and a drift of the machine does not count. An outlier
+// counts for little; several in a row mean that the machine's speed has changed. Nothing allocates.
 #pragma once
 
 #include <array>

@@ -2,7 +2,7 @@
 // so it overlaps neither that one nor the next. This class decides which steps wait for these
 // tokens, and measures how much of its time a step without drafts would have saved by overlap.
 //
-//   o o o o o o o L o o ..   o: overlaps   L: looks, made behind the commit of the step before
+//   o o o o o o o L o o ..   o: overlapped step   L: look, made after the commit of the step before
 //
 // While no step has drafts, only a few steps, the looks, find out whether any would have some. A
 // look and the overlapped step before it show how much overlap saves; a drafter that follows

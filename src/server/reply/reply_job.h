@@ -110,8 +110,7 @@ struct ReplyJob {
   size_t num_ended = 0;
   // The part that a rank sent before it was lost; nullopt: the answer begins here.
   std::optional<AnswerProgress> sent_before_loss;
-  // The events that a client has which connected again with its position in the stream; nullopt:
-  // none did.
+  // The position up to which a client that reconnected has the stream; nullopt: no client has.
   std::optional<StreamPosition> client_has;
   std::optional<size_t> sending;  // the choice whose last output is not fully sent
   bool is_over = false;           // true: answered, or the client has left

@@ -45,10 +45,10 @@ class StreamChanges {
   // about kChangesBytes.
   static constexpr size_t kChangesBytes = 256 << 10;
   Changes changes_for(std::string_view keeper, size_t limit);
-  // Reads lines that the changes_for() of the rank `sender` wrote; those of streams whose copy
-  // arrived from another rank do not count. Returns the ids of live streams, at most kMaxLacking,
-  // of which it has no copy, or one that lacks tokens before those in the line. Returns nullopt if
-  // a line is not as it should be.
+  // Reads lines that changes_for() of the rank `sender` wrote. Lines about streams whose copy came
+  // from another rank are ignored. Returns the ids of live streams, at most kMaxLacking, of which
+  // it has no copy, or one that lacks tokens before those in the line. Returns nullopt if a line is
+  // not as it should be.
   static constexpr size_t kMaxLacking = 1024;
   std::optional<std::vector<std::string>> take_changes(std::string_view lines,
                                                        std::string_view sender);
