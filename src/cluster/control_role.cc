@@ -50,6 +50,11 @@ ClusterView Shared::view() const {
   return view_;
 }
 
+uint32_t Shared::last_epoch() const {
+  MutexLock lock(mutex_);
+  return std::max(view_.epoch, over_);
+}
+
 std::optional<Error> Shared::failure() const {
   MutexLock lock(mutex_);
   return failure_;

@@ -87,7 +87,7 @@ void Follower::finish_dial(TimePoint now) {
 
 JoinMessage Follower::join_message() {
   return {.identity = self_,
-          .last_epoch = view_.epoch,
+          .last_epoch = shared_.last_epoch(),
           .resumes = !lost_,
           .began = view_.began,
           .heartbeat = shared_.own_heartbeat.heartbeat(),

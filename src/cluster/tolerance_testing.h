@@ -209,7 +209,7 @@ class SimulatedService {
     }
     rank.is_connected = members
                             .join({.identity = identity(rank),
-                                   .last_epoch = known.epoch,
+                                   .last_epoch = rank.shared->last_epoch(),
                                    .began = known.began,
                                    .heartbeat = rank.heartbeat()},
                                   now_)
