@@ -65,7 +65,7 @@ class Shared {
 
   // The functions below may be called by any thread.
   ClusterView view() const;
-  // Returns the last epoch that this process knows. The view may be of an earlier one, if rank 0 was
+  // Returns the last epoch that this process knows. The view may be of an earlier one if rank 0 was
   // started anew and has counted from the start; this rank enters none that it knew to be over.
   uint32_t last_epoch() const;
   std::optional<Error> failure() const;

@@ -46,7 +46,7 @@ struct WelcomeMessage {
   bool operator==(const WelcomeMessage&) const = default;
 };
 
-// last_epoch is the last epoch that the rank knows, so that a restarted rank 0 counts on from there.
+// last_epoch is the last one that the rank knows, so that a restarted rank 0 counts on from there.
 // resumes: the rank still works in that epoch, and only its connection is new. began, replicas: as
 // in that view.
 struct JoinMessage {
