@@ -16,13 +16,13 @@
 #include "engine/lockstep/identity.h"
 #include "engine/pages/saved_speed.h"
 #include "engine/plan/tier_buffers.h"
+#include "engine/plan/tier_plan.h"
 
 namespace hocket {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kShareOfFreeDisk = 0.5;
 constexpr double kMinStoreGb = 0.001;  // less would delete nearly every page that is written
 
 Error unfit(const char* flag, std::string why, std::string fix) {
@@ -130,7 +130,7 @@ Result<int64_t> choose_bytes(double given_gb, const fs::path& folder, int64_t he
 }
 
 // Lists the folder's files, bounds what they take, and says what there is.
-Result<void> list_folder(PageFiles& files, double given_gb) {
+Result<void> list_folder(PageFiles& files, double given_gb, size_t max_files) {
   const Result<void> listed = files.list();
   if (access(files.folder().c_str(), W_OK) != 0) {
     log::warning(
@@ -143,7 +143,7 @@ Result<void> list_folder(PageFiles& files, double given_gb) {
   const PageFiles::Figures held = files.figures();
   HOCKET_TRY(const int64_t max_bytes,
              choose_bytes(given_gb, files.folder(), held.bytes + held.other_bytes));
-  files.limit(max_bytes);
+  files.limit(max_bytes, max_files);
   if (!listed) return listed;
   const PageFiles::Figures now = files.figures();
   const std::string others =
@@ -156,15 +156,16 @@ Result<void> list_folder(PageFiles& files, double given_gb) {
             files.folder().string(), others);
   if (now.evicted_total > 0)
     log::warning(
-        "{} files of prefixes were deleted, the longest unused first, because they "
-        "took more than --kv-cache-dir-gb allows",
-        now.evicted_total);
+        "{} files of prefixes were deleted, the longest unused first, because they took more than "
+        "--kv-cache-dir-gb allows or were more than {}",
+        now.evicted_total, max_files);
   return {};
 }
 
 // Opens the folder of the model's pages. The list of its files is waited for at most kListWait: it
 // takes long for many, and pages are found without it.
-Result<std::shared_ptr<FileStore>> open_files(const MemorySettings& memory, const PageKey& form) {
+Result<std::shared_ptr<FileStore>> open_files(const MemorySettings& memory, const PageKey& form,
+                                              size_t max_files) {
   std::string name;
   for (size_t i = 0; i < 8; ++i) name += fmt::format("{:02x}", form[i]);
   // Pages of other models lie beside these, in folders of their own.
@@ -180,13 +181,14 @@ Result<std::shared_ptr<FileStore>> open_files(const MemorySettings& memory, cons
   const auto waits = std::make_shared<std::atomic<bool>>(true);
   const Result<bool> listed =
       FileStore::calls_for(folder, FileStore::kListWait)
-          ->run<bool>([files, given_gb = memory.kv_cache_dir_gb, waits]() -> Result<bool> {
-            if (const Result<void> done = list_folder(*files, given_gb); !done) {
-              if (!*waits) log::warning("prefixes in files: {}", describe(done.error()));
-              return std::unexpected(done.error());
-            }
-            return true;
-          });
+          ->run<bool>(
+              [files, given_gb = memory.kv_cache_dir_gb, max_files, waits]() -> Result<bool> {
+                if (const Result<void> done = list_folder(*files, given_gb, max_files); !done) {
+                  if (!*waits) log::warning("prefixes in files: {}", describe(done.error()));
+                  return std::unexpected(done.error());
+                }
+                return true;
+              });
   *waits = false;
   if (!listed && listed.error().code != ErrorCode::timed_out)
     return std::unexpected(listed.error());
@@ -250,7 +252,8 @@ Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings
       .chunk_pages = chunk_pages(runner.plan().chunk_tokens, runner.plan().max_prefill_tokens,
                                  runner.info().page_tokens)};
   if (!memory.kv_cache_dir.empty()) {
-    HOCKET_TRY(tier.files, open_files(memory, tier.form));
+    HOCKET_TRY(tier.files,
+               open_files(memory, tier.form, static_cast<size_t>(runner.plan().max_stored_files)));
     tier.row_seconds = tier.files
                            ->run<double>([folder = tier.files->folder()] {
                              return Result<double>(load_row_seconds(folder));
