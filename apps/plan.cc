@@ -11,6 +11,7 @@
 #include "apps/plan_numbers.h"
 #include "apps/plan_overlap.h"
 #include "apps/plan_split.h"
+#include "apps/plan_weights.h"
 #include "base/show_bytes.h"
 #include "engine/cache_store_setup.h"
 #include "engine/forecast/forecast.h"
@@ -45,28 +46,6 @@ struct CapacityPlan {
   std::string store;  // found at --kv-cache-store, or its fault; empty: there is none
 };
 
-std::string format_of(const PartSize& size) {
-  return size.format ? std::string(weight_format_name(*size.format)) : "several";
-}
-
-void print_weights(const ModelCost& cost) {
-  fmt::print("\nweights             parameters      memory          format\n");
-  const auto row = [&](std::string_view name, const PartSize& size, int64_t all) {
-    std::string words(name);
-    std::ranges::replace(words, '_', ' ');
-    fmt::print("  {:<18}{:>10}{:>12}{:>6.1f} %  {:>8}\n", words, parameters(size.parameters),
-               show_bytes(size.bytes),
-               100.0 * static_cast<double>(size.bytes) / static_cast<double>(all), format_of(size));
-  };
-  for (int i = 0; i < kNumWeightParts; ++i) {
-    const auto part = static_cast<WeightPart>(i);
-    if (cost.part(part).bytes > 0)
-      row(weight_part_name(part), cost.part(part), cost.weight_bytes());
-  }
-  fmt::print("  {:<18}{:>10}{:>12}\n", "total", parameters(cost.parameters()),
-             show_bytes(cost.weight_bytes()));
-}
-
 void print_memory(const CapacityPlan& plan) {
   const Forecast& f = plan.forecast;
   const MemoryPlan& memory = f.memory;
@@ -98,6 +77,12 @@ void print_memory(const CapacityPlan& plan) {
     print_line("states", show_bytes(memory.state_bytes),
                fmt::format("{} slots, two for each of {} running requests, the others for prefixes",
                            memory.num_states, memory.num_blocks));
+  if (memory.index_bytes > 0)
+    print_line("prefix indexes", show_bytes(memory.index_bytes),
+               memory.max_stored_files > 0
+                   ? fmt::format("at most: the radix tree {}, and the list of up to {} files",
+                                 show_bytes(memory.tree_bytes), memory.max_stored_files)
+                   : fmt::format("at most: the radix tree {}", show_bytes(memory.tree_bytes)));
   print_line("total", show_bytes(f.total_bytes()));
   print_line("budget", show_bytes(memory.budget_bytes),
              fmt::format("of {} available", show_bytes(plan.input.available_bytes)));
@@ -174,19 +159,6 @@ void print_table(const CapacityPlan& plan) {
   if (plan.split) print_split(*plan.split, plan.disaggregation_hosts);
 }
 
-Json parts_json(const ModelCost& cost) {
-  Json parts;
-  for (int i = 0; i < kNumWeightParts; ++i) {
-    const auto part = static_cast<WeightPart>(i);
-    const PartSize& size = cost.part(part);
-    parts[std::string(weight_part_name(part))] = {
-        {"bytes", size.bytes},
-        {"parameters", size.parameters},
-        {"format", size.bytes > 0 ? Json(format_of(size)) : Json()}};
-  }
-  return parts;
-}
-
 Json advice_json(const std::optional<Advice>& advice) {
   if (!advice) return {};
   return {{"flag", advice->flags},
@@ -216,6 +188,9 @@ void print_json(const CapacityPlan& plan) {
               {"work_bytes", memory.work_bytes},
               {"draft_bytes", memory.draft_bytes},
               {"tier_bytes", memory.tier_bytes},
+              {"index_bytes", memory.index_bytes},
+              {"tree_bytes", memory.tree_bytes},
+              {"max_stored_files", memory.max_stored_files},
               {"total_bytes", f.total_bytes()},
               {"budget_bytes", memory.budget_bytes},
               {"memory_bytes", plan.input.total_bytes},

@@ -72,6 +72,9 @@ void log_start(const EngineInfo& info, const ServerSettings& settings, int first
               show_bytes(info.window_bytes));
   if (info.num_states > 0)
     log::info("states: {} slots, {}", info.num_states, show_bytes(info.state_bytes));
+  if (info.index_bytes > 0)
+    log::info("prefix cache: its indexes take at most {} beside the pages",
+              show_bytes(info.index_bytes));
   const SchedulerSettings& schedule = settings.scheduler;
   const bool chosen = schedule.overlap_schedule == "auto" && !schedule.disable_overlap_schedule;
   if (info.overlap_schedule == OverlapSchedule::measured)

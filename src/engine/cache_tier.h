@@ -66,6 +66,11 @@ class CacheTier {
   void take_read_pages(Scheduler& scheduler, EngineLoad load) {
     prefetch_.take_read_pages(scheduler, load);
   }
+  // Returns true if a peer awaits the request, and files lack one of the windows from which the
+  // peer makes its own behind `border`, an end of its pages.
+  bool lacks_windows(const Request& request, int border) const {
+    return writes_.lacks_windows(request, border);
+  }
   bool has_delayed_pages() const { return writes_.has_delayed(); }
   // Copies pages that had found no buffer, for a part of a step's time. Steps may be in flight in
   // models without a module, since no step writes pages of the tree there; a module's rows are

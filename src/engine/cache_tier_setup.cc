@@ -19,6 +19,7 @@
 #include "engine/pages/saved_speed.h"
 #include "engine/plan/folder_limit.h"
 #include "engine/plan/tier_buffers.h"
+#include "engine/plan/tier_plan.h"
 
 namespace hocket {
 namespace {
@@ -121,7 +122,7 @@ void warn_of_limit(double given_gb, const fs::path& folder, int64_t held_bytes) 
 }
 
 // Lists the folder's files, bounds what they take, and says what there is.
-Result<void> list_folder(PageFiles& files, double given_gb) {
+Result<void> list_folder(PageFiles& files, double given_gb, size_t max_files) {
   const Result<void> listed = files.list();
   if (access(files.folder().c_str(), W_OK) != 0) {
     log::warning(
@@ -135,7 +136,7 @@ Result<void> list_folder(PageFiles& files, double given_gb) {
   HOCKET_TRY(const int64_t max_bytes,
              folder_limit(given_gb, files.folder(), held.bytes + held.other_bytes));
   warn_of_limit(given_gb, files.folder(), held.bytes + held.other_bytes);
-  files.limit(max_bytes);
+  files.limit(max_bytes, max_files);
   if (is_in_memory(files.folder()))
     log::info(
         "note: {} is in memory, so --kv-cache-dir-gb (here {:.2f}) is taken from that of weights "
@@ -153,9 +154,9 @@ Result<void> list_folder(PageFiles& files, double given_gb) {
             files.folder().string(), others);
   if (now.evicted_total > 0)
     log::warning(
-        "{} files of prefixes were deleted, the longest unused first, because they "
-        "took more than --kv-cache-dir-gb allows",
-        now.evicted_total);
+        "{} files of prefixes were deleted, the longest unused first, because they took more than "
+        "--kv-cache-dir-gb allows or were more than {}",
+        now.evicted_total, max_files);
   return {};
 }
 
@@ -172,7 +173,8 @@ Result<void> check_frames(Runner& runner, const char* flag) {
 
 // Opens the folder of the model's pages. The list of its files is waited for at most kListWait: it
 // takes long for many, and pages are found without it.
-Result<std::shared_ptr<FileStore>> open_files(const MemorySettings& memory, const PageKey& form) {
+Result<std::shared_ptr<FileStore>> open_files(const MemorySettings& memory, const PageKey& form,
+                                              size_t max_files) {
   std::string name;
   for (size_t i = 0; i < 8; ++i) name += fmt::format("{:02x}", form[i]);
   // Pages of other models lie beside these, in folders of their own.
@@ -188,13 +190,14 @@ Result<std::shared_ptr<FileStore>> open_files(const MemorySettings& memory, cons
   const auto waits = std::make_shared<std::atomic<bool>>(true);
   const Result<bool> listed =
       FileStore::calls_for(folder, FileStore::kListWait)
-          ->run<bool>([files, given_gb = memory.kv_cache_dir_gb, waits]() -> Result<bool> {
-            if (const Result<void> done = list_folder(*files, given_gb); !done) {
-              if (!*waits) log::warning("prefixes in files: {}", describe(done.error()));
-              return std::unexpected(done.error());
-            }
-            return true;
-          });
+          ->run<bool>(
+              [files, given_gb = memory.kv_cache_dir_gb, max_files, waits]() -> Result<bool> {
+                if (const Result<void> done = list_folder(*files, given_gb, max_files); !done) {
+                  if (!*waits) log::warning("prefixes in files: {}", describe(done.error()));
+                  return std::unexpected(done.error());
+                }
+                return true;
+              });
   *waits = false;
   if (!listed && listed.error().code != ErrorCode::timed_out)
     return std::unexpected(listed.error());
@@ -257,7 +260,8 @@ Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings
       .chunk_pages = chunk_pages(runner.plan().chunk_tokens, runner.plan().max_prefill_tokens,
                                  runner.info().page_tokens)};
   if (!memory.kv_cache_dir.empty()) {
-    HOCKET_TRY(tier.files, open_files(memory, tier.form));
+    HOCKET_TRY(tier.files,
+               open_files(memory, tier.form, static_cast<size_t>(runner.plan().max_stored_files)));
     tier.row_seconds = tier.files
                            ->run<double>([folder = tier.files->folder()] {
                              return Result<double>(load_row_seconds(folder));

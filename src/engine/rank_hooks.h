@@ -46,6 +46,9 @@ class RankHooks final : public SchedulerHooks {
     return tier_ != nullptr && tier_->waits_again(request, *scheduler_);
   }
   bool may_begin() override { return others_ == nullptr || others_->may_begin(); }
+  bool needs_windows(const Request& request, int border) override {
+    return tier_ != nullptr && tier_->lacks_windows(request, border);
+  }
   void offer_drafts(std::span<AnswerDrafts> answers, const DraftedStep& step) override {
     if (speculation_ == nullptr) return;
     DraftedStep shared = step;

@@ -257,6 +257,7 @@ EngineInfo join_infos(std::span<const std::unique_ptr<Runner>> runners) {
     all.num_states += one.num_states;
     all.state_bytes += one.state_bytes;
     all.work_bytes += one.work_bytes;
+    all.index_bytes += one.index_bytes;
     all.load_seconds = std::max(all.load_seconds, one.load_seconds);
     all.ranks.push_back(one.ranks.front());
   }

@@ -100,6 +100,21 @@ void WriteBehind::write_windows(const Request& request, StoredRequest& stored,
   stored.num_pages_with_windows_written = end;
 }
 
+bool WriteBehind::lacks_windows(const Request& request, int border) const {
+  if (!states_.keeps_windows() || options_.files == nullptr || !writer_.is_awaited(request.id) ||
+      border < CacheTierOptions::kMinTokens)
+    return false;
+  std::vector<PageKey> keys;
+  keys_.append_to(request.cache_namespace,
+                  std::span(request.tokens).first(static_cast<size_t>(border)), keys);
+  return std::ranges::any_of(record_borders(border, states_.window_tokens(),
+                                            static_cast<int>(page_tokens_), request.border_tokens),
+                             [&](int one) {
+                               const size_t num_pages = static_cast<size_t>(one) / page_tokens_;
+                               return !options_.files->has(PageKeys::of_state(keys[num_pages - 1]));
+                             });
+}
+
 void WriteBehind::on_pages_cached(const Request& request, const Scheduler& scheduler) {
   if (!writer_.has_stores()) return;
   if (!writer_.files_take_writes()) writer_.end_waiting(request.id);

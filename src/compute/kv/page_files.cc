@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/heap_bytes.h"
 #include "base/log.h"
 #include "base/whole_file.h"
 #include "compute/kv/page_folders.h"
@@ -100,10 +101,17 @@ Result<std::unique_ptr<PageFiles>> PageFiles::open(std::filesystem::path folder)
   return std::unique_ptr<PageFiles>(new PageFiles(std::move(folder), std::move(use)));
 }
 
-void PageFiles::limit(int64_t max_bytes) {
+int64_t PageFiles::index_bytes(int64_t num_files) {
+  constexpr auto listed = static_cast<int64_t>(sizeof(File));
+  return num_files * (listed + node_heap_bytes(sizeof(File)) +
+                      node_heap_bytes(sizeof(decltype(files_)::value_type)) + kBucketBytes);
+}
+
+void PageFiles::limit(int64_t max_bytes, size_t max_files) {
   {
     const MutexLock lock(mutex_);
     max_bytes_ = max_bytes;
+    max_files_ = std::min(max_files, kMaxFiles);
   }
   make_room();
 }
@@ -120,6 +128,7 @@ Result<void> PageFiles::list() {
                              const std::shared_ptr<OtherFolder>& other) {
     // Other folders may be many, so all of them together are bounded.
     const size_t room = 2 * kMaxFiles - std::min(found.size(), 2 * kMaxFiles);
+    found.reserve(found.size() + std::min(pages.size(), room));
     for (const FoundPage& page : pages.first(std::min(pages.size(), room)))
       found.push_back({.key = page.key, .bytes = page.bytes, .other = other, .used = page.used});
   };
@@ -230,7 +239,7 @@ bool PageFiles::exists(const PageKey& key) const {
 
 bool PageFiles::is_full() const {
   const size_t num_files = order_.size() - num_forgotten_;
-  return num_files > 1 && (num_files > kMaxFiles || bytes_ + other_bytes_ > max_bytes_);
+  return num_files > 1 && (num_files > max_files_ || bytes_ + other_bytes_ > max_bytes_);
 }
 
 bool PageFiles::take_oldest(std::vector<File>& oldest) {
@@ -312,8 +321,8 @@ void PageFiles::make_room_in(const std::shared_ptr<OtherFolder>& other,
   if (is_first)
     log::warning(
         "prefixes in files: all forms of pages below {} together take more than "
-        "--kv-cache-dir-gb allows, so files of models or forms that no process uses are deleted, "
-        "too, the longest unused first",
+        "--kv-cache-dir-gb allows, or are too many files for the index, so files of models or "
+        "forms that no process uses are deleted, too, the longest unused first",
         folder_.parent_path().string());
   if (!is_empty) return;
   if (const auto alone = FolderLock::alone(other->path)) remove_form(other->path, *alone);

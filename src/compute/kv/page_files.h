@@ -55,11 +55,14 @@ class PageFiles {
   // figures() and limit(). Errors: io; what could be listed is known all the same.
   Result<void> list();
 
-  // Sets the limit for the size of all files together, and deletes what is more; the newest is kept
-  // in any case. Without it there is no limit. The first file of another folder that is deleted is
-  // announced.
-  void limit(int64_t max_bytes);
+  // Sets the limits for the size of all files together and for their number, and deletes what is
+  // more; the newest is kept in any case. Without it the number alone is limited, to kMaxFiles. The
+  // first file of another folder that is deleted is announced.
+  void limit(int64_t max_bytes, size_t max_files = kMaxFiles);
   int64_t max_bytes() const;
+  // Returns the most memory that the index of num_files takes, and their list while it is made.
+  // A folder that has more of them at the start takes more until they are deleted.
+  static int64_t index_bytes(int64_t num_files);
 
   // Returns true if the page is known to be there, and counts that as a use. Reads no disk.
   bool has(const PageKey& key);
@@ -129,6 +132,7 @@ class PageFiles {
   int64_t bytes_ HOCKET_GUARDED_BY(mutex_) = 0;
   int64_t other_bytes_ HOCKET_GUARDED_BY(mutex_) = 0;
   int64_t max_bytes_ HOCKET_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
+  size_t max_files_ HOCKET_GUARDED_BY(mutex_) = kMaxFiles;
   uint64_t num_evicted_ HOCKET_GUARDED_BY(mutex_) = 0;
   uint64_t num_evicted_others_ HOCKET_GUARDED_BY(mutex_) = 0;
   uint64_t num_damaged_ HOCKET_GUARDED_BY(mutex_) = 0;

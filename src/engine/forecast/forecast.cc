@@ -110,10 +110,11 @@ std::vector<Change> changes(const ServerSettings& settings, const Forecast& now)
 int64_t needed_bytes(const ServerSettings& settings, const Forecast& f) {
   const int context =
       settings.model.context_length > 0 ? settings.model.context_length : kShortContext;
-  const int64_t kv = kv_bytes_of(memory_plan_input(settings, f.choice), f.memory,
-                                 pages_for(context, settings.memory.page_size));
-  const auto used =
-      static_cast<double>(f.memory.weight_bytes + f.memory.work_bytes + f.memory.state_bytes + kv);
+  const MemoryPlanInput input = memory_plan_input(settings, f.choice);
+  const int pages = pages_for(context, settings.memory.page_size);
+  const auto used = static_cast<double>(f.total_bytes() - f.memory.kv_bytes - f.memory.tree_bytes +
+                                        kv_bytes_of(input, f.memory, pages) +
+                                        tree_bytes_of(input, f.memory, pages));
   return static_cast<int64_t>(std::ceil(used / kDefaultMemoryShare)) + 1;
 }
 
@@ -212,8 +213,10 @@ Result<Forecast> forecast(const ForecastInput& q, int kv_len) {
   } else {
     f.refusal = std::move(planned).error();
     // The KV cache that one request of the whole context would need.
-    f.memory.kv_bytes = kv_bytes_of(
-        memory, f.memory, pages_for(f.memory.context_length, q.settings.memory.page_size));
+    const int pages = pages_for(f.memory.context_length, q.settings.memory.page_size);
+    f.memory.kv_bytes = kv_bytes_of(memory, f.memory, pages);
+    f.memory.tree_bytes = tree_bytes_of(memory, f.memory, pages);
+    f.memory.index_bytes += f.memory.tree_bytes;
   }
   f.kv_len = kv_len > 0 ? std::min(kv_len, f.memory.context_length)
                         : std::max(1, f.memory.context_length / 2);

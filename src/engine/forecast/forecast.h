@@ -48,7 +48,8 @@ struct Forecast {
   double decode_seconds(int batch, const MachineSpeed& speed) const;
   double prefill_seconds(int tokens, const MachineSpeed& speed) const;
   int64_t total_bytes() const {
-    return memory.weight_bytes + memory.work_bytes + memory.state_bytes + memory.kv_bytes;
+    return memory.weight_bytes + memory.work_bytes + memory.state_bytes + memory.kv_bytes +
+           memory.index_bytes;
   }
 };
 

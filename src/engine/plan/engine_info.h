@@ -21,6 +21,7 @@ struct RankInfo {
   int num_pages = 0;
   int64_t max_total_tokens = 0;
   int64_t weight_bytes = 0, kv_bytes = 0, window_bytes = 0, state_bytes = 0, work_bytes = 0;
+  int64_t index_bytes = 0;  // the most that the indexes of the prefix cache take
 };
 
 // The effect of --overlap-schedule. measured: steps overlap while that was measured to be faster.
@@ -62,6 +63,7 @@ struct EngineInfo {
   int64_t max_total_tokens = 0;  // num_pages * page_tokens
   // window_bytes: the part of kv_bytes that window layers take.
   int64_t weight_bytes = 0, kv_bytes = 0, window_bytes = 0, state_bytes = 0, work_bytes = 0;
+  int64_t index_bytes = 0;   // the most that the indexes of the prefix cache take
   int num_window_pages = 0;  // pages of window layers; models with sliding windows only
   int num_states = 0;        // slots of states; models with delta nets only
   int num_ranks = 1;

@@ -9,7 +9,7 @@
 #include "engine/plan/model_choice.h"
 #include "engine/plan/scheduler_settings.h"
 #include "engine/plan/state_plan.h"
-#include "engine/plan/tier_buffers.h"
+#include "engine/plan/tier_plan.h"
 #include "policy/cache/page_allocator.h"
 #include "policy/scheduler/scheduler.h"
 #include "policy/speculation/ngram_drafter.h"
@@ -81,7 +81,7 @@ int64_t exchange_bytes(const MemoryPlanInput& q, const MemoryPlan& plan) {
 
 constexpr int64_t kMaxPoolBytes = int64_t{1} << 60;
 
-// Returns the most pages whose keys and values, in all layers, take at most `bytes`.
+// Returns the most pages whose keys and values, in all layers, and whose tree take at most `bytes`.
 int64_t max_pages_in(const MemoryPlanInput& q, const MemoryPlan& plan, int64_t bytes) {
   if (bytes <= 0) return 0;
   // Window pages are at most as many as pages, so no sum of the search overflows.
@@ -89,7 +89,8 @@ int64_t max_pages_in(const MemoryPlanInput& q, const MemoryPlan& plan, int64_t b
   if (q.window_page_bytes > 0) too_many = std::min(too_many, kMaxPoolBytes / q.window_page_bytes);
   while (too_many - fits > 1) {
     const int64_t middle = fits + (too_many - fits) / 2;
-    (kv_bytes_of(q, plan, middle) <= bytes ? fits : too_many) = middle;
+    const int64_t needed = kv_bytes_of(q, plan, middle) + tree_bytes_of(q, plan, middle);
+    (needed <= bytes ? fits : too_many) = middle;
   }
   return fits;
 }
@@ -98,34 +99,10 @@ int64_t max_pages_in(const MemoryPlanInput& q, const MemoryPlan& plan, int64_t b
 std::string taken(const MemoryPlan& plan) {
   const std::string states =
       plan.state_bytes > 0 ? fmt::format(" + states {}", show_bytes(plan.state_bytes)) : "";
-  return fmt::format("weights {} + work buffers {}{}", show_bytes(plan.weight_bytes),
-                     show_bytes(plan.work_bytes), states);
-}
-
-// Returns the memory of prefixes on their way to stores and peers and back.
-int64_t tier_bytes(const MemoryPlanInput& q, const MemoryPlan& plan) {
-  if (!has_cache_tier(q.settings)) return 0;
-  TierBuffers buffers{.page_bytes = q.page_bytes,
-                      .chunk_pages = chunk_pages(plan.chunk_tokens, plan.max_prefill_tokens,
-                                                 q.settings.memory.page_size),
-                      .peer_bytes = has_peers(q.settings) ? q.peer_page_bytes : 0,
-                      .num_senders = num_senders(q.settings)};
-  if (q.model.num_linear_layers() > 0) {
-    buffers.record_bytes = q.model.num_linear_layers() *
-                           delta_shape_of(q.model, q.dtype, plan.max_drafts).state_bytes();
-  } else if (q.window_page_bytes > 0) {
-    const int window = std::min(q.model.window().max_keys(), plan.context_length);
-    buffers.record_bytes =
-        q.window_page_bytes * window_record_pages(window, q.settings.memory.page_size);
-    if (buffers.peer_bytes > 0)
-      buffers.peer_bytes +=
-          q.peer_window_page_bytes * window_record_pages(window, PageLayout::kMaxTokens);
-  }
-  if (q.settings.peers.kv_cache_listen.empty()) return buffers.bytes();
-  // The ranks of a process share the buffers of its server, and each plans with its part of the
-  // memory.
-  const int64_t num_sharing = num_sharing_ranks(q.settings.parallel);
-  return buffers.bytes() + (buffers.served_bytes() + num_sharing - 1) / num_sharing;
+  const std::string indexes =
+      plan.index_bytes > 0 ? fmt::format(" + indexes {}", show_bytes(plan.index_bytes)) : "";
+  return fmt::format("weights {} + work buffers {}{}{}", show_bytes(plan.weight_bytes),
+                     show_bytes(plan.work_bytes), states, indexes);
 }
 
 // Says which ratios have no layers whose memory they could plan.
@@ -259,6 +236,7 @@ MemoryPlanInput memory_plan_input(const ServerSettings& settings, const ModelCho
           .page_bytes = choice.kv_full_page_bytes(page_tokens),
           .window_page_bytes = choice.kv_window_page_bytes(page_tokens),
           .module_page_bytes = choice.module_page_bytes(page_tokens),
+          .max_stored_bytes = max_stored_bytes(settings.memory),
           .peer_page_bytes = choice.kv_full_page_bytes(PageLayout::kMaxTokens),
           .peer_window_page_bytes = choice.kv_window_page_bytes(PageLayout::kMaxTokens),
           .scratch = choice.scratch_need(0, page_tokens),
@@ -306,7 +284,7 @@ Result<MemoryPlan> size_memory(const MemoryPlanInput& q) {
     plan.draft_bytes += static_cast<int64_t>(NgramDrafter::bytes_per_seat(plan.context_length)) *
                         plan.max_running_requests;
   plan.moving_bytes = q.moving_bytes;
-  plan.tier_bytes = tier_bytes(q, plan);
+  plan_tier(q, plan);
   plan.work_bytes += plan.draft_bytes + plan.moving_bytes + plan.tier_bytes;
   if (q.num_workers > 0) {
     ScratchNeed scratch = q.scratch;
@@ -324,7 +302,7 @@ Result<MemoryPlan> size_memory(const MemoryPlanInput& q) {
     plan.num_spare_pages =
         plan.max_running_requests * pages_for(plan.max_drafts - 1, s.memory.page_size);
   const int64_t remaining =
-      plan.budget_bytes - plan.weight_bytes - plan.work_bytes - plan.state_bytes;
+      plan.budget_bytes - plan.weight_bytes - plan.work_bytes - plan.state_bytes - plan.index_bytes;
   plan.fitting_pages = max_pages_in(q, plan, remaining);
   return plan;
 }
@@ -334,7 +312,7 @@ Result<MemoryPlan> plan_memory(const MemoryPlanInput& q) {
   const ServerSettings& s = q.settings;
   const int page_tokens = s.memory.page_size;
   const int64_t remaining =
-      plan.budget_bytes - plan.weight_bytes - plan.work_bytes - plan.state_bytes;
+      plan.budget_bytes - plan.weight_bytes - plan.work_bytes - plan.state_bytes - plan.index_bytes;
   if (plan.state_bytes > 0 && plan.num_states == 0) return fail(no_room_for_states(q, plan));
   if (plan.fitting_pages == 0)
     return fail(error(ErrorCode::out_of_memory,
@@ -388,6 +366,8 @@ Result<MemoryPlan> plan_memory(const MemoryPlanInput& q) {
   }
   plan.num_pages = static_cast<int>(pages);
   plan.kv_bytes = kv_bytes_of(q, plan, pages);
+  plan.tree_bytes = tree_bytes_of(q, plan, pages);
+  plan.index_bytes += plan.tree_bytes;
   plan.window_bytes =
       plan.kv_bytes - pages * q.page_bytes - plan.num_spare_pages * q.module_page_bytes;
   plan.num_window_pages = static_cast<int>(window_pages_for(q, plan, pages));

@@ -2,6 +2,7 @@
 // numbers.
 //
 //   budget = weights + work buffers + states of delta nets + KV pages, those of window layers apart
+//            + indexes of the prefix cache
 //
 // One request of the whole context must fit in the pages.
 #pragma once
@@ -46,7 +47,10 @@ struct MemoryPlan {
   int64_t draft_bytes = 0;   // the part of work_bytes for grammars that follow drafts, and look-up
   int64_t moving_bytes = 0;  // the part of work_bytes for experts that are loaded while serving
   int64_t tier_bytes = 0;    // the part of work_bytes for prefixes on their way to and from stores
-  // work_bytes: buffers of passes, scratch of the workers, and these three.
+  // index_bytes: the most that the radix tree takes, and what the indexes of stores take.
+  int64_t index_bytes = 0, tree_bytes = 0;  // tree_bytes: its first part
+  int64_t max_stored_files = 0;             // in --kv-cache-dir; 0: there is none
+  // work_bytes: buffers of passes, scratch of the workers, and draft, moving and tier_bytes.
   int64_t weight_bytes = 0, work_bytes = 0, kv_bytes = 0, state_bytes = 0, budget_bytes = 0;
   std::vector<SettingChange> changes;
 };
@@ -62,6 +66,7 @@ struct MemoryPlanInput {
   int64_t page_bytes = 0;         // one page in all layers, window layers excepted
   int64_t window_page_bytes = 0;  // one page in all window layers; 0: the model has none
   int64_t module_page_bytes = 0;  // one page in one of the modules that are loaded; 0: none are
+  int64_t max_stored_bytes = 0;   // size of all files in --kv-cache-dir (tier_plan.h)
   // The first two in pages of PageLayout::kMaxTokens, the largest that a peer may have.
   int64_t peer_page_bytes = 0, peer_window_page_bytes = 0;
   int64_t total_bytes = 0, available_bytes = 0;

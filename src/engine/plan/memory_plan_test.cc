@@ -16,6 +16,7 @@ using ::testing::HasSubstr;
 using testing::kGb;
 using testing::model;
 using testing::PlanCase;
+using testing::used;
 
 TEST(MemoryPlan, TakesItsShareOfWhatIsAvailable) {
   const auto plan = PlanCase{}.plan();
@@ -24,9 +25,9 @@ TEST(MemoryPlan, TakesItsShareOfWhatIsAvailable) {
   EXPECT_EQ(plan->context_length, 32768);
   EXPECT_EQ(plan->max_running_requests, kDefaultRunningRequests);
   EXPECT_EQ(plan->kv_bytes, plan->num_pages * int64_t{1'000'000});
-  EXPECT_LE(plan->weight_bytes + plan->work_bytes + plan->kv_bytes, plan->budget_bytes);
+  EXPECT_LE(used(*plan), plan->budget_bytes);
   // All memory that is left becomes pages.
-  EXPECT_GT(plan->weight_bytes + plan->work_bytes + plan->kv_bytes + 1'000'000, plan->budget_bytes);
+  EXPECT_GT(used(*plan) + 1'000'000, plan->budget_bytes);
   EXPECT_TRUE(plan->changes.empty());
 }
 
@@ -209,9 +210,9 @@ TEST(MemoryPlan, WindowLayersTakeWhatRequestsAndPrefixesNeed) {
   EXPECT_GT(plan->num_window_pages, 8 * 6 + plan->chunk_tokens / 32);
   EXPECT_EQ(plan->window_bytes, (plan->num_window_pages + 1) * int64_t{1'000'000});
   EXPECT_EQ(plan->kv_bytes, plan->num_pages * int64_t{1'000'000} + plan->window_bytes);
-  EXPECT_LE(plan->weight_bytes + plan->work_bytes + plan->kv_bytes, plan->budget_bytes);
+  EXPECT_LE(used(*plan), plan->budget_bytes);
   // All memory that is left becomes pages.
-  EXPECT_GT(plan->weight_bytes + plan->work_bytes + plan->kv_bytes + 9'000'000, plan->budget_bytes);
+  EXPECT_GT(used(*plan) + 9'000'000, plan->budget_bytes);
 }
 
 // A chunk is a window whose beginning stays where it is for a while.
@@ -312,8 +313,7 @@ TEST(MemoryPlan, StatesTakeTheirShare) {
     const double counts = ratio > 0 ? ratio : kDefaultStateRatio, share = counts / (1 + counts);
     EXPECT_LE(share_of(*plan), share);
     EXPECT_GT(share_of(*plan), share - 0.002) << "one state more would not fit";
-    EXPECT_LE(plan->weight_bytes + plan->work_bytes + plan->state_bytes + plan->kv_bytes,
-              plan->budget_bytes);
+    EXPECT_LE(used(*plan), plan->budget_bytes);
     EXPECT_TRUE(plan->changes.empty());
   }
 }

@@ -19,11 +19,16 @@ inline ModelConfig model() {
   return m;
 }
 
+// Returns all the memory that is planned.
+inline int64_t used(const MemoryPlan& plan) {
+  return plan.weight_bytes + plan.work_bytes + plan.state_bytes + plan.kv_bytes + plan.index_bytes;
+}
+
 struct PlanCase {
   ServerSettings settings;
   int64_t weight_bytes = 1 * kGb, page_bytes = 1'000'000, module_page_bytes = 0;
   int num_local_modules = 0;  // modules of the model that cannot be chained
-  int64_t total_bytes = 10 * kGb, available_bytes = 8 * kGb;
+  int64_t total_bytes = 10 * kGb, available_bytes = 8 * kGb, max_stored_bytes = 0;
 
   Result<MemoryPlan> plan() const {
     ModelConfig m = model();
@@ -35,6 +40,7 @@ struct PlanCase {
                         .weight_bytes = weight_bytes,
                         .page_bytes = page_bytes,
                         .module_page_bytes = module_page_bytes,
+                        .max_stored_bytes = max_stored_bytes,
                         .total_bytes = total_bytes,
                         .available_bytes = available_bytes});
   }

@@ -17,7 +17,7 @@ constexpr int64_t kMaxStates = 1 << 24;
 constexpr int kPrefixesOfARequest = 1;
 
 struct StateMemory {
-  int64_t remaining_bytes = 0;  // without weights and work buffers
+  int64_t remaining_bytes = 0;  // without weights, work buffers and indexes of stores
   int64_t state_bytes = 0;      // the states' share of these
   int64_t request_bytes = 0;    // needed for one running request
 };
@@ -25,8 +25,8 @@ StateMemory state_memory(const MemoryPlanInput& q, const MemoryPlan& plan) {
   const double asked = q.settings.memory.mamba_full_memory_ratio;
   const double ratio = asked > 0 ? asked : kDefaultStateRatio;
   const DeltaShape shape = delta_shape_of(q.model, q.dtype, plan.max_drafts);
-  const int64_t remaining =
-      std::max<int64_t>(0, plan.budget_bytes - plan.weight_bytes - plan.work_bytes);
+  const int64_t remaining = std::max<int64_t>(
+      0, plan.budget_bytes - plan.weight_bytes - plan.work_bytes - plan.index_bytes);
   return {
       .remaining_bytes = remaining,
       .state_bytes = static_cast<int64_t>(static_cast<double>(remaining) * (ratio / (1 + ratio))),

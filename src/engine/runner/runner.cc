@@ -301,6 +301,7 @@ void Runner::describe(const ServerSettings& settings) {
   info_.num_states = plan_.num_states;
   info_.state_bytes = plan_.state_bytes;
   info_.work_bytes = plan_.work_bytes;
+  info_.index_bytes = plan_.index_bytes;
   info_.overlap = overlap_.name;
   info_.num_orders = overlap_.orders->size();
   std::ranges::copy(overlap_.changes, std::back_inserter(info_.changes));
@@ -315,7 +316,8 @@ void Runner::describe(const ServerSettings& settings) {
                   .kv_bytes = info_.kv_bytes,
                   .window_bytes = info_.window_bytes,
                   .state_bytes = info_.state_bytes,
-                  .work_bytes = info_.work_bytes}};
+                  .work_bytes = info_.work_bytes,
+                  .index_bytes = info_.index_bytes}};
 }
 
 void Runner::forward(const ForwardBatch& batch, const Plan& plan, ForwardProbe* probe) {

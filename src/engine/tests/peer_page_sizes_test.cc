@@ -117,6 +117,32 @@ TEST_F(PeerPageSizesTest, APromptThatThePeerKnowsComesWithAState) {
   EXPECT_EQ(tier_of(decode).peer_prefills_total, 1u);
 }
 
+// The prefill service knows the prompt, with the window at its end, and has evicted those before it
+// from which one is made in larger pages. It computes them again once; then its files have them.
+TEST_F(PeerPageSizesTest, WindowsThatThePeerHasEvictedAreComputedAgain) {
+  const RequestInput input = question(3, 530);
+  ServerSettings few = with_pages(plain(&kMimo), 32);
+  few.memory.swa_full_tokens_ratio = 0.4;
+  Service prefill(offering(few, "prefill"));
+  ASSERT_TRUE(prefill.works());
+  const Answer want = ask(prefill, input);
+  ask(prefill, question(4, 600));
+  const auto recomputed = [&] {
+    return prefill.engine().stats().scheduler.recomputed_tokens_total;
+  };
+  ASSERT_EQ(recomputed(), 0u);
+  for (int i = 0; i < 2; ++i) {
+    SCOPED_TRACE(i);
+    Service decode(decoding(with_pages(plain(&kMimo), 128), port_));
+    const Answer got = ask(decode, input);
+    expect_same(got, want);
+    EXPECT_GE(got.summary.cached_tokens, 512);
+    EXPECT_EQ(tier_of(decode).peer_prefills_total, 1u);
+    EXPECT_GE(recomputed(), 128u);
+    EXPECT_LE(recomputed(), 600u) << "the second time its files have them";
+  }
+}
+
 // A prompt that goes on behind a known one asks for the rest alone.
 TEST_F(PeerPageSizesTest, OnlyTheRestOfAKnownPrefixMoves) {
   Service prefill(offering(plain(), "prefill"));

@@ -34,6 +34,11 @@ class CachedWindows {
       at(sentinel) = {.before = sentinel, .after = sentinel};
   }
 
+  // Returns the memory of the lists for num_pages.
+  static int64_t bytes_for(int64_t num_pages) {
+    return num_pages * static_cast<int64_t>(sizeof(CachedPage));
+  }
+
   bool enabled() const { return pages_ != nullptr; }
   // Gives a page, which the caller owns, to the node's page that `page_index` pages precede.
   void insert(RadixNode& node, int page_index, PageId page, WindowPosition position);

@@ -153,6 +153,14 @@ std::vector<PageId> RadixCache::window_in_tree(const CacheNamespace& name_space,
   return Tree::window_pages_in(position.node, begin, position.num_pages);
 }
 
+int RadixCache::first_dropped_window(const CacheNamespace& name_space, Tokens tokens,
+                                     int begin) const {
+  const RadixPosition position = tree_->walk(name_space, tokens);
+  if (begin >= position.num_pages) return position.num_pages;
+  const std::vector<PageId> pages = Tree::window_pages_in(position.node, begin, position.num_pages);
+  return begin + static_cast<int>(std::ranges::find(pages, kNoPage) - pages.begin());
+}
+
 Lease RadixCache::pin(const CacheNamespace& name_space, Tokens tokens) {
   if (tokens.empty()) return {};
   const RadixPosition position = tree_->walk(name_space, tokens);

@@ -172,6 +172,10 @@ class RadixCache {
   // `tokens`. Valid until the tree changes.
   std::vector<PageId> window_in_tree(const CacheNamespace& name_space,
                                      std::span<const TokenId> tokens) const;
+  // Returns the first of the tree's pages of `tokens`, from page `begin` on, whose page of window
+  // layers was dropped; if none was, the number of the tree's pages of `tokens`.
+  int first_dropped_window(const CacheNamespace& name_space, std::span<const TokenId> tokens,
+                           int begin) const;
   // Pins the path of `tokens`, a number of whole pages that the tree has. No tokens: pins nothing.
   Lease pin(const CacheNamespace& name_space, std::span<const TokenId> tokens);
   // Adds pages that were read from a store or a peer: the last ones of `tokens`, whose other pages

@@ -179,6 +179,7 @@ RadixNode* RadixCache::Tree::split(RadixNode& node, int num_front_pages) {
     for (const PageId page : result->window_pages)
       if (page != kNoPage) windows.move(page, *result);
   }
+  release_unused(node);
   node.parent = result;
   result->children.insert(std::move(front));
   return result;
@@ -238,6 +239,16 @@ void RadixCache::Tree::adopt_windows(RadixNode& node, int num_pages, std::span<P
   }
 }
 
+// Gives back the memory of the pages that a node has lost, so that all nodes together take no more
+// than max_tree_bytes() says.
+void RadixCache::Tree::release_unused(RadixNode& node) {
+  if (node.pages.capacity() == node.pages.size()) return;
+  node.tokens.shrink_to_fit();
+  node.pages.shrink_to_fit();
+  node.window_pages.shrink_to_fit();
+  node.hashes.shrink_to_fit();
+}
+
 // Marks the path as used, too, because only pinned nodes may change last_used: they are not in the
 // heap.
 void RadixCache::Tree::pin(RadixNode& node) {
@@ -247,6 +258,7 @@ void RadixCache::Tree::pin(RadixNode& node) {
     if (n->num_leases++ == 0) {
       num_evictable -= n->num_pages();
       if (n->eviction_slot >= 0) evictable_leaves.remove(*n);
+      release_unused(*n);
     }
     n->last_used = tick;
   }

@@ -60,6 +60,7 @@ struct RadixCache::Tree {
   void adopt(RadixNode& node, int num_pages, std::span<PageId> callers);
   void adopt_windows(RadixNode& node, int num_pages, std::span<PageId> callers,
                      WindowPosition position);
+  static void release_unused(RadixNode& node);
   void pin(RadixNode& node);
   void unpin(RadixNode& node);
   void trim_leaf(RadixNode& leaf, int num_pages);

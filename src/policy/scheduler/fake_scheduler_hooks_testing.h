@@ -16,7 +16,8 @@ struct FakeSchedulerHooks final : SchedulerHooks {
   std::set<RequestId> again;  // those that are not ready once more when they would begin
   std::map<RequestId, std::vector<TokenId>> drafts;  // for the next step of each
   DraftedStep drafted{.max_rows = -1};               // as the last offer_drafts() said
-  bool others_compute = false, nobody_begins = false;
+  bool others_compute = false, nobody_begins = false, peers_need_windows = false;
+  std::vector<int> borders_asked;  // those that needs_windows() was asked for
   int num_agreements = 0, num_rows_agreed = 0;
   ForwardMode mode_agreed = ForwardMode::idle;  // mode of the last batch agreed on
 
@@ -30,6 +31,10 @@ struct FakeSchedulerHooks final : SchedulerHooks {
     return not_ready.insert(request.id).second;
   }
   bool may_begin() override { return !nobody_begins; }
+  bool needs_windows(const Request& /*request*/, int border) override {
+    borders_asked.push_back(border);
+    return peers_need_windows;
+  }
   void offer_drafts(std::span<AnswerDrafts> answers, const DraftedStep& step) override {
     drafted = step;
     offered_.clear();

@@ -234,13 +234,35 @@ bool PrefillPass::has_state_room() {
   return false;
 }
 
+// Finds the cached prefix of a request that would begin. If a peer with larger pages awaits it, and
+// the tree has lost a window page that the peer needs behind the last border there, the prefix ends
+// before that page, so that it is computed again.
+PrefixMatch PrefillPass::find_prefix(const Request& request) {
+  const auto reusable = request.reusable_tokens();
+  PrefixMatch found = memory_.cache.match(request.cache_namespace, reusable);
+  if (request.border_tokens == 0 || !memory_.windows.enabled() || options_.hooks == nullptr)
+    return found;
+  const auto border = static_cast<int>(reusable.size());
+  const auto page_tokens = static_cast<size_t>(options_.page_tokens);
+  const auto whole = reusable.first(found.pages.size() * page_tokens);
+  const int dropped = memory_.cache.first_dropped_window(
+      request.cache_namespace, whole, memory_.windows.first_awaited_page(request, border));
+  if (dropped >= std::ssize(found.pages) || !options_.hooks->needs_windows(request, border))
+    return found;
+  const int longest_len = found.longest_len;
+  found = PrefixMatch();
+  found = memory_.cache.match(request.cache_namespace,
+                              whole.first(static_cast<size_t>(dropped) * page_tokens));
+  found.longest_len = longest_len;
+  return found;
+}
+
 // Tries the head of the queue. The first that does not fit ends the pass, so that a big request is
 // not overtaken.
 AddResult PrefillPass::admit() {
   const Request& head = *lists_.waiting.head();
   if (!has_state_room()) return AddResult::no_tokens;
-  const auto reusable = head.reusable_tokens();
-  PrefixMatch match = memory_.cache.match(head.cache_namespace, reusable);
+  PrefixMatch match = find_prefix(head);
   // The match pins its state, which may have been the one to give way.
   if (!has_state_room()) return AddResult::no_tokens;
   pace(match.len(options_.page_tokens));
@@ -250,7 +272,7 @@ AddResult PrefillPass::admit() {
     // A request that is alone always fits, unless the page to copy from is pinned: drop that page.
     const auto whole_pages = match.pages.size() * static_cast<size_t>(options_.page_tokens);
     match = PrefixMatch();
-    match = memory_.cache.match(head.cache_namespace, reusable.first(whole_pages));
+    match = memory_.cache.match(head.cache_namespace, head.reusable_tokens().first(whole_pages));
     admission = adder_.add(candidate(head, match, spare), memory_.available_tokens());
     HOCKET_CHECK(admission.result == AddResult::added);
   }
@@ -314,7 +336,7 @@ bool PrefillPass::preempt_for_head() {
   double need = 0;
   int window_need = 0;
   {
-    const PrefixMatch match = memory_.cache.match(head.cache_namespace, head.reusable_tokens());
+    const PrefixMatch match = find_prefix(head);
     const PrefillCandidate wanted = candidate(head, match, 0);
     need = adder_.shortfall(wanted, memory_.available_tokens());
     window_need = wanted.window_need - wanted.window_room;

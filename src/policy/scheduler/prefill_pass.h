@@ -59,6 +59,7 @@ class PrefillPass {
   void note_first_start(Request& request, int longest_match);
   bool may_preempt() const;
   bool preempt_for_head();
+  PrefixMatch find_prefix(const Request& request);
   // Limits the rows of a prompt whose next row is at `begin`.
   void pace(int begin);
   int num_parts(int num_here) const;

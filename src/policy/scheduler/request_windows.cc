@@ -61,6 +61,18 @@ int RequestWindows::num_freed_by_retraction(const Request& request) const {
   return num_given_back(request) + num_reserved(request);
 }
 
+int RequestWindows::first_awaited_page(const Request& request, int border) const {
+  const VisibleKeys window{.window = options_.window.max_keys()};
+  int end = border;
+  if (window.window > 1) {
+    const int begin =
+        first_seen_page(border, window, request.border_tokens) * request.border_tokens;
+    while (end > begin)
+      end = first_seen_page(end, window, options_.page_tokens) * options_.page_tokens;
+  }
+  return end / options_.page_tokens;
+}
+
 int RequestWindows::num_available() const {
   return enabled() ? pages_.num_free() + cache_.num_evictable_window_pages()
                    : std::numeric_limits<int>::max();

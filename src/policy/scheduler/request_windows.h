@@ -48,6 +48,11 @@ class RequestWindows {
   // continues has at least its own reserve; null stands for a prompt that would begin.
   int room(const Request* request, int reserved_by_others) const;
 
+  // Returns the first page whose window page a peer with larger pages takes, which continues from
+  // token `border` of the prompt. It makes its window from those of several borders here, as
+  // record_borders() says (engine/pages/page_forms.h).
+  int first_awaited_page(const Request& request, int border) const;
+
   // Gives the pages of its match to a request that begins.
   void begin(Request& request, PrefixMatch& match);
   void take(Request& request, int num_pages);

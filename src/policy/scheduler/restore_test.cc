@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "policy/scheduler/fake_engine_testing.h"
+#include "policy/scheduler/fake_scheduler_hooks_testing.h"
 
 namespace hocket {
 namespace {
@@ -125,6 +126,38 @@ TEST(RestoreTest, APromptWithWindowsBeginsBehindAWindowThatCameBack) {
   const Batch& batch = scheduler.schedule({});
   ASSERT_EQ(batch.slices.size(), 1u);
   EXPECT_EQ(batch.slices[0].begin, 20);
+}
+
+// A peer awaits the prompt and has pages of 16 tokens, so its window behind token 16 is the page of
+// the first 16. The tree has the last four of them in its window layers, and has lost the others.
+TEST(RestoreTest, WindowsThatAPeerLacksAreComputedAgain) {
+  for (const bool are_needed : {false, true}) {
+    SCOPED_TRACE(are_needed);
+    FakeSchedulerHooks hooks;
+    hooks.peers_need_windows = are_needed;
+    Scheduler scheduler({.num_pages = 32,
+                         .page_tokens = 4,
+                         .num_window_pages = 28,
+                         .window = {.window = 4},
+                         .max_running_requests = 2,
+                         .hooks = &hooks});
+    const auto tokens = restore_tokens(30);
+    EXPECT_EQ(restore(scheduler, std::span(tokens).first(16), 4), 4);
+    EXPECT_TRUE(
+        scheduler.restore_window({}, std::span(tokens).first(16), [](int /*index*/, PageId) {}));
+    RequestInput input = restore_input(tokens);
+    input.border_tokens = 16;
+    ASSERT_TRUE(scheduler.add(std::move(input)));
+    const Batch& batch = scheduler.schedule({});
+    ASSERT_EQ(batch.slices.size(), 1u);
+    EXPECT_EQ(batch.slices[0].begin, are_needed ? 0 : 16);
+    EXPECT_EQ(hooks.borders_asked, std::vector<int>{16});
+    EXPECT_EQ(scheduler.stats().recomputed_tokens_total, are_needed ? 16u : 0u);
+    scheduler.commit(batch, std::vector<SampledToken>{{TokenId{1}, false}}, {});
+    scheduler.check_integrity();
+    EXPECT_EQ(scheduler.window_in_tree({}, std::span(tokens).first(4)).front() != kNoPage,
+              are_needed);
+  }
 }
 
 // Two requests hold or reserve all pages of window layers, and take back what a window got.

@@ -1,7 +1,8 @@
 // Callbacks that the scheduler makes during a step. Their order in schedule() is fixed:
 //
 //   timeouts -> ready (for each held request) -> may_begin -> waits_again (for each request that
-//     would begin) -> prompts -> offer_drafts -> decode rows -> any_rank_computes
+//     would begin) -> prompts (needs_windows for each) -> offer_drafts -> decode rows
+//     -> any_rank_computes
 //     -> the batch is computed -> on_pages_cached (for each request whose pages the tree took)
 //
 // A function that is not overridden has no effect. One object answers for all parts. Owner: the
@@ -52,6 +53,11 @@ class SchedulerHooks {
   // prompts, perhaps twice in one schedule(). False: no head is tried, skipped or overtaken, and
   // prompts in chunks continue.
   virtual bool may_begin() { return true; }
+
+  // Called when a request that a peer with larger pages awaits is about to begin behind a prefix
+  // that the tree has up to token `border`, without some of the window pages that the peer needs to
+  // continue there. True: these are computed again. False: the peer has no need of them here.
+  virtual bool needs_windows(const Request& /*request*/, int /*border*/) { return false; }
 
   // Called once if answers have rows in the step, with all of them. Sets AnswerDrafts::drafts,
   // where it has guesses of the request's next tokens; they are copied after the call. At most

@@ -116,12 +116,29 @@ double ms_between(TimePoint from, TimePoint to) {
   return std::round(to_ms(to - from) * 1e3) / 1e3;
 }
 
+void TokensByTier::add(const ChoiceAnswer& choice) {
+  total += choice.cached_tokens;
+  for (size_t i = 0; i < fetched.size(); ++i) fetched[i] += choice.fetched_tokens[i];
+}
+
+int64_t TokensByTier::num_fetched() const {
+  return std::accumulate(fetched.begin(), fetched.end(), int64_t{0});
+}
+
+void TokensByTier::write_tiers(Json& details) const {
+  if (num_fetched() == 0) return;
+  Json& tiers = details["cached_tokens_details"];
+  tiers["memory"] = in_memory();
+  for (size_t i = 0; i < fetched.size(); ++i)
+    if (fetched[i] > 0) tiers[std::string(kPageTierNames[i])] = fetched[i];
+}
+
 Json usage_json(const Answer& answer) {
   size_t prompt = 0, completion = 0;
   for (const auto& ids : answer.prepared.prompts) prompt += ids.size();
-  int64_t cached = 0, recomputed = 0, reasoning = 0;
+  int64_t recomputed = 0, reasoning = 0;
   DraftCounts drafts;
-  PerTier<int64_t> fetched{};
+  TokensByTier cached;
   std::vector<bool> seen(answer.prepared.prompts.size());
   for (const ChoiceAnswer& choice : answer.choices) {
     completion += choice.ids.size();
@@ -130,22 +147,15 @@ Json usage_json(const Answer& answer) {
     // The prompt's later choices find it in the cache because of the first, so only that one
     // counts.
     if (seen[static_cast<size_t>(choice.prompt)]) continue;
-    cached += choice.cached_tokens;
+    cached.add(choice);
     recomputed += choice.recomputed_tokens;
-    for (size_t i = 0; i < fetched.size(); ++i) fetched[i] += choice.fetched_tokens[i];
     seen[static_cast<size_t>(choice.prompt)] = true;
   }
   Json usage = {{"prompt_tokens", prompt},
                 {"completion_tokens", completion},
                 {"total_tokens", prompt + completion},
-                {"prompt_tokens_details", {{"cached_tokens", cached}}}};
-  if (const int64_t sum = std::accumulate(fetched.begin(), fetched.end(), int64_t{0}); sum > 0) {
-    // The tokens in memory are those that did not have to be read.
-    Json& tiers = usage["prompt_tokens_details"]["cached_tokens_details"];
-    tiers["memory"] = cached - sum;
-    for (size_t i = 0; i < fetched.size(); ++i)
-      if (fetched[i] > 0) tiers[std::string(kPageTierNames[i])] = fetched[i];
-  }
+                {"prompt_tokens_details", {{"cached_tokens", cached.total}}}};
+  cached.write_tiers(usage["prompt_tokens_details"]);
   if (recomputed > 0) usage["prompt_tokens_details"]["recomputed_tokens"] = recomputed;
   const GenerationRequest& request = answer.prepared.request;
   if (request.reading.reasoning) usage["completion_tokens_details"]["reasoning_tokens"] = reasoning;

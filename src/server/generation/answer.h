@@ -49,6 +49,20 @@ struct Answer {
   size_t last_ended = 0;  // index of the choice that ended last
 };
 
+// The cached tokens of prompts, by where they were found. Every API says this, by names of its own.
+struct TokensByTier {
+  int64_t total = 0;
+  PerTier<int64_t> fetched{};  // those that were read from there
+
+  void add(const ChoiceAnswer& choice);
+  int64_t num_fetched() const;
+  // Those that did not have to be read.
+  int64_t in_memory() const { return total - num_fetched(); }
+  // Adds the field cached_tokens_details, such as {"memory": 26, "peer": 64}, to `details`; nothing
+  // if all were in memory.
+  void write_tiers(Json& details) const;
+};
+
 // The part of a choice that the stream has sent.
 struct StreamCursor {
   bool opening = false, end = false;

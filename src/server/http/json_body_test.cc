@@ -2,9 +2,10 @@
 #include "server/http/json_body.h"
 
 #include <gtest/gtest.h>
-#include <malloc.h>
 
 #include <functional>
+
+#include "base/allocated_bytes_testing.h"
 
 namespace hocket {
 namespace {
@@ -13,12 +14,6 @@ std::string repeated(std::string_view text, int times) {
   std::string all;
   for (int i = 0; i < times; ++i) all += text;
   return all;
-}
-
-// Returns the bytes that the allocator has given out.
-int64_t allocated_bytes() {
-  const struct mallinfo2 info = mallinfo2();
-  return static_cast<int64_t>(info.uordblks + info.hblkhd);
 }
 
 TEST(JsonBody, ATreeTakesNoMoreThanItsTextForetells) {

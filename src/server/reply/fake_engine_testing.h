@@ -155,6 +155,7 @@ class FakeServerEngine final : public Engine {
   std::atomic<int> pace_us = 20;
   std::atomic<int> tokens_a_step = 1;      // more as if drafts were accepted
   std::atomic<int> recomputed_tokens = 0;  // in each summary
+  Synchronized<PerTier<int>> fetched;      // in each summary, of the 5 tokens that are cached
   Synchronized<DraftCounts> drafts;        // in each summary
   std::vector<RequestInput> seen;
   std::vector<SessionRequest> session_requests;
@@ -242,6 +243,7 @@ class FakeServerEngine final : public Engine {
     s->finish = reason;
     s->prompt_tokens = static_cast<int>(r.input.prompt.size());
     s->cached_tokens = std::min(5, s->prompt_tokens);
+    s->fetched_tokens = fetched.read();
     s->recomputed_tokens = recomputed_tokens;
     s->generated_tokens = static_cast<int>(r.done);
     s->drafts = drafts.read();

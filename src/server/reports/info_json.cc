@@ -175,7 +175,8 @@ Json ranks_json(const EngineInfo& info) {
                     {"kv_bytes", rank.kv_bytes},
                     {"window_bytes", rank.window_bytes},
                     {"state_bytes", rank.state_bytes},
-                    {"work_bytes", rank.work_bytes}});
+                    {"work_bytes", rank.work_bytes},
+                    {"index_bytes", rank.index_bytes}});
   return list;
 }
 
@@ -335,7 +336,8 @@ Json server_info_json(const ServedModel& model, const ServerSettings& settings,
             {"kv_bytes", info.kv_bytes},
             {"window_bytes", info.window_bytes},
             {"state_bytes", info.state_bytes},
-            {"work_bytes", info.work_bytes}}},
+            {"work_bytes", info.work_bytes},
+            {"index_bytes", info.index_bytes}}},
           {"load_seconds", info.load_seconds},
           {"num_ranks", info.num_ranks},
           {"combine_groups", info.combine_groups},

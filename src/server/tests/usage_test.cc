@@ -22,6 +22,73 @@ TEST(Usage, OfAPromptSaysFromWhichTierItsTokensCame) {
   EXPECT_EQ(details()["cached_tokens"], 90);
 }
 
+struct AskedFor {
+  const char* path = nullptr;
+  Json body;
+};
+// Returns the usage of an answer with five cached tokens: `from_file` were read from files,
+// `from_peer` came from a peer, and the others were in memory.
+Json usage_of(TestServer& server, const AskedFor& asked, int from_file, int from_peer) {
+  server.engine.fetched.write({from_file, 0, from_peer});
+  say(server, "42");
+  const Json answer = server.post(asked.path, asked.body);
+  return answer.contains("meta_info") ? answer["meta_info"] : answer["usage"];
+}
+
+TEST(Usage, OfEveryApiSaysFromWhichTierItsTokensCame) {
+  TestServer server;
+  const Json messages = {{"max_tokens", 9}, {"messages", chat_body()["messages"]}};
+  const std::pair<AskedFor, const char*> kAsked[] = {
+      {{"/v1/chat/completions", chat_body()}, "/prompt_tokens_details/cached_tokens_details"},
+      {{"/v1/completions", {{"prompt", "The capital of France is Paris"}}},
+       "/prompt_tokens_details/cached_tokens_details"},
+      {{"/v1/responses", {{"input", "Hi"}}}, "/input_tokens_details/cached_tokens_details"},
+      {{"/v1/messages", messages}, "/cached_tokens_details"}};
+  const Json of_peer = {{"memory", 1}, {"peer", 4}};
+  const Json of_both = {{"memory", 0}, {"file", 3}, {"peer", 2}};
+  for (const auto& [asked, where] : kAsked) {
+    SCOPED_TRACE(asked.path);
+    const Json::json_pointer details(where);
+    EXPECT_FALSE(usage_of(server, asked, 0, 0).contains(details));
+    EXPECT_EQ(usage_of(server, asked, 0, 4)[details], of_peer);
+    EXPECT_EQ(usage_of(server, asked, 3, 2)[details], of_both);
+  }
+}
+
+TEST(Usage, OfGenerateHasSglangsNamesOfTiers) {
+  TestServer server;
+  const AskedFor asked{"/generate", {{"text", "The capital of France is Paris"}}};
+  ASSERT_GE(ids_of("The capital of France is Paris").size(), 5u);
+  const auto details = [&](int from_file, int from_peer) {
+    return usage_of(server, asked, from_file, from_peer)["cached_tokens_details"];
+  };
+  EXPECT_EQ(details(0, 0), Json({{"device", 5}, {"host", 0}}));
+  EXPECT_EQ(details(4, 0), Json({{"device", 1},
+                                 {"host", 0},
+                                 {"storage", 4},
+                                 {"storage_file", 4},
+                                 {"storage_backend", "file"}}));
+  EXPECT_EQ(details(3, 2), Json({{"device", 0},
+                                 {"host", 0},
+                                 {"storage", 5},
+                                 {"storage_file", 3},
+                                 {"storage_peer", 2},
+                                 {"storage_backend", "file+peer"}}));
+}
+
+// A stream learns at its end what was cached, so its blocks before that name no tier.
+TEST(Usage, OfAStreamOfMessagesSaysTheTiersAtItsEnd) {
+  TestServer server;
+  server.engine.fetched.write({0, 4, 0});
+  say(server, "42");
+  const Events events =
+      server.stream("/v1/messages", {{"max_tokens", 9}, {"messages", chat_body()["messages"]}});
+  ASSERT_EQ(events.status, 200);
+  EXPECT_FALSE(events.blocks.front()["message"]["usage"].contains("cached_tokens_details"));
+  const Json tiers = {{"memory", 1}, {"redis", 4}};
+  EXPECT_EQ(events.blocks[events.blocks.size() - 2]["usage"]["cached_tokens_details"], tiers);
+}
+
 TEST(Usage, OfEveryApiSaysWhatWasComputedAgain) {
   TestServer server;
   const std::pair<const char*, Json> kAsked[] = {

@@ -43,14 +43,16 @@ Json stop_sequence(const ChoiceAnswer& choice) {
 }
 
 // As in Anthropic's API, input_tokens leaves out cached tokens. Their number is known when the
-// answer ends.
+// answer ends. Their tiers are a field beside theirs, which its clients pass over.
 Json anthropic_usage(const Answer& answer) {
   const ChoiceAnswer& choice = answer.choices.front();
-  const size_t cached = choice.ended ? static_cast<size_t>(choice.cached_tokens) : 0;
-  Json usage = {{"input_tokens", answer.prepared.prompts.front().size() - cached},
+  TokensByTier cached;
+  if (choice.ended) cached.add(choice);
+  Json usage = {{"input_tokens", std::ssize(answer.prepared.prompts.front()) - cached.total},
                 {"cache_creation_input_tokens", 0},
-                {"cache_read_input_tokens", cached},
+                {"cache_read_input_tokens", cached.total},
                 {"output_tokens", choice.ids.size()}};
+  cached.write_tiers(usage);
   if (choice.recomputed_tokens > 0) usage["recomputed_tokens"] = choice.recomputed_tokens;
   return usage;
 }

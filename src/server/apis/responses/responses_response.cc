@@ -58,7 +58,10 @@ Json responses_usage(const Answer& answer) {
   const ChoiceAnswer& choice = answer.choices.front();
   if (!choice.ended) return nullptr;
   const size_t input = answer.prepared.prompts.front().size(), output = choice.ids.size();
-  Json details = {{"cached_tokens", choice.cached_tokens}, {"cache_write_tokens", 0}};
+  TokensByTier cached;
+  cached.add(choice);
+  Json details = {{"cached_tokens", cached.total}, {"cache_write_tokens", 0}};
+  cached.write_tiers(details);
   if (choice.recomputed_tokens > 0) details["recomputed_tokens"] = choice.recomputed_tokens;
   return {{"input_tokens", input},
           {"input_tokens_details", std::move(details)},

@@ -80,6 +80,27 @@ void add_drafts(const ChoiceAnswer& choice, Json& meta) {
   meta["spec_accept_rate"] = ratio(drafts.num_accepted, drafts.num_drafts);
 }
 
+// Adds the cached tokens by SGLang's names. `host` is its tier in the memory of a GPU's machine,
+// which hocket does not have; `storage` counts every other place, and fields with the names of
+// /metrics count each.
+void add_cached(const ChoiceAnswer& choice, Json& meta) {
+  TokensByTier cached;
+  cached.add(choice);
+  meta["cached_tokens"] = cached.total;
+  if (cached.total == 0) return;
+  Json& details = meta["cached_tokens_details"];
+  details = {{"device", cached.in_memory()}, {"host", 0}};
+  if (cached.num_fetched() == 0) return;
+  details["storage"] = cached.num_fetched();
+  std::string backends;
+  for (size_t i = 0; i < cached.fetched.size(); ++i) {
+    if (cached.fetched[i] == 0) continue;
+    backends.append(backends.empty() ? "" : "+").append(kPageTierNames[i]);
+    details[fmt::format("storage_{}", kPageTierNames[i])] = cached.fetched[i];
+  }
+  details["storage_backend"] = backends;
+}
+
 bool is_list(const Answer& answer) {
   return answer.prepared.request.batch || answer.choices.size() > 1;
 }
@@ -93,8 +114,8 @@ std::string choice_text(const Answer& answer, const ChoiceAnswer& choice,
   Json meta = {{"id", prompt.rid},
                {"finish_reason", finish_json(choice)},
                {"prompt_tokens", answer.prepared.prompts[p].size()},
-               {"completion_tokens", choice.ids.size()},
-               {"cached_tokens", choice.cached_tokens}};
+               {"completion_tokens", choice.ids.size()}};
+  add_cached(choice, meta);
   if (choice.recomputed_tokens > 0) meta["recomputed_tokens"] = choice.recomputed_tokens;
   if (choice.ended) {
     meta["e2e_latency"] =

@@ -1,0 +1,102 @@
+#include "engine/plan/tier_plan.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <system_error>
+
+#include "base/heap_bytes.h"
+#include "base/timed_calls.h"
+#include "compute/kv/page_files.h"
+#include "compute/kv/page_layout.h"
+#include "engine/plan/folder_limit.h"
+#include "engine/plan/tier_buffers.h"
+#include "policy/cache/tree_bytes.h"
+
+namespace hocket {
+namespace {
+
+namespace fs = std::filesystem;
+
+TierBuffers tier_buffers(const MemoryPlanInput& q, const MemoryPlan& plan) {
+  TierBuffers buffers{.page_bytes = q.page_bytes,
+                      .chunk_pages = chunk_pages(plan.chunk_tokens, plan.max_prefill_tokens,
+                                                 q.settings.memory.page_size),
+                      .peer_bytes = has_peers(q.settings) ? q.peer_page_bytes : 0,
+                      .num_senders = num_senders(q.settings)};
+  if (q.model.num_linear_layers() > 0) {
+    buffers.record_bytes = q.model.num_linear_layers() *
+                           delta_shape_of(q.model, q.dtype, plan.max_drafts).state_bytes();
+  } else if (q.window_page_bytes > 0) {
+    const int window = std::min(q.model.window().max_keys(), plan.context_length);
+    buffers.record_bytes =
+        q.window_page_bytes * window_record_pages(window, q.settings.memory.page_size);
+    if (buffers.peer_bytes > 0)
+      buffers.peer_bytes +=
+          q.peer_window_page_bytes * window_record_pages(window, PageLayout::kMaxTokens);
+  }
+  return buffers;
+}
+
+// Returns how many files of this form the limit of their size lets be there, within the limits of
+// their number.
+int64_t max_files(const MemoryPlanInput& q, const TierBuffers& buffers) {
+  if (q.settings.memory.kv_cache_dir.empty()) return 0;
+  const int64_t page = buffers.record_bytes > 0 ? std::min(buffers.page_bytes, buffers.record_bytes)
+                                                : buffers.page_bytes;
+  const int64_t file = page + static_cast<int64_t>(sizeof(PageHeader));
+  return std::clamp(q.max_stored_bytes / file + 1, kMinIndexedFiles,
+                    static_cast<int64_t>(PageFiles::kMaxFiles));
+}
+
+// Returns the bytes of the disk of a folder that may not be there yet; 0: not known.
+int64_t disk_bytes(fs::path folder) {
+  std::error_code problem;
+  while (!fs::exists(folder, problem) && folder.has_relative_path()) folder = folder.parent_path();
+  const fs::space_info space = fs::space(folder.empty() ? "." : folder, problem);
+  return problem ? 0 : static_cast<int64_t>(space.capacity);
+}
+
+}  // namespace
+
+int64_t max_stored_bytes(const MemorySettings& settings) {
+  if (settings.kv_cache_dir.empty()) return 0;
+  if (settings.kv_cache_dir_gb > 0) return static_cast<int64_t>(settings.kv_cache_dir_gb * 1e9);
+  TimedCalls calls({.name = "kv_disk",
+                    .target = settings.kv_cache_dir,
+                    .num_threads = 1,
+                    .limit = std::chrono::seconds(2),
+                    .fix = "--kv-cache-dir-gb 100"});
+  const Result<int64_t> disk = calls.run<int64_t>(
+      [folder = fs::path(settings.kv_cache_dir)] { return Result<int64_t>(disk_bytes(folder)); });
+  if (!disk || *disk == 0) return kUnknownDisk;
+  const auto share = static_cast<int64_t>(kShareOfFreeDisk * static_cast<double>(*disk));
+  return is_in_memory(settings.kv_cache_dir) ? std::min(share, kMaxMemoryBytes) : share;
+}
+
+void plan_tier(const MemoryPlanInput& q, MemoryPlan& plan) {
+  if (!has_cache_tier(q.settings)) return;
+  const TierBuffers buffers = tier_buffers(q, plan);
+  // The ranks of a process share the buffers of its server and its stores, and each plans with its
+  // part of the memory.
+  const int64_t num_sharing = num_sharing_ranks(q.settings.parallel);
+  const auto part = [&](int64_t bytes) { return (bytes + num_sharing - 1) / num_sharing; };
+  plan.tier_bytes = buffers.bytes();
+  if (!q.settings.peers.kv_cache_listen.empty()) plan.tier_bytes += part(buffers.served_bytes());
+  plan.max_stored_files = max_files(q, buffers);
+  int64_t indexes = PageFiles::index_bytes(plan.max_stored_files);
+  if (!q.settings.memory.kv_cache_store.empty())
+    indexes += 2 * kMaxKnownKeys * (node_heap_bytes(sizeof(PageKey)) + kBucketBytes);
+  plan.index_bytes = part(indexes);
+}
+
+int64_t tree_bytes_of(const MemoryPlanInput& q, const MemoryPlan& plan, int64_t pages) {
+  if (q.settings.scheduler.disable_radix_cache) return 0;
+  return max_tree_bytes({.num_pages = pages,
+                         .page_tokens = q.settings.memory.page_size,
+                         .num_window_pages = window_pages_for(q, plan, pages),
+                         .num_states = plan.num_states,
+                         .has_events = q.settings.scheduler.kv_events});
+}
+
+}  // namespace hocket

@@ -1,0 +1,31 @@
+// Plans the memory of the prefix cache beside its pages: the buffers between it and its stores and
+// peers (tier_buffers.h), the indexes of what stores have, and the radix tree.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "core/server_settings.h"
+#include "engine/plan/memory_plan.h"
+
+namespace hocket {
+
+// The number of files for which an index has room in any case: those of other forms may be smaller.
+inline constexpr int64_t kMinIndexedFiles = 1 << 16;
+// Keys of pages that are remembered as being in a Redis, twice as many at most
+// (engine/pages/redis_store.h).
+inline constexpr int64_t kMaxKnownKeys = 64 << 10;
+
+// Returns the most bytes that files in --kv-cache-dir may take, of which a disk decides without
+// --kv-cache-dir-gb; kUnknownDisk if it does not answer within 2 s, or is not known.
+inline constexpr int64_t kUnknownDisk = std::numeric_limits<int64_t>::max();
+int64_t max_stored_bytes(const MemorySettings& settings);
+
+// Plans tier_bytes, max_stored_files and index_bytes, without the tree. Precondition: the rows of a
+// step are planned.
+void plan_tier(const MemoryPlanInput& input, MemoryPlan& plan);
+
+// Returns the bytes of the tree of a cache with `pages` pages.
+int64_t tree_bytes_of(const MemoryPlanInput& input, const MemoryPlan& plan, int64_t pages);
+
+}  // namespace hocket
