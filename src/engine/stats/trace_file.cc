@@ -47,7 +47,7 @@ std::string us(TimePoint t) {
   return us(t.time_since_epoch());
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string out;
   append_json_string(out, text);
   return out;
@@ -143,14 +143,14 @@ void Writer::write_head() {
       R"({{"displayTimeUnit":"ns","otherData":{{"producer":"hocket","model":{},"host":{},)"
       R"("num_ranks":{},"boot_id":{},"unix_at_zero_us":{},"exact_arrival":{},)"
       R"("steps_left_out":{}}},"traceEvents":[)",
-      quoted(info_.model), quoted(host_name()), info_.num_ranks, quoted(boot_id()),
+      in_quotes(info_.model), in_quotes(host_name()), info_.num_ranks, in_quotes(boot_id()),
       us(unix_at_zero()), exact, num_left_out);
 }
 
 void Writer::write_names(const TraceTape& tape) {
   const auto name = [&](int thread, std::string_view what, std::string_view text) {
     event(fmt::format(R"({{"ph":"M","pid":{},"tid":{},"name":"{}_name","args":{{"name":{}}}}})",
-                      tape.rank, thread, what, quoted(text)));
+                      tape.rank, thread, what, in_quotes(text)));
     if (what == "thread")
       event(fmt::format(
           R"({{"ph":"M","pid":{},"tid":{},"name":"thread_sort_index","args":{{"sort_index":{}}}}})",
@@ -177,7 +177,7 @@ void Writer::write_step(int rank, const StepAccount& a) {
       R"("compute_us":{},"other_us":{},"exposed_us":{},"waiting_us":{},"idle_us":{},)"
       R"("hidden_us":{},"hidden_share":{:.4f},"shadow":{},"beside_us":{}}}}})",
       rank, kCompute, us(a.begin), us(a.took), a.step, a.step, phase, a.bucket.rows,
-      a.bucket.kv_tokens, quoted(plan), a.is_trial, us(a.took), us(a.computed()), us(a.other),
+      a.bucket.kv_tokens, in_quotes(plan), a.is_trial, us(a.took), us(a.computed()), us(a.other),
       us(a.exposed), us(a.waiting), us(a.idle), us(a.hidden), a.hidden_share(), a.is_trial,
       us(a.other)));
 }
