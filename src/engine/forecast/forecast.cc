@@ -5,6 +5,7 @@
 
 #include "compute/overlap/prediction.h"
 #include "engine/plan/expert_places.h"
+#include "engine/plan/tier_plan.h"
 #include "policy/cache/page_allocator.h"
 
 namespace hocket {
