@@ -32,19 +32,22 @@ TEST_F(TierAgainTest, PagesThatWereEvictedWhileTheirPromptWaitedAreReadAgain) {
   world.scheduler().check_integrity();
 }
 
-// Both answers grow until the later request has to give its pages up, and the other takes them.
+// Three answers grow until the one with the long prompt has to give its pages up, and the others
+// take these.
 TEST_F(TierAgainTest, ARetractedRequestReadsItsPrompt) {
   TierWorld::Options options = with_pages(false, 28);
   options.scheduler.conservativeness = 0;
   options.tier.prefetch = StoragePrefetch::wait_complete;
   TierWorld world(options, store_, clock_);
+  ASSERT_TRUE(world.add(3, tier_prompt(3, 400), 200));
+  ASSERT_TRUE(world.wait_until([&] { return world.tier().has_read_pages(); })) << "its end";
   for (const uint64_t id : {1, 2})
-    ASSERT_TRUE(world.add(id, tier_prompt(static_cast<int>(id), 400), 400));
+    ASSERT_TRUE(world.add(id, tier_prompt(static_cast<int>(id), 64), 380));
   ASSERT_TRUE(world.run_until([&] { return world.scheduler().stats().num_retracted_total > 0; }));
   EXPECT_EQ(num_fetched(world), 0u);
   ASSERT_TRUE(world.run_all());
   EXPECT_GE(num_fetched(world), 256u);
-  for (const uint64_t id : {1, 2}) EXPECT_EQ(world.ended().at(id).finish, FinishReason::length);
+  for (const uint64_t id : {1, 2, 3}) EXPECT_EQ(world.ended().at(id).finish, FinishReason::length);
   world.scheduler().check_integrity();
 }
 
