@@ -80,10 +80,6 @@ void PrefillPass::admit_waiting() {
       lists_.waiting.skip_head();
       continue;
     }
-    if (options_.hooks != nullptr && options_.hooks->waits_again(*head)) {
-      lists_.waiting.hold_head();
-      continue;
-    }
     if (!memory_.reserve_lists(*lists_.waiting.head())) {
       lists_.close(lists_.waiting.take_head(), step_.now);
       continue;
@@ -257,6 +253,12 @@ PrefixMatch PrefillPass::find_prefix(const Request& request) {
   return found;
 }
 
+// Returns true if a request that would fit is to be held once more.
+bool PrefillPass::holds_again(const Request& request, const PrefillCandidate& wanted) const {
+  return options_.hooks != nullptr && adder_.shortfall(wanted, memory_.available_tokens()) <= 0 &&
+         options_.hooks->waits_again(request);
+}
+
 // Tries the head of the queue. The first that does not fit ends the pass, so that a big request is
 // not overtaken.
 AddResult PrefillPass::admit() {
@@ -267,6 +269,11 @@ AddResult PrefillPass::admit() {
   if (!has_state_room()) return AddResult::no_tokens;
   pace(match.len(options_.page_tokens));
   const int spare = rows_of_others(num_parts(0));
+  if (holds_again(head, candidate(head, match, spare))) {
+    match = PrefixMatch();
+    lists_.waiting.hold_head();
+    return AddResult::added;  // the next one is tried
+  }
   Admission admission = adder_.add(candidate(head, match, spare), memory_.available_tokens());
   if (admission.result == AddResult::no_tokens && adder_.alone()) {
     // A request that is alone always fits, unless the page to copy from is pinned: drop that page.

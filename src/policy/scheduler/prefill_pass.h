@@ -53,6 +53,7 @@ class PrefillPass {
   AddResult verdict() const;
   bool prefix_is_under_way(const Request& request) const;
   bool has_state_room();
+  bool holds_again(const Request& request, const PrefillCandidate& wanted) const;
   AddResult admit();
   PrefillCandidate candidate(const Request& request, const PrefixMatch& match, int spare) const;
   void start(PrefixMatch match, int len);
