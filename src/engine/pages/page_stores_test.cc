@@ -249,13 +249,16 @@ TEST_F(RedisStoreTest, AKilledStoreGivesNoWrongPage) {
   });
   std::mt19937 random(5);
   int num_read = 0;
+  const auto read = [&] { num_read += get_numbers(store, 0, 64, 50'000).value_or(0); };
   for (int round = 0; round < 12; ++round) {
+    const TimePoint limit = RealClock().now() + std::chrono::seconds(10);
+    for (const int before = num_read; num_read == before && RealClock().now() < limit;) read();
     std::thread killing([&redis, wait = random() % 60] {
       std::this_thread::sleep_for(std::chrono::milliseconds(wait));
       redis.kill();
     });
     const TimePoint until = RealClock().now() + std::chrono::milliseconds(70);
-    while (RealClock().now() < until) num_read += get_numbers(store, 0, 64, 50'000).value_or(0);
+    while (RealClock().now() < until) read();
     killing.join();
     redis.start();
     EXPECT_TRUE(wait_until_back(store));
