@@ -100,7 +100,7 @@ class RankRouterTest : public OtherRank {
     Prompt& prompt = asked.prompts.emplace_back();
     auto& ids = prompt.input.emplace<std::vector<TokenId>>();
     for (const int id : body["input_ids"]) ids.push_back(TokenId{id});
-    prompt.max_tokens = 4;
+    prompt.max_tokens = max_tokens_;
     auto prepared = prepare_request(std::move(asked), {.info = &engine_.info()}, request.memory);
     HOCKET_CHECK(prepared.has_value());
     failing_allocation = fails_at_;
@@ -122,6 +122,7 @@ class RankRouterTest : public OtherRank {
   }
 
   size_t max_forwards_ = 1024;
+  int max_tokens_ = 4;  // of an answer
   const std::shared_ptr<MemoryBudget> memory_budget_ = MemoryBudget::create({});
   FakeServerEngine engine_;
   Outbox outbox_{1024};
@@ -352,7 +353,10 @@ TEST_F(RankRouterTest, WhatWasHandedOverCounts) {
 
 class FullRouterTest : public RankRouterTest {
  protected:
-  FullRouterTest() { max_forwards_ = 1; }
+  FullRouterTest() {
+    max_forwards_ = 1;
+    max_tokens_ = 400;
+  }
 };
 
 // As many requests are with the other rank as may be, so this one computes, and its streams are
