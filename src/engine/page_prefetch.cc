@@ -245,7 +245,9 @@ bool PagePrefetch::restore(const SessionTokens& session, const Scheduler& schedu
       task_of(session.name_space, session.tokens,
               session.tokens.size() / page_tokens_ * page_tokens_, scheduler);
   task->at_end = std::move(done);
-  task->until = task->due = until;
+  task->until = until;
+  const auto held_len = static_cast<size_t>(task->first) * page_tokens_;
+  task->due = clock_->now() + time_to_compute(static_cast<int>(task->num_whole - held_len));
   return reader_.add(task);
 }
 
