@@ -146,7 +146,7 @@ bool PagePrefetch::is_ready(PrefetchedRequest& mine, const Request& request,
     try {
       mine.task = request_pages(request, scheduler, mine);
     } catch (const std::bad_alloc&) {
-      figures_.note_not_read(UnreadReason::queue_full, PageReader::kMaxTasks);
+      figures_.note_not_read(UnreadReason::no_memory, PageReader::kMaxTasks);
     }
     if (!mine.task) return true;
     if (mine.is_sent) num_reserved_ += mine.num_reserved = num_pages;

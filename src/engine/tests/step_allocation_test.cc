@@ -244,6 +244,9 @@ TEST(PrefetchWithoutMemory, CostsThePagesAlone) {
   const bool is_added = world.add(1, std::move(prompt));
   max_allocated_bytes = SIZE_MAX;
   ASSERT_TRUE(is_added);
+  ByUnreadReason<uint64_t> want{};
+  want[static_cast<size_t>(UnreadReason::no_memory)] = 1;
+  EXPECT_EQ(world.tier().stats().not_read_total, want);
   ASSERT_TRUE(world.run_all());
   EXPECT_EQ(world.ended().at(1).finish, FinishReason::length);
 }
