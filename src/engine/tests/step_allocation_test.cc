@@ -251,6 +251,29 @@ TEST(PrefetchWithoutMemory, CostsThePagesAlone) {
   EXPECT_EQ(world.ended().at(1).finish, FinishReason::length);
 }
 
+// Its chunks that come later would be delayed behind one that never has a turn.
+TEST(DelayedWritesWithoutMemory, DelayNothingThatHasNoTurn) {
+  const KvShape page = with_pages(false, 4).page;
+  PagePool pool = PagePool::create({page}, 4).value();
+  const BorderStates states(nullptr, nullptr, 1, page.page_tokens);
+  PageWriter writer(
+      {.files = nullptr, .redis = std::make_shared<MemoryStore>(), .prefills = nullptr},
+      TransferBuffers::allocate({.page_bytes = pool.page_bytes()}).value());
+  PageCopier copier(pool, states, writer);
+  DelayedWrites delayed(copier, static_cast<size_t>(page.page_tokens));
+  Request request;
+  request.id = RequestId{1};
+  request.tokens = tier_prompt(1, 2 * page.page_tokens);
+  StoredRequest stored;
+  max_allocated_bytes = 0;
+  EXPECT_THROW(delayed.delay_pages(request, 2, stored), std::bad_alloc);
+  max_allocated_bytes = SIZE_MAX;
+  EXPECT_FALSE(stored.delayed.has_value());
+  EXPECT_TRUE(delayed.delay_pages(request, 2, stored));
+  ASSERT_TRUE(stored.delayed.has_value());
+  EXPECT_EQ(stored.delayed->num_pages, 2u);
+}
+
 INSTANTIATE_TEST_SUITE_P(Overlap, StepAllocationOfRanks,
                          ::testing::Values("auto", "none", "single-batch", "two-batch",
                                            "own-module", "text", "text-gate", "overlapped",
