@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <system_error>
+#include <utility>
 
+#include "base/timed_calls.h"
 #include "engine/plan/tier_buffers.h"
 
 namespace hocket {
@@ -54,13 +56,27 @@ Result<int64_t> folder_limit(double given_gb, const fs::path& folder, int64_t he
   return is_in_memory(folder) ? std::min(planned, kMaxMemoryBytes) : planned;
 }
 
-// Ranks in processes of their own have a limit each, as the contract says of processes.
-int64_t folder_memory_of_rank(const ServerSettings& settings) {
-  const fs::path folder = settings.memory.kv_cache_dir;
-  if (folder.empty() || !is_in_memory(folder)) return 0;
+int64_t room_in_memory(double given_gb, const fs::path& folder) {
+  if (!is_in_memory(folder)) return 0;
   const int64_t held = bytes_below(folder);
-  const int64_t limit = folder_limit(settings.memory.kv_cache_dir_gb, folder, held).value_or(0);
-  return std::max<int64_t>(limit - held, 0) / num_sharing_ranks(settings.parallel);
+  return std::max<int64_t>(folder_limit(given_gb, folder, held).value_or(0) - held, 0);
+}
+
+// Ranks in processes of their own have a limit each, as the contract says of processes. A folder
+// that does not answer is not in memory.
+int64_t folder_memory_of_rank(const ServerSettings& settings, FolderLook look) {
+  if (settings.memory.kv_cache_dir.empty()) return 0;
+  TimedCalls calls({.name = "kv_memory",
+                    .target = settings.memory.kv_cache_dir,
+                    .num_threads = 1,
+                    .limit = kMaxLook,
+                    .fix = "look whether its disk or mount still answers, or name another folder"});
+  const Result<int64_t> room =
+      calls.run<int64_t>([look = std::move(look), given_gb = settings.memory.kv_cache_dir_gb,
+                          folder = fs::path(settings.memory.kv_cache_dir)] {
+        return Result<int64_t>(look(given_gb, folder));
+      });
+  return room.value_or(0) / num_sharing_ranks(settings.parallel);
 }
 
 }  // namespace hocket

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <future>
 #include <string>
 
 #include "base/folder_testing.h"
@@ -42,6 +43,22 @@ TEST_F(FolderLimitTest, AFolderInMemoryTakesItsLimitFromTheRanks) {
   const int64_t planned = folder_limit(0, in_memory_, 0).value();
   EXPECT_GT(planned, 0);
   EXPECT_LE(planned, kMaxMemoryBytes);
+}
+
+// The start says later, and within a limit of its own, that the folder does not answer.
+TEST(FolderMemoryTest, AMountThatHangsIsNotAwaited) {
+  std::promise<void> end;
+  const std::shared_future<void> ended = end.get_future().share();
+  ServerSettings settings;
+  settings.memory.kv_cache_dir = "/mnt/kv";
+  const TimePoint begin = RealClock().now();
+  const auto hang = [ended](double, const fs::path&) {
+    ended.wait_for(10 * kMaxLook);
+    return int64_t{1};
+  };
+  EXPECT_EQ(folder_memory_of_rank(settings, hang), 0);
+  EXPECT_LT(RealClock().now() - begin, 5 * kMaxLook);
+  end.set_value();
 }
 
 }  // namespace

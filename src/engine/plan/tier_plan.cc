@@ -1,7 +1,6 @@
 #include "engine/plan/tier_plan.h"
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <system_error>
 
@@ -49,12 +48,16 @@ int64_t max_files(const MemoryPlanInput& q, const TierBuffers& buffers) {
                     static_cast<int64_t>(PageFiles::kMaxFiles));
 }
 
-// Returns the bytes of the disk of a folder that may not be there yet; 0: not known.
-int64_t disk_bytes(fs::path folder) {
+// Returns the most bytes that files may take on the disk of a folder that may not be there yet; 0:
+// not known.
+int64_t planned_bytes(fs::path folder) {
+  const bool in_memory = is_in_memory(folder);
   std::error_code problem;
   while (!fs::exists(folder, problem) && folder.has_relative_path()) folder = folder.parent_path();
   const fs::space_info space = fs::space(folder.empty() ? "." : folder, problem);
-  return problem ? 0 : static_cast<int64_t>(space.capacity);
+  if (problem) return 0;
+  const auto share = static_cast<int64_t>(kShareOfFreeDisk * static_cast<double>(space.capacity));
+  return in_memory ? std::min(share, kMaxMemoryBytes) : share;
 }
 
 }  // namespace
@@ -65,13 +68,12 @@ int64_t max_stored_bytes(const MemorySettings& settings) {
   TimedCalls calls({.name = "kv_disk",
                     .target = settings.kv_cache_dir,
                     .num_threads = 1,
-                    .limit = std::chrono::seconds(2),
+                    .limit = kMaxLook,
                     .fix = "--kv-cache-dir-gb 100"});
-  const Result<int64_t> disk = calls.run<int64_t>(
-      [folder = fs::path(settings.kv_cache_dir)] { return Result<int64_t>(disk_bytes(folder)); });
-  if (!disk || *disk == 0) return kUnknownDisk;
-  const auto share = static_cast<int64_t>(kShareOfFreeDisk * static_cast<double>(*disk));
-  return is_in_memory(settings.kv_cache_dir) ? std::min(share, kMaxMemoryBytes) : share;
+  const Result<int64_t> planned = calls.run<int64_t>([folder = fs::path(settings.kv_cache_dir)] {
+    return Result<int64_t>(planned_bytes(folder));
+  });
+  return planned && *planned > 0 ? *planned : kUnknownDisk;
 }
 
 void plan_tier(const MemoryPlanInput& q, MemoryPlan& plan) {
