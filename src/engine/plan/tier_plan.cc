@@ -1,5 +1,7 @@
 #include "engine/plan/tier_plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
@@ -37,15 +39,20 @@ TierBuffers tier_buffers(const MemoryPlanInput& q, const MemoryPlan& plan) {
   return buffers;
 }
 
-// Returns how many files of this form the limit of their size lets be there, within the limits of
-// their number.
-int64_t max_files(const MemoryPlanInput& q, const TierBuffers& buffers) {
-  if (q.settings.memory.kv_cache_dir.empty()) return 0;
+int64_t smallest_file(const TierBuffers& buffers) {
   const int64_t page = buffers.record_bytes > 0 ? std::min(buffers.page_bytes, buffers.record_bytes)
                                                 : buffers.page_bytes;
-  const int64_t file = page + static_cast<int64_t>(sizeof(PageHeader));
-  return std::clamp(q.max_stored_bytes / file + 1, kMinIndexedFiles,
-                    static_cast<int64_t>(PageFiles::kMaxFiles));
+  return page + static_cast<int64_t>(sizeof(PageHeader));
+}
+
+// Returns how many files of this form the limit of their size lets be there, within the limits of
+// their number. Their index takes a small part of the memory of the ranks that share it.
+int64_t max_files(const MemoryPlanInput& q, const MemoryPlan& plan, const TierBuffers& buffers) {
+  if (q.settings.memory.kv_cache_dir.empty()) return 0;
+  const int64_t part = plan.budget_bytes / kPartOfIndex * num_sharing_ranks(q.settings.parallel);
+  const int64_t most = std::clamp(part / PageFiles::index_bytes(1), kMinIndexedFiles,
+                                  static_cast<int64_t>(PageFiles::kMaxFiles));
+  return std::clamp(q.max_stored_bytes / smallest_file(buffers) + 1, kMinIndexedFiles, most);
 }
 
 // Returns the most bytes that files may take on the disk of a folder that may not be there yet; 0:
@@ -85,11 +92,17 @@ void plan_tier(const MemoryPlanInput& q, MemoryPlan& plan) {
   const auto part = [&](int64_t bytes) { return (bytes + num_sharing - 1) / num_sharing; };
   plan.tier_bytes = buffers.bytes();
   if (!q.settings.peers.kv_cache_listen.empty()) plan.tier_bytes += part(buffers.served_bytes());
-  plan.max_stored_files = max_files(q, buffers);
+  plan.max_stored_files = max_files(q, plan, buffers);
   int64_t indexes = PageFiles::index_bytes(plan.max_stored_files);
   if (!q.settings.memory.kv_cache_store.empty())
     indexes += 2 * kMaxKnownKeys * (node_heap_bytes(sizeof(PageKey)) + kBucketBytes);
   plan.index_bytes = part(indexes);
+}
+
+std::string smaller_index(const MemoryPlanInput& q, const MemoryPlan& plan) {
+  if (plan.max_stored_files <= kMinIndexedFiles) return "";
+  const int64_t bytes = (kMinIndexedFiles - 1) * smallest_file(tier_buffers(q, plan));
+  return fmt::format(" | --kv-cache-dir-gb {}", std::max<int64_t>(bytes / 1'000'000'000, 1));
 }
 
 int64_t tree_bytes_of(const MemoryPlanInput& q, const MemoryPlan& plan, int64_t pages) {
