@@ -1,11 +1,11 @@
 #include "engine/plan/state_plan.h"
-#include "engine/plan/tier_plan.h"
 
 #include <algorithm>
 #include <string>
 #include <utility>
 
 #include "base/show_bytes.h"
+#include "engine/plan/tier_plan.h"
 #include "policy/scheduler/scheduler.h"
 
 namespace hocket {

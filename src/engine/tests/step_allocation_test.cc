@@ -254,7 +254,7 @@ TEST(PrefetchWithoutMemory, CostsThePagesAlone) {
 // Its chunks that come later would be delayed behind one that never has a turn.
 TEST(DelayedWritesWithoutMemory, DelayNothingThatHasNoTurn) {
   const KvShape page = with_pages(false, 4).page;
-  PagePool pool = PagePool::create({page}, 4).value();
+  PagePool pool = PagePool::create(std::vector<KvShape>{page}, 4).value();
   const BorderStates states(nullptr, nullptr, 1, page.page_tokens);
   PageWriter writer(
       {.files = nullptr, .redis = std::make_shared<MemoryStore>(), .prefills = nullptr},
