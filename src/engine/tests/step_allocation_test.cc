@@ -274,6 +274,36 @@ TEST(DelayedWritesWithoutMemory, DelayNothingThatHasNoTurn) {
   EXPECT_EQ(stored.delayed->num_pages, 2u);
 }
 
+using WindowsInFiles = testing::FolderTest;
+
+// A prompt may be tried at each step, and the keys of its 200 pages take 6,400 bytes.
+TEST_F(WindowsInFiles, AreAskedForWithoutHashingThePromptAgain) {
+  const KvShape page = with_pages(false, 4).page;
+  const std::vector<KvShape> layers = {page};
+  PagePool pool = PagePool::create(layers, 4).value();
+  PagePool windows = PagePool::create(layers, 4).value();
+  const BorderStates states(nullptr, &windows, 64, page.page_tokens);
+  CacheTierOptions options;
+  options.page_tokens = page.page_tokens;
+  options.files = std::make_shared<FileStore>(std::shared_ptr(PageFiles::open(folder_).value()),
+                                              FileStore::calls_for(folder_));
+  const auto prefills = std::make_shared<PrefillWatch>();
+  ASSERT_TRUE(prefills->begin(RequestId{1}));
+  PageWriter writer({.files = options.files, .redis = nullptr, .prefills = prefills},
+                    TransferBuffers::allocate({.page_bytes = pool.page_bytes()}).value());
+  WriteBehind writes(options, pool, states, writer);
+  Request request;
+  request.id = RequestId{1};
+  request.tokens = tier_prompt(1, 6400);
+  request.border_tokens = 128;
+  EXPECT_TRUE(writes.lacks_windows(request, 6400));
+  max_allocated_bytes = 4096;
+  bool lacks = false;
+  EXPECT_NO_THROW(lacks = writes.lacks_windows(request, 6400));
+  max_allocated_bytes = SIZE_MAX;
+  EXPECT_TRUE(lacks);
+}
+
 INSTANTIATE_TEST_SUITE_P(Overlap, StepAllocationOfRanks,
                          ::testing::Values("auto", "none", "single-batch", "two-batch",
                                            "own-module", "text", "text-gate", "overlapped",
