@@ -4,6 +4,7 @@
 #include <sys/vfs.h>
 
 #include <algorithm>
+#include <string>
 #include <system_error>
 #include <utility>
 
@@ -34,6 +35,20 @@ int64_t bytes_below(const fs::path& folder) {
   return bytes;
 }
 
+// Returns the bytes in the folders of forms, named by 16 digits in hex (page_files.h). The limit
+// counts none of the other files that may lie beside them.
+int64_t bytes_of_forms(const fs::path& folder) {
+  int64_t bytes = 0;
+  std::error_code problem;
+  fs::directory_iterator entries(folder, problem);
+  for (; !problem && entries != fs::directory_iterator(); entries.increment(problem)) {
+    const std::string name = entries->path().filename().string();
+    if (name.size() == 16 && name.find_first_not_of("0123456789abcdef") == std::string::npos)
+      bytes += bytes_below(entries->path());
+  }
+  return bytes;
+}
+
 }  // namespace
 
 bool is_in_memory(const fs::path& folder) {
@@ -58,7 +73,7 @@ Result<int64_t> folder_limit(double given_gb, const fs::path& folder, int64_t he
 
 int64_t room_in_memory(double given_gb, const fs::path& folder) {
   if (!is_in_memory(folder)) return 0;
-  const int64_t held = bytes_below(folder);
+  const int64_t held = bytes_of_forms(folder);
   return std::max<int64_t>(folder_limit(given_gb, folder, held).value_or(0) - held, 0);
 }
 
@@ -77,6 +92,10 @@ int64_t folder_memory_of_rank(const ServerSettings& settings, FolderLook look) {
         return Result<int64_t>(look(given_gb, folder));
       });
   return room.value_or(0) / num_sharing_ranks(settings.parallel);
+}
+
+int64_t memory_beside_folder(int64_t available_bytes, const ServerSettings& settings) {
+  return std::max<int64_t>(available_bytes - folder_memory_of_rank(settings), 0);
 }
 
 }  // namespace hocket

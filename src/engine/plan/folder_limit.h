@@ -33,5 +33,8 @@ int64_t room_in_memory(double given_gb, const std::filesystem::path& folder);
 inline constexpr Duration kMaxLook = std::chrono::seconds(2);
 using FolderLook = std::function<int64_t(double given_gb, const std::filesystem::path& folder)>;
 int64_t folder_memory_of_rank(const ServerSettings& settings, FolderLook look = room_in_memory);
+// Returns what folder_memory_of_rank() leaves of a rank's memory. Whatever is planned with that of
+// a machine takes this, once.
+int64_t memory_beside_folder(int64_t available_bytes, const ServerSettings& settings);
 
 }  // namespace hocket
