@@ -277,7 +277,7 @@ Result<CapacityPlan> make_plan(const PlanFlags& flags) {
     name += a_host == 1 ? fmt::format("\n         one of {} hosts, each with a rank", num_ranks)
                         : fmt::format("\n         {} ranks share it; figures are of one", a_host);
   share(a_host, input);
-  if (flags.memory_gb == 0)
+  if (flags.memory_gb <= 0)
     input.available_bytes = memory_beside_folder(input.available_bytes, flags.settings);
   HOCKET_TRY(Forecast found, forecast(input));
   std::optional<Advice> advice = advise(input, found);
