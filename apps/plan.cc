@@ -16,6 +16,7 @@
 #include "engine/cache_store_setup.h"
 #include "engine/forecast/forecast.h"
 #include "engine/forecast/limits.h"
+#include "engine/plan/folder_limit.h"
 #include "engine/plan/latent_form.h"
 #include "engine/rank_setup.h"
 #include "engine/runner/worker_choice.h"
@@ -276,6 +277,8 @@ Result<CapacityPlan> make_plan(const PlanFlags& flags) {
     name += a_host == 1 ? fmt::format("\n         one of {} hosts, each with a rank", num_ranks)
                         : fmt::format("\n         {} ranks share it; figures are of one", a_host);
   share(a_host, input);
+  if (flags.memory_gb <= 0)
+    input.available_bytes = memory_beside_folder(input.available_bytes, flags.settings);
   HOCKET_TRY(Forecast found, forecast(input));
   std::optional<Advice> advice = advise(input, found);
   CapacityPlan plan{std::move(input),

@@ -68,7 +68,7 @@ class CacheTier {
   }
   // Returns true if a peer awaits the request, and files lack one of the windows from which the
   // peer makes its own behind `border`, an end of its pages.
-  bool lacks_windows(const Request& request, int border) const {
+  bool lacks_windows(const Request& request, int border) {
     return writes_.lacks_windows(request, border);
   }
   bool has_delayed_pages() const { return writes_.has_delayed(); }

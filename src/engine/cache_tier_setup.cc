@@ -123,12 +123,13 @@ void warn_of_limit(double given_gb, const fs::path& folder, int64_t held_bytes) 
 
 // Lists the folder's files, bounds what they take, and says what there is.
 Result<void> list_folder(PageFiles& files, double given_gb, size_t max_files) {
-  const Result<void> listed = files.list();
-  if (access(files.folder().c_str(), W_OK) != 0) {
+  const int why = access(files.folder().c_str(), W_OK) == 0 ? 0 : errno;
+  const Result<void> listed = why == 0 ? files.list() : files.list(max_files);
+  if (why != 0) {
     log::warning(
         "prefixes in files: {} cannot be written ({}), so its {} pages are read, and none is "
         "written. To fix it: let this user write there, or make room",
-        files.folder().string(), std::generic_category().message(errno), files.figures().files);
+        files.folder().string(), std::generic_category().message(why), files.figures().files);
     return listed;
   }
   // One that cannot be listed is bounded all the same, by what is known of it.

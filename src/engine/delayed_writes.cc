@@ -60,8 +60,8 @@ DelayedPages* DelayedWrites::delay_awaited(const Request& request, StoredRequest
 }
 
 void DelayedWrites::delay_saved(RequestId id, DelayedPages pages, StoredRequest& stored) {
-  stored.delayed = std::move(pages);
   turns_.push_back(id);
+  stored.delayed = std::move(pages);
   ++num_requests_;
   may_go_on_ = true;
   wake_();
@@ -69,8 +69,8 @@ void DelayedWrites::delay_saved(RequestId id, DelayedPages pages, StoredRequest&
 
 DelayedPages& DelayedWrites::add(const Request& request, size_t num_pages, StoredRequest& stored) {
   if (!stored.delayed) {
+    turns_.push_back(request.id);  // it may throw, and a request without a turn would never end
     stored.delayed.emplace();
-    turns_.push_back(request.id);
     ++num_requests_;
   }
   may_go_on_ = true;  // a buffer may have got free meanwhile

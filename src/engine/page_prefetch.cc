@@ -146,7 +146,7 @@ bool PagePrefetch::is_ready(PrefetchedRequest& mine, const Request& request,
     try {
       mine.task = request_pages(request, scheduler, mine);
     } catch (const std::bad_alloc&) {
-      figures_.note_not_read(UnreadReason::queue_full, PageReader::kMaxTasks);
+      figures_.note_not_read(UnreadReason::no_memory, PageReader::kMaxTasks);
     }
     if (!mine.task) return true;
     if (mine.is_sent) num_reserved_ += mine.num_reserved = num_pages;
@@ -245,7 +245,9 @@ bool PagePrefetch::restore(const SessionTokens& session, const Scheduler& schedu
       task_of(session.name_space, session.tokens,
               session.tokens.size() / page_tokens_ * page_tokens_, scheduler);
   task->at_end = std::move(done);
-  task->until = task->due = until;
+  task->until = until;
+  const auto held_len = static_cast<size_t>(task->first) * page_tokens_;
+  task->due = clock_->now() + time_to_compute(static_cast<int>(task->num_whole - held_len));
   return reader_.add(task);
 }
 

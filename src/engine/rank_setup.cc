@@ -8,6 +8,7 @@
 #include "cluster/member.h"
 #include "cluster/spawn.h"
 #include "engine/plan/expert_places.h"
+#include "engine/plan/folder_limit.h"
 #include "engine/plan/scheduler_settings.h"
 #include "engine/runner/worker_choice.h"
 #include "policy/routing/request_router.h"
@@ -177,7 +178,8 @@ Result<RankConfig> join_before_loading(ControlPlane& control, const ServerSettin
   const Identity& self = control.self();
   HOCKET_TRY(Machine machine, machine_for(settings.compute));
   machine.memory_bytes /= self.ranks_per_node;
-  machine.memory_available_bytes /= self.ranks_per_node;
+  machine.memory_available_bytes =
+      memory_beside_folder(machine.memory_available_bytes / self.ranks_per_node, settings);
   RankConfig config{.rank = self.rank, .num_ranks = self.num_ranks, .machine = std::move(machine)};
   HOCKET_TRY_VOID(check_places(settings.parallel));
   HOCKET_TRY(const ModelChoice choice, choose_model_form(settings));
@@ -194,7 +196,10 @@ Result<RankConfig> join_before_loading(ControlPlane& control, const ServerSettin
 Result<std::vector<std::unique_ptr<Runner>>> load_ranks(const RankLoading& loading) {
   const auto num_ranks = static_cast<size_t>(loading.settings.parallel.ep_size);
   HOCKET_TRY(const Machine machine, machine_for(loading.settings.compute));
-  const std::vector<Machine> shares = share_machine(machine, static_cast<int>(num_ranks));
+  std::vector<Machine> shares = share_machine(machine, static_cast<int>(num_ranks));
+  const int64_t left = memory_beside_folder(
+      machine.memory_available_bytes / loading.settings.parallel.ep_size, loading.settings);
+  for (Machine& one : shares) one.memory_available_bytes = left;
   ServerSettings settings = loading.settings;
   if (settings.compute.cpu_bind != "none") settings.compute.cpu_bind = "auto";
 

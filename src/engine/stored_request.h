@@ -24,7 +24,7 @@ struct DelayedPages {
 };
 
 struct StoredRequest {
-  std::vector<PageKey> keys;                  // those of its pages in the tree
+  std::vector<PageKey> keys;                  // those of its pages in the tree, and perhaps more
   size_t num_written = 0;                     // pages that are written, or were there
   size_t num_pages_with_windows_written = 0;  // up to there no window needs to be written
   std::optional<DelayedPages> delayed;

@@ -100,11 +100,12 @@ void WriteBehind::write_windows(const Request& request, StoredRequest& stored,
   stored.num_pages_with_windows_written = end;
 }
 
-bool WriteBehind::lacks_windows(const Request& request, int border) const {
+// It is asked at each try to begin the request, so its keys are kept.
+bool WriteBehind::lacks_windows(const Request& request, int border) {
   if (!states_.keeps_windows() || options_.files == nullptr || !writer_.is_awaited(request.id) ||
       border < CacheTierOptions::kMinTokens)
     return false;
-  std::vector<PageKey> keys;
+  std::vector<PageKey>& keys = requests_[request.id].keys;
   keys_.append_to(request.cache_namespace,
                   std::span(request.tokens).first(static_cast<size_t>(border)), keys);
   return std::ranges::any_of(record_borders(border, states_.window_tokens(),

@@ -26,7 +26,7 @@ class WriteBehind {
   // As those of CacheTier.
   void on_pages_cached(const Request& request, const Scheduler& scheduler);
   void on_state_cached(const Request& request, int len, int slot);
-  bool lacks_windows(const Request& request, int border) const;
+  bool lacks_windows(const Request& request, int border);
   void save(const SessionTokens& session, const Scheduler& scheduler,
             std::function<void(int num_pages, bool whole)> done);
   void forget(RequestId id);

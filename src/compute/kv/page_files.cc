@@ -121,23 +121,23 @@ int64_t PageFiles::max_bytes() const {
   return max_bytes_;
 }
 
-Result<void> PageFiles::list() {
+Result<void> PageFiles::list(size_t max_known) {
   std::vector<File> found;
   std::vector<std::shared_ptr<OtherFolder>> others;
   const auto add_found = [&](std::span<const FoundPage> pages,
                              const std::shared_ptr<OtherFolder>& other) {
     // Other folders may be many, so all of them together are bounded.
-    const size_t room = 2 * kMaxFiles - std::min(found.size(), 2 * kMaxFiles);
+    const size_t room = max_known - std::min(found.size(), max_known);
     found.reserve(found.size() + std::min(pages.size(), room));
     for (const FoundPage& page : pages.first(std::min(pages.size(), room)))
       found.push_back({.key = page.key, .bytes = page.bytes, .other = other, .used = page.used});
   };
   std::error_code problem;
-  add_found(find_pages(folder_, 2 * kMaxFiles, problem), nullptr);
+  add_found(find_pages(folder_, max_known, problem), nullptr);
   delete_abandoned(folder_);
   for (const fs::path& path : find_idle_folders(folder_)) {
     std::error_code ignored;  // a folder that cannot be listed counts nothing
-    const auto pages = find_pages(path, 2 * kMaxFiles, ignored);
+    const auto pages = find_pages(path, max_known, ignored);
     const auto recent = fs::file_time_type::clock::now() - kRecent;
     if (pages.empty() && was_left_for_lists(path, recent)) {
       if (const auto alone = FolderLock::alone(path)) remove_form(path, *alone);
@@ -149,6 +149,7 @@ Result<void> PageFiles::list() {
   std::ranges::sort(found, std::greater(), &File::used);
   {
     const MutexLock lock(mutex_);
+    max_known_ = max_known;
     for (const auto& one : others_) forget(*one);
     others_ = std::move(others);
   }
@@ -158,7 +159,8 @@ Result<void> PageFiles::list() {
     const MutexLock lock(mutex_);
     // Those that are known have been used since.
     for (const File& one : some)
-      if (one.other ? !one.other->is_forgotten : !files_.contains(one.key))
+      if (order_.size() < max_known &&
+          (one.other ? !one.other->is_forgotten : !files_.contains(one.key)))
         add_at(order_.end(), one);
   }
   make_room();
@@ -378,7 +380,8 @@ Result<bool> PageFiles::read(const PageKey& key, std::span<std::byte> page) {
   if (problem != 0 || !fits(head, key, page)) return absent(true);
   futimens(file.get(), nullptr);  // the order of use outlives the process
   const MutexLock lock(mutex_);
-  add({.key = key, .bytes = file_bytes(page), .used = fs::file_time_type::clock::now()});
+  if (files_.contains(key) || order_.size() < max_known_)
+    add({.key = key, .bytes = file_bytes(page), .used = fs::file_time_type::clock::now()});
   return true;
 }
 

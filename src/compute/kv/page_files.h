@@ -52,8 +52,10 @@ class PageFiles {
   // Lists the files that are there, and those of folders beside it that no process uses, by the
   // time of their last use, which takes seconds for hundreds of thousands; all else may run
   // meanwhile. Until then only files that were written or read since open() are known to has(),
-  // figures() and limit(). Errors: io; what could be listed is known all the same.
-  Result<void> list();
+  // figures() and limit(). Errors: io; what could be listed is known all the same. max_known: for a
+  // folder that is only read, and of which limit() would delete files. No more are ever known;
+  // others are found when they are asked for.
+  Result<void> list(size_t max_known = 2 * kMaxFiles);
 
   // Sets the limits for the size of all files together and for their number, and deletes what is
   // more; the newest is kept in any case. Without it the number alone is limited, to kMaxFiles. The
@@ -133,6 +135,7 @@ class PageFiles {
   int64_t other_bytes_ HOCKET_GUARDED_BY(mutex_) = 0;
   int64_t max_bytes_ HOCKET_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
   size_t max_files_ HOCKET_GUARDED_BY(mutex_) = kMaxFiles;
+  size_t max_known_ HOCKET_GUARDED_BY(mutex_) = 2 * kMaxFiles;  // max_known of list()
   uint64_t num_evicted_ HOCKET_GUARDED_BY(mutex_) = 0;
   uint64_t num_evicted_others_ HOCKET_GUARDED_BY(mutex_) = 0;
   uint64_t num_damaged_ HOCKET_GUARDED_BY(mutex_) = 0;

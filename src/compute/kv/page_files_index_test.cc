@@ -41,6 +41,18 @@ TEST_F(PageFilesIndexTest, ALimitOfTheNumberOfFilesKeepsTheNewest) {
   for (int i = 0; i < 6; ++i) EXPECT_EQ(files->exists(key_of(i)), i >= 3) << i;
 }
 
+// One that cannot be written keeps all its files, which are read all the same.
+TEST_F(PageFilesIndexTest, AFolderThatIsOnlyReadHasALimitWithoutDeletions) {
+  write(*open(), 0, 4);
+  const auto files = open();
+  ASSERT_TRUE(files->list(3).has_value());
+  EXPECT_EQ(files->figures().files, 3);
+  std::vector<std::byte> page(16);
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(files->read(key_of(i), page).value_or(false)) << i;
+  EXPECT_EQ(files->figures().files, 3);
+  EXPECT_EQ(files->figures().evicted_total, 0u);
+}
+
 TEST_F(PageFilesIndexTest, TakesNoMoreThanTheNumberOfFilesForetells) {
   constexpr int kFiles = 2000;
   write(*open(), 0, kFiles - 1);

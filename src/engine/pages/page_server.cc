@@ -85,7 +85,7 @@ class PageConnection {
     if (is_served_) --server_.num_served_;
     if (prefill_) options_.abort(*prefill_);
     if (prefill_) options_.prefills->end(*prefill_);
-    server_.prompt_bytes_ -= prompt_bytes_;
+    give_back_room();
   }
 
   Result<void> run() {
@@ -198,6 +198,7 @@ class PageConnection {
     auto id = options_.submit(
         {.name_space = name_space, .tokens = std::move(tokens), .page_tokens = client_tokens_});
     if (!id) {
+      give_back_room();
       options_.counts->add(&ServedCounters::served_refused_total);
       return link_.send(PageFrame::no, id.error().message.substr(0, kRefusalBytes));
     }
@@ -206,15 +207,17 @@ class PageConnection {
     return link_.send(PageFrame::ok, {});
   }
 
-  // Reserves room in the folder, until the connection ends.
+  // Reserves room in the folder for the pages of a prompt and the record behind them, until the
+  // connection ends or the prompt is refused.
   bool has_room_for(size_t num_tokens) {
     const auto num_pages = static_cast<int64_t>(num_tokens) / options_.forms->page_tokens();
-    prompt_bytes_ = num_pages * options_.page_bytes;
+    prompt_bytes_ = num_pages * options_.page_bytes + options_.state_bytes;
     const int64_t all = server_.prompt_bytes_.fetch_add(prompt_bytes_) + prompt_bytes_;
     if (all <= options_.files->max_bytes() / PageServer::kShareOfFolder) return true;
-    server_.prompt_bytes_ -= std::exchange(prompt_bytes_, 0);
+    give_back_room();
     return false;
   }
+  void give_back_room() { server_.prompt_bytes_ -= std::exchange(prompt_bytes_, 0); }
 
   Result<void> get(std::string_view payload) {
     if (payload.empty()) return stray();

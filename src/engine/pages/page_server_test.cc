@@ -70,18 +70,22 @@ class PageServerTest : public testing::FolderTest {
     const std::vector<std::byte> page(kPageBytes, std::byte{5});
     const PageStore::Page one{.key = kKey, .bytes = page};
     ASSERT_EQ(files->put({&one, 1}, [] { return false; }).value_or(0), 1u);
-    auto server = PageServer::create(
-        {.address = resolve({.host = "127.0.0.1"}).value().front(),
-         .token = kToken,
-         .forms = forms_,
-         .page_bytes = kPageBytes,
-         .files = files,
-         .counts = counts_,
-         .prefills = std::make_shared<PrefillWatch>(),
-         .role = std::make_shared<PrefillRole>(
-             PrefillRole::Options{.mode = Disaggregation::prefill, .can_prefill = true}),
-         .submit = [](const PrefillPrompt&) -> Result<RequestId> { return RequestId{1}; },
-         .abort = [](RequestId) {}});
+    auto server =
+        PageServer::create({.address = resolve({.host = "127.0.0.1"}).value().front(),
+                            .token = kToken,
+                            .forms = forms_,
+                            .page_bytes = kPageBytes,
+                            .files = files,
+                            .counts = counts_,
+                            .prefills = std::make_shared<PrefillWatch>(),
+                            .role = std::make_shared<PrefillRole>(PrefillRole::Options{
+                                .mode = Disaggregation::prefill, .can_prefill = true}),
+                            .submit = [this](const PrefillPrompt&) -> Result<RequestId> {
+                              if (refuses_)
+                                return fail(ErrorCode::queue_full, "too many requests wait");
+                              return RequestId{1};
+                            },
+                            .abort = [](RequestId) {}});
     ASSERT_TRUE(server.has_value());
     server_ = *std::move(server);
     server_->start();
@@ -140,6 +144,7 @@ class PageServerTest : public testing::FolderTest {
   const std::shared_ptr<const PageForms> forms_ = std::make_shared<const PageForms>(
       PageForms::Parts{.pages = {.layers = {{.num_heads = 1, .key_dim = 32, .value_dim = 32}}}});
   const std::shared_ptr<PageServer::Counts> counts_ = std::make_shared<PageServer::Counts>();
+  std::atomic<bool> refuses_{false};
   std::shared_ptr<PageFiles> page_files_;
   std::unique_ptr<PageServer> server_;
 };
@@ -333,6 +338,21 @@ TEST_F(PageServerTest, APromptThatTheFolderCannotHoldIsRefused) {
   EXPECT_EQ(peer->counts().peer_refusals_total, 2u);
 }
 
+// A client may ask again on the same connection.
+TEST_F(PageServerTest, APromptThatIsRefusedKeepsNoRoom) {
+  start();
+  ASSERT_NE(server_, nullptr);
+  page_files_->limit(8 * (kPageBytes + 4096));
+  const auto num_tokens = static_cast<size_t>(3 * forms_->page_tokens());
+  const std::string prompt(sizeof(CacheNamespace) + num_tokens * sizeof(TokenId), '\0');
+  const auto link = introduce(PageFrame::ok);
+  for (const bool refuses : {true, false}) {
+    refuses_ = refuses;
+    ASSERT_TRUE(link->send(PageFrame::prefill, prompt));
+    EXPECT_EQ(next(*link).type, refuses ? PageFrame::no : PageFrame::ok);
+  }
+}
+
 // Serves one client up to its consent, which says that pages have `page_tokens`.
 void consent_with(int listener, uint32_t page_tokens) {
   pollfd one{.fd = listener, .events = POLLIN, .revents = 0};
@@ -368,15 +388,6 @@ TEST(PeerSourceTest, APeerWhosePagesHaveAnImpossibleSizeIsLeftAlone) {
     ASSERT_TRUE(again.has_value()) << "it is not asked";
     EXPECT_EQ(*again, nullptr);
   }
-}
-
-TEST(PeerOrderTest, PeersWithFewerTokensUnderWayComeFirstAndEqualOnesTakeTurns) {
-  using Order = std::vector<size_t>;
-  const std::vector<int64_t> idle = {0, 0, 0}, busy = {900, 0, 100};
-  EXPECT_EQ(order_of_peers(0, idle), (Order{0, 1, 2}));
-  EXPECT_EQ(order_of_peers(5, idle), (Order{2, 0, 1}));
-  for (size_t first = 0; first < 3; ++first)
-    EXPECT_EQ(order_of_peers(first, busy), (Order{1, 2, 0}));
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/pages/peer_source.h"
+
 namespace hocket {
 namespace {
 
@@ -70,6 +72,15 @@ TEST(PageSource, FaultsWhoseTextsVaryDoNotFillTheLog) {
                        }),
             1);
   EXPECT_EQ(num_logged("works again", [&] { source.note_success(); }), 1);
+}
+
+TEST(PeerOrderTest, PeersWithFewerTokensUnderWayComeFirstAndEqualOnesTakeTurns) {
+  using Order = std::vector<size_t>;
+  const std::vector<int64_t> idle = {0, 0, 0}, busy = {900, 0, 100};
+  EXPECT_EQ(order_of_peers(0, idle), (Order{0, 1, 2}));
+  EXPECT_EQ(order_of_peers(5, idle), (Order{2, 0, 1}));
+  for (size_t first = 0; first < 3; ++first)
+    EXPECT_EQ(order_of_peers(first, busy), (Order{1, 2, 0}));
 }
 
 }  // namespace

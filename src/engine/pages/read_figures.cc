@@ -15,6 +15,11 @@ void ReadFigures::note_not_read(UnreadReason why, size_t max_prompts) {
         "stored prefixes: {} prompts wait for their pages, so further ones are computed; "
         "kv_store_not_read_prompts_total counts them. To fix it: a faster disk or network",
         max_prompts);
+  if (why == UnreadReason::no_memory)
+    log::warning(
+        "stored prefixes: there was too little memory to ask for the pages of a prompt, so it is "
+        "computed; kv_store_not_read_prompts_total counts these prompts. To fix it: a smaller "
+        "--mem-fraction-static, or more memory");
 }
 
 void ReadFigures::note_held_too_long(Duration limit, bool is_sent) {

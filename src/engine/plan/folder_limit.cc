@@ -4,8 +4,11 @@
 #include <sys/vfs.h>
 
 #include <algorithm>
+#include <string>
 #include <system_error>
+#include <utility>
 
+#include "base/timed_calls.h"
 #include "engine/plan/tier_buffers.h"
 
 namespace hocket {
@@ -32,6 +35,20 @@ int64_t bytes_below(const fs::path& folder) {
   return bytes;
 }
 
+// Returns the bytes in the folders of forms, named by 16 digits in hex (page_files.h). The limit
+// counts none of the other files that may lie beside them.
+int64_t bytes_of_forms(const fs::path& folder) {
+  int64_t bytes = 0;
+  std::error_code problem;
+  fs::directory_iterator entries(folder, problem);
+  for (; !problem && entries != fs::directory_iterator(); entries.increment(problem)) {
+    const std::string name = entries->path().filename().string();
+    if (name.size() == 16 && name.find_first_not_of("0123456789abcdef") == std::string::npos)
+      bytes += bytes_below(entries->path());
+  }
+  return bytes;
+}
+
 }  // namespace
 
 bool is_in_memory(const fs::path& folder) {
@@ -54,13 +71,31 @@ Result<int64_t> folder_limit(double given_gb, const fs::path& folder, int64_t he
   return is_in_memory(folder) ? std::min(planned, kMaxMemoryBytes) : planned;
 }
 
-// Ranks in processes of their own have a limit each, as the contract says of processes.
-int64_t folder_memory_of_rank(const ServerSettings& settings) {
-  const fs::path folder = settings.memory.kv_cache_dir;
-  if (folder.empty() || !is_in_memory(folder)) return 0;
-  const int64_t held = bytes_below(folder);
-  const int64_t limit = folder_limit(settings.memory.kv_cache_dir_gb, folder, held).value_or(0);
-  return std::max<int64_t>(limit - held, 0) / num_sharing_ranks(settings.parallel);
+int64_t room_in_memory(double given_gb, const fs::path& folder) {
+  if (!is_in_memory(folder)) return 0;
+  const int64_t held = bytes_of_forms(folder);
+  return std::max<int64_t>(folder_limit(given_gb, folder, held).value_or(0) - held, 0);
+}
+
+// Ranks in processes of their own have a limit each, as the contract says of processes. A folder
+// that does not answer is not in memory.
+int64_t folder_memory_of_rank(const ServerSettings& settings, FolderLook look) {
+  if (settings.memory.kv_cache_dir.empty()) return 0;
+  TimedCalls calls({.name = "kv_memory",
+                    .target = settings.memory.kv_cache_dir,
+                    .num_threads = 1,
+                    .limit = kMaxLook,
+                    .fix = "look whether its disk or mount still answers, or name another folder"});
+  const Result<int64_t> room =
+      calls.run<int64_t>([look = std::move(look), given_gb = settings.memory.kv_cache_dir_gb,
+                          folder = fs::path(settings.memory.kv_cache_dir)] {
+        return Result<int64_t>(look(given_gb, folder));
+      });
+  return room.value_or(0) / num_sharing_ranks(settings.parallel);
+}
+
+int64_t memory_beside_folder(int64_t available_bytes, const ServerSettings& settings) {
+  return std::max<int64_t>(available_bytes - folder_memory_of_rank(settings), 0);
 }
 
 }  // namespace hocket

@@ -2,9 +2,12 @@
 // one below /dev/shm, takes them from the memory of weights and pages.   Thread: any.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "core/server_settings.h"
 
@@ -22,8 +25,16 @@ bool is_in_memory(const std::filesystem::path& folder);
 // bad_value, if it is to be planned and nothing is known of the disk.
 Result<int64_t> folder_limit(double given_gb, const std::filesystem::path& folder,
                              int64_t held_bytes);
-// Returns the memory that the files may take beside what they have now, as bytes of each of the
-// ranks that share them; 0 if there is no folder, or it is on a disk.
-int64_t folder_memory_of_rank(const ServerSettings& settings);
+// Returns the memory that the files may take beside what they have now; 0 if they are on a disk.
+// given_gb: as above.
+int64_t room_in_memory(double given_gb, const std::filesystem::path& folder);
+// Returns room_in_memory() as bytes of each of the ranks that share the folder; 0 if there is none,
+// or it has not answered within kMaxLook, as a mount may do. `look` owns all that it uses.
+inline constexpr Duration kMaxLook = std::chrono::seconds(2);
+using FolderLook = std::function<int64_t(double given_gb, const std::filesystem::path& folder)>;
+int64_t folder_memory_of_rank(const ServerSettings& settings, FolderLook look = room_in_memory);
+// Returns what folder_memory_of_rank() leaves of a rank's memory. Whatever is planned with that of
+// a machine takes this, once.
+int64_t memory_beside_folder(int64_t available_bytes, const ServerSettings& settings);
 
 }  // namespace hocket

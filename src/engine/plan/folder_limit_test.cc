@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <future>
 #include <string>
 
 #include "base/folder_testing.h"
+#include "compute/kv/page_folders.h"
 
 namespace hocket {
 namespace {
@@ -33,15 +35,35 @@ TEST_F(FolderLimitTest, AFolderInMemoryTakesItsLimitFromTheRanks) {
   EXPECT_EQ(folder_memory_of_rank(settings), 0) << "on a disk";
   settings.memory.kv_cache_dir = (in_memory_ / "below").string();
   EXPECT_EQ(folder_memory_of_rank(settings), 500'000'000);
-  fs::create_directories(in_memory_ / "below");
-  std::ofstream(in_memory_ / "below" / "page") << std::string(1'000'000, 'a');
+  const fs::path page = path_of_page(in_memory_ / "below" / "0123456789abcdef", PageKey{1});
+  fs::create_directories(page.parent_path());
+  std::ofstream(page) << std::string(1'000'000, 'a');
+  std::ofstream(in_memory_ / "below" / "weights") << std::string(2'000'000, 'a');
   EXPECT_EQ(folder_memory_of_rank(settings), 499'000'000) << "that is not available any more";
+  EXPECT_EQ(memory_beside_folder(500'000'000, settings), 1'000'000);
+  EXPECT_EQ(memory_beside_folder(1, settings), 0);
   settings.parallel.ep_size = 2;
   EXPECT_EQ(folder_memory_of_rank(settings), 249'500'000);
   settings.memory.kv_cache_dir_gb = 0;
   const int64_t planned = folder_limit(0, in_memory_, 0).value();
   EXPECT_GT(planned, 0);
   EXPECT_LE(planned, kMaxMemoryBytes);
+}
+
+// The start says later, and within a limit of its own, that the folder does not answer.
+TEST(FolderMemoryTest, AMountThatHangsIsNotAwaited) {
+  std::promise<void> end;
+  const std::shared_future<void> ended = end.get_future().share();
+  ServerSettings settings;
+  settings.memory.kv_cache_dir = "/mnt/kv";
+  const TimePoint begin = RealClock().now();
+  const auto hang = [ended](double, const fs::path&) {
+    ended.wait_for(10 * kMaxLook);
+    return int64_t{1};
+  };
+  EXPECT_EQ(folder_memory_of_rank(settings, hang), 0);
+  EXPECT_LT(RealClock().now() - begin, 5 * kMaxLook);
+  end.set_value();
 }
 
 }  // namespace

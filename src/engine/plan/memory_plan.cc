@@ -284,6 +284,10 @@ Result<MemoryPlan> size_memory(const MemoryPlanInput& q) {
     plan.draft_bytes += static_cast<int64_t>(NgramDrafter::bytes_per_seat(plan.context_length)) *
                         plan.max_running_requests;
   plan.moving_bytes = q.moving_bytes;
+  plan.budget_bytes =
+      static_cast<int64_t>(s.memory.mem_fraction_static > 0
+                               ? s.memory.mem_fraction_static * static_cast<double>(q.total_bytes)
+                               : kDefaultMemoryShare * static_cast<double>(q.available_bytes));
   plan_tier(q, plan);
   plan.work_bytes += plan.draft_bytes + plan.moving_bytes + plan.tier_bytes;
   if (q.num_workers > 0) {
@@ -291,10 +295,6 @@ Result<MemoryPlan> size_memory(const MemoryPlanInput& q) {
     scratch.max_rows = max_rows_of_ranks(plan.work);
     plan.work_bytes += q.num_workers * scratch_bytes_for(scratch);
   }
-  plan.budget_bytes =
-      static_cast<int64_t>(s.memory.mem_fraction_static > 0
-                               ? s.memory.mem_fraction_static * static_cast<double>(q.total_bytes)
-                               : kDefaultMemoryShare * static_cast<double>(q.available_bytes));
   note_needless_ratios(q, plan);
   note_kept_chunks(q, plan);
   plan_states(q, plan);
@@ -319,8 +319,10 @@ Result<MemoryPlan> plan_memory(const MemoryPlanInput& q) {
                       "the model does not fit\n  {} of {} leave no room "
                       "for a page of the KV cache",
                       taken(plan), show_bytes(plan.budget_bytes))
-                    .with_fix("--quantization int4 | --chunked-prefill-size 512 | a larger "
-                              "--mem-fraction-static | more memory (hocket plan compares them)"));
+                    .with_fix("--quantization int4 | --chunked-prefill-size 512" +
+                              smaller_index(q, plan) +
+                              " | a larger --mem-fraction-static | "
+                              "more memory (hocket plan compares them)"));
 
   int64_t wanted_tokens = int64_t{plan.max_running_requests} * plan.context_length;
   if (s.memory.max_total_tokens > 0) wanted_tokens = s.memory.max_total_tokens;
@@ -354,9 +356,9 @@ Result<MemoryPlan> plan_memory(const MemoryPlanInput& q) {
                 "one {}-token request needs {}",
                 taken(plan), show_bytes(plan.budget_bytes), show_bytes(remaining),
                 plan.context_length, show_bytes(kv_bytes_of(q, plan, one_request)))
-              .with_fix(fmt::format("--context-length {} | --kv-cache-dtype int8 | a larger "
+              .with_fix(fmt::format("--context-length {} | --kv-cache-dtype int8{} | a larger "
                                     "--mem-fraction-static (hocket plan compares them)",
-                                    std::max(fitting, page_tokens))));
+                                    std::max(fitting, page_tokens), smaller_index(q, plan))));
     plan.changes.push_back(
         {.flag = "--context-length",
          .from = std::to_string(plan.context_length),

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/show_bytes.h"
+#include "engine/plan/tier_plan.h"
 #include "policy/scheduler/scheduler.h"
 
 namespace hocket {
@@ -86,7 +87,8 @@ Error no_room_for_states(const MemoryPlanInput& q, const MemoryPlan& plan) {
                show_bytes(plan.weight_bytes), show_bytes(plan.work_bytes),
                show_bytes(plan.budget_bytes), show_bytes(remaining), show_bytes(budget),
                show_bytes(request))
-      .with_fix(fmt::format("{}--quantization int4 | a larger --mem-fraction-static", ratio));
+      .with_fix(fmt::format("{}--quantization int4{} | a larger --mem-fraction-static", ratio,
+                            smaller_index(q, plan)));
 }
 
 }  // namespace hocket

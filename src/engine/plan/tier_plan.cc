@@ -1,7 +1,8 @@
 #include "engine/plan/tier_plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <system_error>
 
@@ -38,23 +39,32 @@ TierBuffers tier_buffers(const MemoryPlanInput& q, const MemoryPlan& plan) {
   return buffers;
 }
 
-// Returns how many files of this form the limit of their size lets be there, within the limits of
-// their number.
-int64_t max_files(const MemoryPlanInput& q, const TierBuffers& buffers) {
-  if (q.settings.memory.kv_cache_dir.empty()) return 0;
+int64_t smallest_file(const TierBuffers& buffers) {
   const int64_t page = buffers.record_bytes > 0 ? std::min(buffers.page_bytes, buffers.record_bytes)
                                                 : buffers.page_bytes;
-  const int64_t file = page + static_cast<int64_t>(sizeof(PageHeader));
-  return std::clamp(q.max_stored_bytes / file + 1, kMinIndexedFiles,
-                    static_cast<int64_t>(PageFiles::kMaxFiles));
+  return page + static_cast<int64_t>(sizeof(PageHeader));
 }
 
-// Returns the bytes of the disk of a folder that may not be there yet; 0: not known.
-int64_t disk_bytes(fs::path folder) {
+// Returns how many files of this form the limit of their size lets be there, within the limits of
+// their number. Their index takes a small part of the memory of the ranks that share it.
+int64_t max_files(const MemoryPlanInput& q, const MemoryPlan& plan, const TierBuffers& buffers) {
+  if (q.settings.memory.kv_cache_dir.empty()) return 0;
+  const int64_t part = plan.budget_bytes / kPartOfIndex * num_sharing_ranks(q.settings.parallel);
+  const int64_t most = std::clamp(part / PageFiles::index_bytes(1), kMinIndexedFiles,
+                                  static_cast<int64_t>(PageFiles::kMaxFiles));
+  return std::clamp(q.max_stored_bytes / smallest_file(buffers) + 1, kMinIndexedFiles, most);
+}
+
+// Returns the most bytes that files may take on the disk of a folder that may not be there yet; 0:
+// not known.
+int64_t planned_bytes(fs::path folder) {
+  const bool in_memory = is_in_memory(folder);
   std::error_code problem;
   while (!fs::exists(folder, problem) && folder.has_relative_path()) folder = folder.parent_path();
   const fs::space_info space = fs::space(folder.empty() ? "." : folder, problem);
-  return problem ? 0 : static_cast<int64_t>(space.capacity);
+  if (problem) return 0;
+  const auto share = static_cast<int64_t>(kShareOfFreeDisk * static_cast<double>(space.capacity));
+  return in_memory ? std::min(share, kMaxMemoryBytes) : share;
 }
 
 }  // namespace
@@ -65,13 +75,12 @@ int64_t max_stored_bytes(const MemorySettings& settings) {
   TimedCalls calls({.name = "kv_disk",
                     .target = settings.kv_cache_dir,
                     .num_threads = 1,
-                    .limit = std::chrono::seconds(2),
+                    .limit = kMaxLook,
                     .fix = "--kv-cache-dir-gb 100"});
-  const Result<int64_t> disk = calls.run<int64_t>(
-      [folder = fs::path(settings.kv_cache_dir)] { return Result<int64_t>(disk_bytes(folder)); });
-  if (!disk || *disk == 0) return kUnknownDisk;
-  const auto share = static_cast<int64_t>(kShareOfFreeDisk * static_cast<double>(*disk));
-  return is_in_memory(settings.kv_cache_dir) ? std::min(share, kMaxMemoryBytes) : share;
+  const Result<int64_t> planned = calls.run<int64_t>([folder = fs::path(settings.kv_cache_dir)] {
+    return Result<int64_t>(planned_bytes(folder));
+  });
+  return planned && *planned > 0 ? *planned : kUnknownDisk;
 }
 
 void plan_tier(const MemoryPlanInput& q, MemoryPlan& plan) {
@@ -83,11 +92,17 @@ void plan_tier(const MemoryPlanInput& q, MemoryPlan& plan) {
   const auto part = [&](int64_t bytes) { return (bytes + num_sharing - 1) / num_sharing; };
   plan.tier_bytes = buffers.bytes();
   if (!q.settings.peers.kv_cache_listen.empty()) plan.tier_bytes += part(buffers.served_bytes());
-  plan.max_stored_files = max_files(q, buffers);
+  plan.max_stored_files = max_files(q, plan, buffers);
   int64_t indexes = PageFiles::index_bytes(plan.max_stored_files);
   if (!q.settings.memory.kv_cache_store.empty())
     indexes += 2 * kMaxKnownKeys * (node_heap_bytes(sizeof(PageKey)) + kBucketBytes);
   plan.index_bytes = part(indexes);
+}
+
+std::string smaller_index(const MemoryPlanInput& q, const MemoryPlan& plan) {
+  if (plan.max_stored_files <= kMinIndexedFiles) return "";
+  const int64_t bytes = (kMinIndexedFiles - 1) * smallest_file(tier_buffers(q, plan));
+  return fmt::format(" | --kv-cache-dir-gb {}", std::max<int64_t>(bytes / 1'000'000'000, 1));
 }
 
 int64_t tree_bytes_of(const MemoryPlanInput& q, const MemoryPlan& plan, int64_t pages) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <string>
 
 #include "core/server_settings.h"
 #include "engine/plan/memory_plan.h"
@@ -12,6 +13,8 @@ namespace hocket {
 
 // The number of files for which an index has room in any case: those of other forms may be smaller.
 inline constexpr int64_t kMinIndexedFiles = 1 << 16;
+// The index of more files than these takes at most this part of the memory of the ranks.
+inline constexpr int64_t kPartOfIndex = 32;
 // Keys of pages that are remembered as being in a Redis, twice as many at most
 // (engine/pages/redis_store.h).
 inline constexpr int64_t kMaxKnownKeys = 64 << 10;
@@ -22,8 +25,11 @@ inline constexpr int64_t kUnknownDisk = std::numeric_limits<int64_t>::max();
 int64_t max_stored_bytes(const MemorySettings& settings);
 
 // Plans tier_bytes, max_stored_files and index_bytes, without the tree. Precondition: the rows of a
-// step are planned.
+// step and the budget are planned.
 void plan_tier(const MemoryPlanInput& input, MemoryPlan& plan);
+// Returns a further fix of a plan that does not fit, " | --kv-cache-dir-gb N", whose index is as
+// small as it can be; empty if it is that already.
+std::string smaller_index(const MemoryPlanInput& input, const MemoryPlan& plan);
 
 // Returns the bytes of the tree of a cache with `pages` pages.
 int64_t tree_bytes_of(const MemoryPlanInput& input, const MemoryPlan& plan, int64_t pages);

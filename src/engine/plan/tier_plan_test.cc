@@ -46,9 +46,11 @@ TEST(TierPlan, TheIndexOfFilesHasRoomForAllThatTheirSizeAllows) {
   PlanCase c = filling();
   c.settings.memory.kv_cache_dir = "/nowhere";
   const int64_t file = c.page_bytes + 80;
-  const std::pair<int64_t, int64_t> kSizes[] = {{100 * file, kMinIndexedFiles},
-                                                {500'000 * file, 500'001},
-                                                {kUnknownDisk, int64_t{PageFiles::kMaxFiles}}};
+  const int64_t budget = c.plan().value().budget_bytes;
+  const std::pair<int64_t, int64_t> kSizes[] = {
+      {100 * file, kMinIndexedFiles},
+      {500'000 * file, 500'001},
+      {kUnknownDisk, budget / kPartOfIndex / PageFiles::index_bytes(1)}};
   for (const auto& [bytes, files] : kSizes) {
     c.max_stored_bytes = bytes;
     const auto plan = c.plan();
@@ -58,6 +60,25 @@ TEST(TierPlan, TheIndexOfFilesHasRoomForAllThatTheirSizeAllows) {
     EXPECT_LE(used(*plan), plan->budget_bytes);
     EXPECT_GT(used(*plan) + c.page_bytes + plan->tree_bytes / plan->num_pages, plan->budget_bytes);
   }
+}
+
+// The index of 4 million files would take more than all that the weights leave.
+TEST(TierPlan, ALargeDiskTakesNoModelFromASmallHost) {
+  PlanCase c;
+  c.available_bytes = 1'800'000'000;
+  c.max_stored_bytes = kUnknownDisk;
+  c.page_bytes = 32768;
+  c.settings.memory.kv_cache_dir = "/nowhere";
+  const auto plan = c.plan();
+  ASSERT_TRUE(plan.has_value()) << describe(plan.error());
+  EXPECT_GT(plan->max_stored_files, kMinIndexedFiles);
+  EXPECT_LE(PageFiles::index_bytes(plan->max_stored_files), plan->budget_bytes / kPartOfIndex);
+  c.weight_bytes = c.available_bytes;
+  const auto refused = c.plan();
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_TRUE(refused.error().fix.contains("--kv-cache-dir-gb 2 ")) << refused.error().fix;
+  c.max_stored_bytes = 1;
+  EXPECT_FALSE(c.plan().error().fix.contains("--kv-cache-dir-gb"));
 }
 
 TEST(TierPlan, TheRanksOfAProcessPlanTheIndexesOfStoresOnce) {

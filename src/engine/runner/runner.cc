@@ -76,7 +76,13 @@ Result<void> Runner::choose(const Options& options) {
     placement_ = std::move(places.placements);
     choice_.experts = placement_->held_by(seat_->rank);
   }
-  machine_ = seat_ ? seat_->machine : inspect_machine();
+  if (seat_) {
+    machine_ = seat_->machine;
+  } else {
+    machine_ = inspect_machine();
+    machine_.memory_available_bytes =
+        memory_beside_folder(machine_.memory_available_bytes, settings);
+  }
   HOCKET_TRY(WorkerPool::Options worker_options, choose_workers(settings.compute, machine_));
   cpus_ = worker_options.cpus;
   workers_ = std::make_unique<WorkerPool>(worker_options);
@@ -121,8 +127,7 @@ Result<void> Runner::make_plan(const ServerSettings& settings) {
   input.weight_bytes = most.bytes;
   input.moving_bytes = weights_.moving.bytes();
   input.total_bytes = machine_.memory_bytes;
-  input.available_bytes =
-      std::max<int64_t>(machine_.memory_available_bytes - folder_memory_of_rank(settings), 0);
+  input.available_bytes = machine_.memory_available_bytes;
   input.num_workers = workers_->size();
   input.placement = placement_ ? &*placement_ : nullptr;
   input.isa = info_.isa;

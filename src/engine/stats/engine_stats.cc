@@ -48,7 +48,7 @@ void add(const PageTierStats& s, PageTierStats& sum) {
   sum.away |= s.away;
 }
 
-// The folder is the same for all ranks of a process.
+// The folder and the prompts of peers are the same for all ranks of a process.
 void add(const CacheTierStats& s, std::optional<CacheTierStats>& sum) {
   if (!sum) sum.emplace();
   add_counters<CacheTierCounters>(kCacheTierCounters, s, *sum);
@@ -60,6 +60,7 @@ void add(const CacheTierStats& s, std::optional<CacheTierStats>& sum) {
   add_each(s.num_waiting, sum->num_waiting);
   sum->files = s.files;
   sum->bytes = s.bytes;
+  sum->num_prefills = s.num_prefills;
 }
 
 // The figures of the last check are the same for all ranks.

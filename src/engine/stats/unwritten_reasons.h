@@ -29,10 +29,11 @@ enum class UnreadReason : uint8_t {
   expected_slower,  // reading was expected to take longer than computing
   queue_full,       // too many prompts wait for their pages
   store_away,       // all stores failed a moment ago and are not used
+  no_memory,        // there was too little memory to ask for them
 };
-inline constexpr int kNumUnreadReasons = 3;
+inline constexpr int kNumUnreadReasons = 4;
 inline constexpr std::array<std::string_view, kNumUnreadReasons> kUnreadReasonNames = {
-    "expected_slower", "queue_full", "store_away"};
+    "expected_slower", "queue_full", "store_away", "no_memory"};
 
 template <class T>
 using ByUnreadReason = std::array<T, kNumUnreadReasons>;

@@ -244,8 +244,64 @@ TEST(PrefetchWithoutMemory, CostsThePagesAlone) {
   const bool is_added = world.add(1, std::move(prompt));
   max_allocated_bytes = SIZE_MAX;
   ASSERT_TRUE(is_added);
+  ByUnreadReason<uint64_t> want{};
+  want[static_cast<size_t>(UnreadReason::no_memory)] = 1;
+  EXPECT_EQ(world.tier().stats().not_read_total, want);
   ASSERT_TRUE(world.run_all());
   EXPECT_EQ(world.ended().at(1).finish, FinishReason::length);
+}
+
+// Its chunks that come later would be delayed behind one that never has a turn.
+TEST(DelayedWritesWithoutMemory, DelayNothingThatHasNoTurn) {
+  const KvShape page = with_pages(false, 4).page;
+  PagePool pool = PagePool::create(std::vector<KvShape>{page}, 4).value();
+  const BorderStates states(nullptr, nullptr, 1, page.page_tokens);
+  PageWriter writer(
+      {.files = nullptr, .redis = std::make_shared<MemoryStore>(), .prefills = nullptr},
+      TransferBuffers::allocate({.page_bytes = pool.page_bytes()}).value());
+  PageCopier copier(pool, states, writer);
+  DelayedWrites delayed(copier, static_cast<size_t>(page.page_tokens));
+  Request request;
+  request.id = RequestId{1};
+  request.tokens = tier_prompt(1, 2 * page.page_tokens);
+  StoredRequest stored;
+  max_allocated_bytes = 0;
+  EXPECT_THROW(delayed.delay_pages(request, 2, stored), std::bad_alloc);
+  max_allocated_bytes = SIZE_MAX;
+  EXPECT_FALSE(stored.delayed.has_value());
+  EXPECT_TRUE(delayed.delay_pages(request, 2, stored));
+  ASSERT_TRUE(stored.delayed.has_value());
+  EXPECT_EQ(stored.delayed->num_pages, 2u);
+}
+
+using WindowsInFiles = testing::FolderTest;
+
+// A prompt may be tried at each step, and the keys of its 200 pages take 6,400 bytes.
+TEST_F(WindowsInFiles, AreAskedForWithoutHashingThePromptAgain) {
+  const KvShape page = with_pages(false, 4).page;
+  const std::vector<KvShape> layers = {page};
+  PagePool pool = PagePool::create(layers, 4).value();
+  PagePool windows = PagePool::create(layers, 4).value();
+  const BorderStates states(nullptr, &windows, 64, page.page_tokens);
+  CacheTierOptions options;
+  options.page_tokens = page.page_tokens;
+  options.files = std::make_shared<FileStore>(std::shared_ptr(PageFiles::open(folder_).value()),
+                                              FileStore::calls_for(folder_));
+  const auto prefills = std::make_shared<PrefillWatch>();
+  ASSERT_TRUE(prefills->begin(RequestId{1}));
+  PageWriter writer({.files = options.files, .redis = nullptr, .prefills = prefills},
+                    TransferBuffers::allocate({.page_bytes = pool.page_bytes()}).value());
+  WriteBehind writes(options, pool, states, writer);
+  Request request;
+  request.id = RequestId{1};
+  request.tokens = tier_prompt(1, 6400);
+  request.border_tokens = 128;
+  EXPECT_TRUE(writes.lacks_windows(request, 6400));
+  max_allocated_bytes = 4096;
+  bool lacks = false;
+  EXPECT_NO_THROW(lacks = writes.lacks_windows(request, 6400));
+  max_allocated_bytes = SIZE_MAX;
+  EXPECT_TRUE(lacks);
 }
 
 INSTANTIATE_TEST_SUITE_P(Overlap, StepAllocationOfRanks,

@@ -1,10 +1,12 @@
-// Tests pages that are evicted after their prompt has looked for them: they are read again.
+// Tests pages that are evicted after their prompt has looked for them: they are read again. Tests
+// when the pages of a session are read.
 #include "engine/tests/tier_world.h"
 
 namespace hocket {
 namespace {
 
 using namespace testing;
+using namespace std::chrono_literals;
 
 class TierAgainTest : public TierWorldTest {
  protected:
@@ -67,6 +69,39 @@ TEST_F(TierAgainTest, APromptThatCanBeReadNowhereIsComputed) {
   ASSERT_TRUE(world.run_all());
   EXPECT_EQ(world.ended().at(3).fetched, 0);
   EXPECT_EQ(world.ended().at(3).finish, FinishReason::length);
+}
+
+// Every reader is busy when the session is asked for, and again with what comes next.
+TEST_F(TierAgainTest, ARestoreIsReadBeforeLaterLongPrompts) {
+  TierWorld::Options options = with_pages(false, 1024);
+  for (int seed = 1; seed <= 9; ++seed) fill(options, seed, seed < 9 ? 2048 : 320);
+  options.tier.row_seconds = to_seconds(options.row_time);
+  std::atomic<int> num_reading{0};
+  std::atomic<bool> may_go{false}, may_end{false}, is_restored{false};
+  store_->on_open = [&](const PagesWanted& wanted) {
+    if (wanted.prompt.size() == 320) is_restored = true;
+  };
+  store_->on_read = [&] {
+    const int number = ++num_reading;
+    while (number <= 4 ? !may_go : !may_end) std::this_thread::sleep_for(1ms);
+    return true;
+  };
+  TierWorld world(options, store_, clock_);
+  const auto add = [&](int id) {
+    return world.add(static_cast<uint64_t>(id), tier_prompt(id, 2048));
+  };
+  for (const int id : {1, 2, 3, 4}) ASSERT_TRUE(add(id));
+  ASSERT_TRUE(world.wait_until([&] { return num_reading == 4; }));
+  ASSERT_TRUE(world.tier().restore({.name_space = {}, .tokens = tier_prompt(9, 320)},
+                                   world.scheduler(), clock_.now() + 54s, [] {}));
+  for (const int id : {5, 6, 7, 8}) ASSERT_TRUE(add(id));
+  for (const uint64_t id : {1, 2, 3, 4}) world.abort(id);
+  EXPECT_FALSE(world.step());
+  may_go = true;
+  EXPECT_TRUE(world.wait_until([&] { return num_reading == 8; }));
+  EXPECT_TRUE(is_restored);
+  may_end = true;
+  ASSERT_TRUE(world.run_all());
 }
 
 }  // namespace

@@ -26,9 +26,11 @@ class MemoryStore final : public PageStore {
   std::atomic<bool> hangs{false};
   std::atomic<bool> holds_writes{false};
   std::function<void()> on_look = [] {};  // called in has()
+  std::function<void(const PagesWanted&)> on_open = [](const PagesWanted&) {};
 
   PageTier tier() const override { return PageTier::redis; }
   Result<std::unique_ptr<PromptPages>> open(const PagesWanted& wanted) override {
+    on_open(wanted);
     return std::make_unique<HeldPages>(*this, wanted.is_over);
   }
   bool has(const PageKey& key) override {

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "policy/scheduler/fake_engine_testing.h"
 #include "policy/scheduler/fake_scheduler_hooks_testing.h"
+#include "policy/scheduler/waiting_queue.h"
 
 namespace hocket {
 namespace {
@@ -369,11 +370,18 @@ TEST(SchedulerTest, UndoneRequestsWaitInTheOrderOfTheirAdmission) {
   }
 }
 
-TEST(SchedulePolicyTest, NamesAreParsed) {
-  for (const std::string_view name : schedule_policy_names())
-    EXPECT_EQ(schedule_policy_name(parse_schedule_policy(name).value()), name);
-  EXPECT_EQ(parse_schedule_policy("fair"), SchedulePolicy::fair);
-  EXPECT_EQ(parse_schedule_policy("best").error().code, ErrorCode::bad_value);
+TEST(WaitingQueueWithoutMemory, AHeadThatCannotBeHeldStaysInLine) {
+  WaitingQueue queue({.max_requests = 4096});
+  for (uint64_t id = 1; id <= 200; ++id) {
+    auto request = std::make_unique<Request>();
+    request->id = RequestId{id};
+    queue.push(std::move(request), {}, 0);
+  }
+  max_allocated_bytes = 0;
+  EXPECT_THROW(while (queue.num_held() < 200) queue.hold_head(), std::bad_alloc);
+  max_allocated_bytes = SIZE_MAX;
+  EXPECT_EQ(queue.size() + queue.num_held(), 200);
+  EXPECT_TRUE(std::ranges::all_of(queue.held(), [](const auto& one) { return one != nullptr; }));
 }
 
 TEST(SchedulerDeathTest, SettingsThatCouldStarveStop) {

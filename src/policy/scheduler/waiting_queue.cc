@@ -175,9 +175,9 @@ std::unique_ptr<Request> WaitingQueue::take_head() {
 }
 
 void WaitingQueue::hold_head() {
-  std::unique_ptr<Request> request = take_head();
-  const TimePoint queued = request->times.queued;
-  hold(std::move(request), queued);
+  std::unique_ptr<Request>& held = held_.emplace_back();  // it may throw, so it comes first
+  held = take_head();
+  note_arrival(*held, held->times.queued);
 }
 
 void WaitingQueue::skip_head() {

@@ -93,7 +93,8 @@ class WaitingQueue {
   // Returns the next request to try; null when none is left in this pass.
   Request* head();
   std::unique_ptr<Request> take_head();
-  // Holds the head. Precondition: head() is not null.
+  // Holds the head. If an allocation fails, it throws and changes nothing. Precondition: head() is
+  // not null.
   void hold_head();
   // Skips the head for this pass. Precondition: head() is not null.
   void skip_head();

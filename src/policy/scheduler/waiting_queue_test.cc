@@ -278,5 +278,12 @@ TEST(WaitingQueueTest, TheHeldCountInTheLimitsButStandNotInLine) {
   EXPECT_EQ(queue.remove(RequestId{4}), nullptr);
 }
 
+TEST(SchedulePolicyTest, NamesAreParsed) {
+  for (const std::string_view name : schedule_policy_names())
+    EXPECT_EQ(schedule_policy_name(parse_schedule_policy(name).value()), name);
+  EXPECT_EQ(parse_schedule_policy("fair"), SchedulePolicy::fair);
+  EXPECT_EQ(parse_schedule_policy("best").error().code, ErrorCode::bad_value);
+}
+
 }  // namespace
 }  // namespace hocket

@@ -147,7 +147,9 @@ TEST(Metrics, RanksTellUnderTheirOwnLabels) {
   busy.scheduler.num_running = 3;
   busy.scheduler.generated_tokens_total = 30;
   busy.steps.num_idle = 4;
+  busy.tier.emplace().num_prefills = 2;
   RankStats other;
+  other.tier = busy.tier;
   other.scheduler.num_running = 1;
   other.scheduler.generated_tokens_total = 5;
   const std::string text = metrics.render(add_up({busy, other}), {});
@@ -164,6 +166,7 @@ TEST(Metrics, RanksTellUnderTheirOwnLabels) {
         "hocket:max_total_num_tokens" + labels("1") + " 320\n",
         "hocket:queue_time_seconds_count" + labels("0") + " 0\n",
         "hocket:queue_time_seconds_count" + labels("1") + " 1\n",
+        std::string(R"(hocket:num_prefill_inflight_queue_reqs{model_name="tiny"} 2)"),
         std::string(R"(hocket:generation_tokens_total{model_name="tiny"} 35)")})
     EXPECT_THAT(text, HasSubstr(line));
   for (const char* name : {"num_running_reqs", "num_steps_total", "queue_time_seconds",
