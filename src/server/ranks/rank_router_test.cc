@@ -100,7 +100,7 @@ class RankRouterTest : public OtherRank {
     Prompt& prompt = asked.prompts.emplace_back();
     auto& ids = prompt.input.emplace<std::vector<TokenId>>();
     for (const int id : body["input_ids"]) ids.push_back(TokenId{id});
-    prompt.max_tokens = max_tokens_;
+    prompt.max_tokens = static_cast<int>(max_tokens_);
     auto prepared = prepare_request(std::move(asked), {.info = &engine_.info()}, request.memory);
     HOCKET_CHECK(prepared.has_value());
     failing_allocation = fails_at_;
@@ -121,8 +121,7 @@ class RankRouterTest : public OtherRank {
     return client;
   }
 
-  size_t max_forwards_ = 1024;
-  int max_tokens_ = 4;  // of an answer
+  size_t max_forwards_ = 1024, max_tokens_ = 4;
   const std::shared_ptr<MemoryBudget> memory_budget_ = MemoryBudget::create({});
   FakeServerEngine engine_;
   Outbox outbox_{1024};
@@ -353,19 +352,16 @@ TEST_F(RankRouterTest, WhatWasHandedOverCounts) {
 
 class FullRouterTest : public RankRouterTest {
  protected:
-  FullRouterTest() {
-    max_forwards_ = 1;
-    max_tokens_ = 400;
-  }
+  FullRouterTest() { max_forwards_ = 1; }
 };
 
-// As many requests are with the other rank as may be, so this one computes, and its streams are
-// kept like any.
+// This rank computes, since the other one has as many requests as it may have.
 TEST_F(FullRouterTest, StreamsAreKept) {
   TestClient forwarded = ask(body_);
   const ForwardedRequest asked = take();
   engine_.rank_loads.write({{}, {.num_requests = 9, .num_tokens = 900}});
   engine_.pace_us = 20'000;
+  max_tokens_ = 400;
   engine_.script = [](const RequestInput&) { return std::vector(500, TokenId{300}); };
   TestClient client = ask(stream_);
   const auto has_news = [&] {
