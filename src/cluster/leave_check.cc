@@ -22,7 +22,11 @@ Result<void> may_leave(const ClusterView& view, const RankSet& leaving,
         fmt::format("{} ranks would be left; with --tolerate-ranks {} the service needs {}", left,
                     view.tolerate_ranks, least),
         "let fewer leave");
-  if (!view.are_enough(view.staying().without(leaving)))
+  if (coordinators != EligibleCoordinators::any && leaving.has(view.coordinator))
+    return refuse(fmt::format("rank {} knows the members, so the others would pause without it",
+                              view.coordinator),
+                  "name other ranks, or start all with --cluster-store");
+  if (!view.may_lose(leaving))
     return refuse(
         fmt::format("rank {} is not among the {} ranks that would be left, and fewer than "
                     "{} do not serve without it",
@@ -32,10 +36,6 @@ Result<void> may_leave(const ClusterView& view, const RankSet& leaving,
   if (!view.serves())
     return refuse(fmt::format("the ranks do not serve now: {}", missing(view)),
                   "ask again when /readyz says that they do");
-  if (coordinators != EligibleCoordinators::any && leaving.has(view.coordinator))
-    return refuse(fmt::format("rank {} knows the members, so the others would pause without it",
-                              view.coordinator),
-                  "name other ranks, or start all with --cluster-store");
   return {};
 }
 

@@ -139,6 +139,10 @@ struct ClusterView {
   bool are_enough(const RankSet& ranks) const {
     return hocket::are_enough(ranks, std::ssize(members), tolerate_ranks, coordinator);
   }
+  // True if the members that stay are enough to serve without these, too.
+  bool may_lose(const RankSet& leaving) const {
+    return began && are_enough(staying().without(leaving));
+  }
   RankSet present() const;  // the members
   RankSet staying() const;  // the members that do not leave
   bool operator==(const ClusterView&) const = default;

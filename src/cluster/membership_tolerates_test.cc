@@ -338,8 +338,23 @@ TEST(RanksThatMayLeave, AreNotThoseWhoseLeaveWouldPauseTheOthersUntilRank0HasLoa
   const auto allowed = may_leave(view, leaving, EligibleCoordinators::rank_0);
   ASSERT_FALSE(allowed);
   EXPECT_THAT(allowed.error().message, testing::HasSubstr("rank 0 is not among the 2 ranks"));
+  EXPECT_FALSE(view.may_lose(leaving)) << "it would pause the others";
   view.members[0].state = MemberState::member;
+  EXPECT_TRUE(view.may_lose(leaving));
   EXPECT_TRUE(may_leave(view, leaving, EligibleCoordinators::rank_0));
+}
+
+// It is refused for what it is, not for a number of ranks.
+TEST(RanksThatMayLeave, AreNotTheOneThatKnowsTheMembers) {
+  ClusterView view{.epoch = 7, .tolerate_ranks = 2, .began = true};
+  for (int rank = 0; rank < 3; ++rank)
+    view.members.push_back(
+        {.state = MemberState::member, .identity = {.rank = rank, .num_ranks = 3}});
+  RankSet leaving;
+  leaving.add(0);
+  const auto allowed = may_leave(view, leaving, EligibleCoordinators::rank_0);
+  ASSERT_FALSE(allowed);
+  EXPECT_THAT(allowed.error().message, testing::HasSubstr("rank 0 knows the members"));
 }
 
 TEST_F(ToleratesTest, NoRankLeavesWhileNoEpochServes) {

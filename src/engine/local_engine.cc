@@ -233,9 +233,9 @@ std::optional<Error> LocalEngine::stopping() const {
   const int stopping_peer = ranks_.front()->stopping_peer();
   if (stopping_peer < 0 || !control_) return std::nullopt;
   const ClusterView view = control_->view();
-  const RankSet present = view.present();  // it may have gone since the last agreement
-  const int left = present.size() - int{present.has(stopping_peer)} + view.tolerate_ranks;
-  if (view.began && left >= std::ssize(view.members)) return std::nullopt;
+  RankSet leaving;
+  leaving.add(stopping_peer);
+  if (view.may_lose(leaving)) return std::nullopt;
   return error(ErrorCode::lost_rank, "{} is shutting down",
                name_of(view.members[static_cast<size_t>(stopping_peer)].identity));
 }

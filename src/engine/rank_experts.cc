@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "cluster/member.h"
 #include "engine/rank_parts.h"
 
 namespace hocket {
@@ -17,11 +18,17 @@ std::unique_ptr<ExpertMover> make_mover(RankParts& parts, Runner& runner,
 std::unique_ptr<Rebalance> make_rebalance(const RankParts& parts, const Runner& runner, int rank,
                                           const Clock& clock, ExpertMover* mover) {
   if (mover == nullptr) return nullptr;
+  // Where another rank than 0 may coordinate, those that --tolerate-ranks asks for are enough with
+  // any coordinator.
+  const auto are_enough = [num_ranks = runner.placement().first().num_ranks(),
+                           tolerated = parts.tolerate_ranks](const RankSet& ranks) {
+    return hocket::are_enough(ranks, num_ranks, tolerated, 0);
+  };
   return std::make_unique<Rebalance>(
       Rebalance::Options{.rank = rank,
                          .num_counts = static_cast<int>(parts.experts->num_counts()),
                          .num_iterations = parts.rebalance_iterations,
-                         .tolerate_ranks = parts.tolerate_ranks,
+                         .are_enough = are_enough,
                          .num_workers = runner.info().num_workers,
                          .clock = &clock},
       *mover);

@@ -2,8 +2,10 @@
 
 #include <utility>
 
+#include "server/access/request_sender.h"
 #include "server/disaggregation_fields.h"
 #include "server/http/error_map.h"
+#include "server/ranks/role_sender.h"
 #include "server/reports/expert_distribution.h"
 #include "server/reports/profile.h"
 
@@ -56,6 +58,19 @@ void start_profile_everywhere(const AdminOptions& options, const HttpRequest& re
                     merge_profiles);
 }
 
+// The other ranks get the number of the change, so that it replaces no later one.
+void change_mode_everywhere(const AdminOptions& options, const HttpRequest& request,
+                            const Exchange& exchange) {
+  PrefillRole* const role = options.engine->parts().role;
+  if (is_from_rank(request))
+    return respond_json(*exchange, take_disaggregation_mode(request.body, role));
+  auto here = change_disaggregation_mode(request.body, role);
+  if (!here || request.body.empty()) return respond_json(*exchange, here);
+  HttpRequest others = request;
+  others.body = role_change_body(role->last_change());
+  answer_everywhere(peers_of(options.rank_router), others, exchange, std::move(here), merge_modes);
+}
+
 void add_listener(KvEventFeed* kv_events, const Exchange& exchange) {
   if (kv_events == nullptr)
     respond_error(*exchange,
@@ -80,13 +95,15 @@ Result<Json> merge_profiles(Json here, const std::vector<PeerAnswer>& there) {
 
 Result<Json> merge_modes(Json here, const std::vector<PeerAnswer>& there) {
   std::string complaints;
+  // A rank that is away is told the mode when it joins (RoleSender).
   for (const PeerAnswer& peer : there)
-    if (peer.status != 200) complaints += (complaints.empty() ? "" : "; ") + error_text(peer);
+    if (peer.is_member && peer.status != 200)
+      complaints += (complaints.empty() ? "" : "; ") + error_text(peer);
   if (complaints.empty()) return here;
   return fail(error(ErrorCode::lost_rank,
                     "this rank has the mode {}, and not all others have taken it: {}",
                     here.value("disaggregation_mode", ""), complaints)
-                  .with_fix("send it again when all ranks are there"));
+                  .with_fix("they are sent it again each second: see in the log who refuses it"));
 }
 
 void add_admin_routes(std::vector<Route>& routes, const AdminOptions& options) {
@@ -105,9 +122,7 @@ void add_admin_routes(std::vector<Route>& routes, const AdminOptions& options) {
                       configure_logging(*options.observer, r.body), merge_settings);
   });
   admin("GET, POST", "/disaggregation_mode", [options](const HttpRequest& r, const Exchange& e) {
-    answer_everywhere(peers_of(options.rank_router), r, e,
-                      change_disaggregation_mode(r.body, options.engine->parts().role),
-                      merge_modes);
+    change_mode_everywhere(options, r, e);
   });
   admin("GET, POST", "/start_profile", [options](const HttpRequest& r, const Exchange& e) {
     start_profile_everywhere(options, r, e);

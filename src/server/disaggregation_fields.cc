@@ -29,6 +29,19 @@ bool is_own(const HostPort& asked, const DisaggregationFacts& facts) {
          (reached ? reached->host : facts.reached_at) == asked.host;
 }
 
+Result<void> check_shares_pages(const PrefillRole* role) {
+  if (role != nullptr) return {};
+  return fail(error(ErrorCode::invalid_request, "this service shares no pages with others")
+                  .with_fix("start with --kv-cache-listen, or --disaggregation-prefill-url")
+                  .with_param("mode"));
+}
+
+Json role_view(const PrefillRole& role) {
+  return {{"disaggregation_mode", disaggregation_name(role.mode())},
+          {"takes_prompts", role.takes_prompts()},
+          {"sends_prompts", role.sends_prompts()}};
+}
+
 }  // namespace
 
 Result<void> apply_disaggregation_fields(PreparedRequest& prepared,
@@ -86,14 +99,22 @@ Result<Json> change_disaggregation_mode(std::string_view body, PrefillRole* role
     HOCKET_TRY(const Json json, parse_json_object(body));
     HOCKET_TRY(wanted, parse_disaggregation_change(json));
   }
-  if (role == nullptr)
-    return fail(error(ErrorCode::invalid_request, "this service shares no pages with others")
-                    .with_fix("start with --kv-cache-listen, or --disaggregation-prefill-url")
-                    .with_param("mode"));
+  HOCKET_TRY_VOID(check_shares_pages(role));
   if (wanted) HOCKET_TRY_VOID(role->set(*wanted));
-  return Json{{"disaggregation_mode", disaggregation_name(role->mode())},
-              {"takes_prompts", role->takes_prompts()},
-              {"sends_prompts", role->sends_prompts()}};
+  return role_view(*role);
+}
+
+Result<Json> take_disaggregation_mode(std::string_view body, PrefillRole* role) {
+  HOCKET_TRY(Json json, parse_json_object(body));
+  const auto number = json.find("change");
+  if (number == json.end() || !number->is_number_unsigned())
+    return fail(error(ErrorCode::invalid_request, "change is missing").with_param("change"));
+  RoleChange change{.number = number->get<uint64_t>()};
+  json.erase("change");
+  HOCKET_TRY(change.mode, parse_disaggregation_change(json));
+  HOCKET_TRY_VOID(check_shares_pages(role));
+  HOCKET_TRY_VOID(role->take(change));
+  return role_view(*role);
 }
 
 }  // namespace hocket

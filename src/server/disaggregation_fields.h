@@ -34,5 +34,8 @@ Result<Disaggregation> parse_disaggregation_change(const Json& json);
 // Reads {"mode": "decode"}, changes the role, and returns the mode. Without a body: only returns
 // it. Errors: invalid_request, bad_value, those of parse_json_object().
 Result<Json> change_disaggregation_mode(std::string_view body, PrefillRole* role);
+// The same with the body that another rank sends, that of role_change_body(): a change that is not
+// after this rank's last one changes nothing.
+Result<Json> take_disaggregation_mode(std::string_view body, PrefillRole* role);
 
 }  // namespace hocket

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <utility>
 
+#include "core/queue_limits.h"
 #include "server/access/client_key.h"
 #include "server/access/request_sender.h"
 #include "server/apis/apis.h"
@@ -19,6 +20,9 @@ namespace {
 
 // A rank that does not answer in this time is not waited for.
 constexpr Duration kTakePatience = std::chrono::seconds(1);
+
+constexpr QueueLimit<size_t> kReturningLimit{
+    "other ranks are asked for the streams of {} clients already", kRetryAfterFix};
 
 Error not_a_position(std::string_view what) {
   return error(ErrorCode::invalid_request, "{} is not the id of an event", what)
@@ -86,7 +90,8 @@ struct StreamEndpoints::ReturningClient {
   NamedPosition named;
   TimePoint arrived;
   Result<StreamSnapshot> found;
-  HeldBytes held;  // counts `found`
+  HeldBytes held;                 // counts `found`
+  std::shared_ptr<void> place{};  // counted in num_returning_
 };
 
 bool asks_for_stream(const HttpRequest& head) {
@@ -123,6 +128,17 @@ void StreamEndpoints::resume(const HttpRequest& request, const Exchange& exchang
                     .sender = request.sender,
                     .memory = request.memory,
                     .held_body = nullptr};
+  const bool asks_others = options_.rank_router != nullptr && !is_from_rank(request);
+  // Calls to other ranks are made however busy these are, so they have a limit of their own.
+  std::shared_ptr<void> place;
+  if (asks_others) {
+    const size_t num_before = num_returning_.fetch_add(1);
+    place = std::shared_ptr<void>(nullptr, [this](void*) { --num_returning_; });
+    if (num_before >= options_.rank_router->max_forwards()) {
+      respond_error(*exchange, queue_full(kReturningLimit, num_before));
+      return;
+    }
+  }
   // A request that is refused does not end the stream, so it is checked before take().
   auto found = options_.stream_records->find(named->answer_id, principal_name(request));
   HeldBytes held(request.memory);
@@ -137,7 +153,8 @@ void StreamEndpoints::resume(const HttpRequest& request, const Exchange& exchang
   }
   const auto client = std::make_shared<ReturningClient>(
       std::move(asked), exchange, *std::move(named), arrived, std::move(found), std::move(held));
-  if (options_.rank_router == nullptr || is_from_rank(request)) return choose(*client, {});
+  if (!asks_others) return choose(*client, {});
+  client->place = std::move(place);
   HttpRequest to_all = client->request;
   to_all.path = kTakePath;
   to_all.body =

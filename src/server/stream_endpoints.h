@@ -6,6 +6,7 @@
 //   GET /v1/responses/ID?stream=true      as OpenAI's API has it
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -50,7 +51,8 @@ class StreamEndpoints {
   void begin(const Api& api, const HttpRequest& request, const Exchange& exchange,
              TimePoint arrived) const;
   // Continues the stream that `id` names, or Last-Event-ID if `id` is empty; answers an error
-  // too. The position is that in Last-Event-ID, or starting_after.
+  // too. The position is that in Last-Event-ID, or starting_after. Answers queue_full
+  // if other ranks are asked for as many clients as RankRouter::max_forwards().
   void resume(const HttpRequest& request, const Exchange& exchange, std::string_view id,
               TimePoint arrived) const;
 
@@ -63,6 +65,7 @@ class StreamEndpoints {
   void give(const HttpRequest& request, const Exchange& exchange) const;
 
   const Options options_;
+  mutable std::atomic<size_t> num_returning_{0};  // clients for whom other ranks are asked
 };
 
 }  // namespace hocket

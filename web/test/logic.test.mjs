@@ -135,10 +135,10 @@ test("the last check says why experts move or stay", () => {
 });
 
 test("tiers of several ranks add up, by name", () => {
-  const tier = (name, tokens, away = false) => ({ name, away, tokens_total: tokens, read_bytes_total: 10 * tokens, saved_seconds_total: tokens / 2 });
+  const tier = (name, tokens, unavailable = false) => ({ name, unavailable, tokens_total: tokens, read_bytes_total: 10 * tokens, saved_seconds_total: tokens / 2 });
   assert.deepEqual(tiersOf([{}, { tiers: [] }]), []);
   assert.deepEqual(tiersOf([{ tiers: [tier("file", 4), tier("peer", 0)] }, { tiers: [tier("file", 2, true)] }]), [
-    { name: "file", tokens: 6, bytes: 60, saved: 3, away: true },
-    { name: "peer", tokens: 0, bytes: 0, saved: 0, away: false },
+    { name: "file", tokens: 6, bytes: 60, saved: 3, unavailable: true },
+    { name: "peer", tokens: 0, bytes: 0, saved: 0, unavailable: false },
   ]);
 });

@@ -137,10 +137,9 @@ BalanceVote Rebalance::vote() {
 
 void Rebalance::agreed(std::span<const BalanceVote> votes, std::span<const StepReport> reports,
                        const Agreement& agreement) {
-  if (present_ && agreement.leaving.size() > 0 && agreement.leaving != leaving_) {
-    const int left = present_->without(agreement.leaving).size();
-    if (left + options_.tolerate_ranks >= std::ssize(votes)) return begin_leave(agreement.leaving);
-  }
+  if (present_ && agreement.leaving.size() > 0 && agreement.leaving != leaving_ &&
+      options_.are_enough && options_.are_enough(present_->without(agreement.leaving)))
+    return begin_leave(agreement.leaving);
   is_smaller_ = present_ && present_->size() < std::ssize(votes);
   if (agreement.computes) {
     ++num_steps_;

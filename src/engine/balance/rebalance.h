@@ -20,6 +20,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -39,8 +40,9 @@ class Rebalance final : public BalanceVoter {
     int rank = 0;
     int num_counts = 0;             // layers * experts
     int64_t num_iterations = 1000;  // 0: experts move only if ranks leave
-    int tolerate_ranks = 0;         // number of ranks that may be missing
-    int num_workers = 1;            // threads that compute on this rank
+    // Returns true if these ranks may serve while the others are missing; empty: none may be.
+    std::function<bool(const RankSet&)> are_enough{};
+    int num_workers = 1;  // threads that compute on this rank
     const Clock* clock = nullptr;
   };
   // `mover` outlives it.

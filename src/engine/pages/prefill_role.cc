@@ -44,11 +44,29 @@ Result<void> PrefillRole::check(Disaggregation mode) const {
 
 Result<void> PrefillRole::set(Disaggregation mode) {
   HOCKET_TRY_VOID(check(mode));
-  const Disaggregation before = mode_.exchange(mode);
-  if (before != mode)
-    log::info("changed: --disaggregation-mode {} -> {}: an admin asked for it",
-              disaggregation_name(before), disaggregation_name(mode));
+  const MutexLock lock(mutex_);
+  change_to({.mode = mode, .number = last_.number + 1});
   return {};
+}
+
+Result<void> PrefillRole::take(const RoleChange& change) {
+  HOCKET_TRY_VOID(check(change.mode));
+  const MutexLock lock(mutex_);
+  if (last_.is_before(change)) change_to(change);
+  return {};
+}
+
+RoleChange PrefillRole::last_change() const {
+  const MutexLock lock(mutex_);
+  return last_;
+}
+
+void PrefillRole::change_to(const RoleChange& change) {
+  last_ = change;
+  const Disaggregation before = mode_.exchange(change.mode);
+  if (before != change.mode)
+    log::info("changed: --disaggregation-mode {} -> {}: an admin asked for it",
+              disaggregation_name(before), disaggregation_name(change.mode));
 }
 
 bool PrefillRole::takes_prompts() const {

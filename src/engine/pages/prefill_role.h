@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/mutex.h"
 #include "base/result.h"
 #include "core/model_config.h"
 
@@ -27,6 +28,18 @@ enum class Disaggregation : uint8_t { null, prefill, decode, automatic };
 Result<Disaggregation> parse_disaggregation(std::string_view name);
 std::string_view disaggregation_name(Disaggregation mode);
 
+// A mode and the number of the change that set it. Numbers count the changes of a service, and all
+// its ranks keep the one that is largest, so a change that arrives late changes nothing.
+struct RoleChange {
+  Disaggregation mode = Disaggregation::null;
+  uint64_t number = 0;  // 0: the mode of the start
+
+  // Two changes that were made at the same time have one number, and the modes decide.
+  bool is_before(const RoleChange& other) const {
+    return number != other.number ? number < other.number : mode < other.mode;
+  }
+};
+
 class PrefillRole {
  public:
   struct Options {
@@ -34,14 +47,18 @@ class PrefillRole {
     bool can_prefill = false;  // it has an address at which it offers pages
     bool can_decode = false;   // it knows services that compute prompts
   };
-  explicit PrefillRole(const Options& options) : options_(options), mode_(options.mode) {}
+  explicit PrefillRole(const Options& options)
+      : options_(options), mode_(options.mode), last_{.mode = options.mode} {}
 
   // Errors: bad_value, if the service was started without what the mode needs.
   Result<void> check(Disaggregation mode) const;
-  // Changes the mode, and announces it. Errors: those of check().
+  // Changes the mode, with the next number, and announces it. Errors: those of check().
   Result<void> set(Disaggregation mode);
+  // Makes a change that another rank of the service sent; one that is not after the last is left
+  // alone. Errors: those of check().
+  Result<void> take(const RoleChange& change);
   Disaggregation mode() const { return mode_; }
-  Disaggregation mode_at_start() const { return options_.mode; }
+  RoleChange last_change() const;
   // True if another mode than null is possible.
   bool has_roles() const { return options_.can_prefill || options_.can_decode; }
 
@@ -54,8 +71,12 @@ class PrefillRole {
   void count_sending_rank(bool sends) { num_sending_ranks_ += sends ? 1 : -1; }
 
  private:
+  void change_to(const RoleChange& change) HOCKET_REQUIRES(mutex_);
+
   const Options options_;
-  std::atomic<Disaggregation> mode_;
+  std::atomic<Disaggregation> mode_;  // that of last_, read without the lock
+  mutable Mutex mutex_;
+  RoleChange last_ HOCKET_GUARDED_BY(mutex_);
   std::atomic<int> num_sending_ranks_{0};
 };
 

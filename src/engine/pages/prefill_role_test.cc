@@ -21,6 +21,25 @@ TEST(PrefillRole, ChangesOnlyToWhatItWasStartedFor) {
   EXPECT_EQ(one.set(Disaggregation::automatic).error().param, "kv-cache-listen");
 }
 
+// All ranks keep the same change, in whichever order they learn of them.
+TEST(PrefillRole, AChangeThatArrivesLateChangesNothing) {
+  const RoleChange first = {.mode = Disaggregation::prefill, .number = 1};
+  const RoleChange at_once = {.mode = Disaggregation::decode, .number = 1};
+  const RoleChange second = {.mode = Disaggregation::null, .number = 2};
+  PrefillRole forth({.can_prefill = true, .can_decode = true});
+  PrefillRole back({.can_prefill = true, .can_decode = true});
+  for (const RoleChange& change : {first, at_once, second}) EXPECT_TRUE(forth.take(change));
+  for (const RoleChange& change : {second, at_once, first}) EXPECT_TRUE(back.take(change));
+  EXPECT_EQ(forth.mode(), Disaggregation::null);
+  EXPECT_EQ(back.mode(), Disaggregation::null);
+  EXPECT_TRUE(back.set(Disaggregation::prefill));
+  EXPECT_EQ(back.last_change().number, 3u);
+  PrefillRole one({.can_prefill = true, .can_decode = true});
+  for (const RoleChange& change : {at_once, first}) EXPECT_TRUE(one.take(change));
+  EXPECT_EQ(one.mode(), Disaggregation::decode);
+  EXPECT_FALSE(PrefillRole({}).take(first)) << "it was started without what the mode needs";
+}
+
 TEST(PrefillRole, NamesAreRead) {
   for (const char* name : {"null", "prefill", "decode", "auto"})
     EXPECT_EQ(disaggregation_name(parse_disaggregation(name).value()), name);

@@ -9,6 +9,7 @@
 #include <functional>
 #include <thread>
 
+#include "engine/balance/rebalance.h"
 #include "engine/rank_setup.h"
 #include "engine/tests/service.h"
 
@@ -81,6 +82,37 @@ TEST(ExpertMover, AnEpochIsLoadedWithThePriorityOfAnyThread) {
   ASSERT_TRUE(eventually([&] { return mover.has_loaded(two); }));
   EXPECT_GT(mover.stats().moves_total, 0u);
   EXPECT_EQ(priority, getpriority(PRIO_PROCESS, 0));
+}
+
+// Two of four may be missing, but without rank 0 three are needed.
+TEST(ExpertMover, NothingMovesForALeaveAfterWhichTheOthersPause) {
+  ServerSettings settings = testing::settings_of(testing::kBundled, 4);
+  settings.parallel.tolerate_ranks = 2;
+  const auto runners = load_ranks({.settings = settings, .progress = {}, .tokenizer_eos = {}});
+  ASSERT_TRUE(runners.has_value()) << describe(runners.error());
+  Runner& runner = *(*runners)[1];
+  ExpertStats stats(runner.info().model.num_layers, runner.placement(), 1);
+  ExpertMover mover({.model = settings.model, .rank = 1, .max_retry_time = testing::kPatience},
+                    runner, stats);
+  FakeClock clock;
+  Rebalance rebalance({.rank = 1,
+                       .num_counts = static_cast<int>(stats.num_counts()),
+                       .num_iterations = 0,
+                       .are_enough = [](const RankSet& ranks) { return ranks.has(0); },
+                       .clock = &clock},
+                      mover);
+  RankSet rank_0, leaving;
+  rank_0.add(0);
+  leaving.add(3);
+  const std::vector<BalanceVote> votes(4);
+  const std::vector<StepReport> reports(4);
+  rebalance.restart(RankSet::all(4).without(rank_0));
+  const uint8_t counting = rebalance.vote().phase;
+  rebalance.agreed(votes, reports, {.leaving = leaving});
+  EXPECT_EQ(rebalance.vote().phase, counting);
+  rebalance.restart(RankSet::all(4));
+  rebalance.agreed(votes, reports, {.leaving = leaving});
+  EXPECT_NE(rebalance.vote().phase, counting);
 }
 
 }  // namespace

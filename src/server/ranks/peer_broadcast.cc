@@ -103,6 +103,7 @@ void PeerBroadcast::post_to_all(const HttpRequest& asked, Done done, BroadcastLi
       poll->answers.push_back({.rank = rank,
                                .name = name_of(member.identity),
                                .why = there ? "its address is not known yet" : "it is not there",
+                               .is_member = there,
                                .may_know = there || now - peers_.lost_at(rank) < kRemembers});
     }
     poll->num_open += to.size();

@@ -14,7 +14,9 @@
 namespace hocket {
 namespace {
 
-constexpr QueueLimit<int64_t> kForwardedLimit{"{} requests are with other ranks", kRetryAfterFix};
+constexpr QueueLimit<int64_t> kForwardedLimit{
+    "{} requests are with other ranks, and no more fit, or their bodies are too large together",
+    kRetryAfterFix};
 
 RankLoad load_of(const PreparedRequest& prepared) {
   RankLoad load{.num_requests = 0, .num_tokens = 0};

@@ -79,6 +79,7 @@ class RankRouter {
   }
   int rank() const { return peers_.rank(); }
   size_t num_forwards() const;
+  size_t max_forwards() const { return options_.max_forwards; }
   ClusterCounts counts() const;
   // {"rank", "epoch", "peers": [{"rank", "host", "there", "address"}]}
   Json describe() const;

@@ -1,6 +1,6 @@
-// Tells ranks that join later which role (--disaggregation-mode) an admin has given to the service.
-// They start with that of the flag, which all ranks share, and ranks of two roles would wait for
-// each other's steps.   Thread: forward.
+// Tells ranks that lack it which role (--disaggregation-mode) an admin has given to the service:
+// those that join later, which start with that of the flag, and those that were away or did not
+// answer. Ranks of two roles would wait for each other's steps.   Thread: client.
 #pragma once
 
 #include <memory>
@@ -14,6 +14,10 @@
 
 namespace hocket {
 
+// Returns the body with which a rank sends another the role's last change to
+// /disaggregation_mode: {"mode": "decode", "change": 3}.
+std::string role_change_body(const RoleChange& change);
+
 class RoleSender {
  public:
   // Time from one try to the next, and the limit of each.
@@ -22,23 +26,24 @@ class RoleSender {
   // Borrows both, and uses the calls of `peers` once they have begun. role: null if the service
   // shares no pages.
   RoleSender(RankPeers& peers, const PrefillRole* role);
-  // Tells the members that joined since the last call. Those of the first call with this rank among
-  // the members were there when the role was last changed, or will be.
+  // Sends the last change to the members that are not known to have it. Of all members the one with
+  // the lowest rank does so, and the next one sends it to that one.
   void check(const ClusterView& view);
 
  private:
   struct Receiver {
     Mutex mutex;
-    std::string boot_id HOCKET_GUARDED_BY(mutex);  // names the process that has the role
+    std::string boot_id HOCKET_GUARDED_BY(mutex);  // names the process that has `told`
+    RoleChange told HOCKET_GUARDED_BY(mutex);
+    std::string refuser HOCKET_GUARDED_BY(mutex);  // boot id whose refusal is in the log
     bool is_under_way HOCKET_GUARDED_BY(mutex) = false;
     TimePoint next HOCKET_GUARDED_BY(mutex){};
   };
   class Sink;
-  void tell(const Identity& rank);
+  void tell(const Identity& rank, const RoleChange& change);
 
   RankPeers& peers_;
   const PrefillRole* const role_;
-  bool has_begun_ = false;
   std::vector<std::shared_ptr<Receiver>> ranks_;  // the calls under way own them, too
 };
 

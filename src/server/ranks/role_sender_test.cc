@@ -1,4 +1,4 @@
-// Tests that a rank which joins later gets the role that an admin has given to the others.
+// Tests that ranks which lack the role that an admin has given to the service are told it.
 #include "server/ranks/role_sender.h"
 
 #include "server/ranks/other_rank_testing.h"
@@ -9,7 +9,7 @@ namespace {
 class RoleSenderTest : public OtherRank {
  protected:
   void SetUp() override {
-    start_all(2);
+    start_all(2, 1);
     peers_ = std::make_unique<RankPeers>(plane(0));
     sender_ = std::make_unique<RoleSender>(*peers_, &role_);
     peers_->begin_calls(8, [this] {
@@ -32,6 +32,21 @@ class RoleSenderTest : public OtherRank {
     const int before = num_checks_;
     ASSERT_TRUE(eventually([&] { return num_checks_ >= before + 3; }));
   }
+  // Expects that rank 1 is told the change once for each status with which it answers.
+  void expect_told(const std::vector<int>& statuses, std::string_view mode, uint64_t number) {
+    for (const int status : statuses) {
+      const ForwardedRequest asked = take();
+      EXPECT_EQ(asked.request.path, "/disaggregation_mode");
+      EXPECT_EQ(Json::parse(asked.request.body), (Json{{"mode", mode}, {"change", number}}));
+      EXPECT_EQ(principal_of(asked.request)->role, Role::admin);
+      asked.exchange->respond(status, kJsonType, "{}");
+    }
+  }
+  void expect_nothing_more() {
+    std::this_thread::sleep_for(RoleSender::kRetry);
+    wait_for_checks();
+    EXPECT_EQ(num_held(), 0u) << "it has it";
+  }
   void restart_rank_1() {
     planes_[1].reset();
     ASSERT_TRUE(eventually([&] { return !plane(0).view().present().has(1); }));
@@ -48,29 +63,48 @@ class RoleSenderTest : public OtherRank {
 
 TEST_F(RoleSenderTest, ARankThatComesBackGetsTheRoleOfTheOthers) {
   wait_for_checks();
+  EXPECT_EQ(num_held(), 0u) << "all ranks start with the role of the flag";
   ASSERT_TRUE(role_.set(Disaggregation::prefill));
-  wait_for_checks();
-  EXPECT_EQ(num_held(), 0u) << "the admin's request reached those that were there";
+  expect_told({200}, "prefill", 1);
   ASSERT_NO_FATAL_FAILURE(restart_rank_1());
-  for (const int status : {503, 200}) {
-    const ForwardedRequest asked = take();
-    EXPECT_EQ(asked.request.path, "/disaggregation_mode");
-    EXPECT_EQ(asked.request.body, R"({"mode":"prefill"})");
-    EXPECT_EQ(principal_of(asked.request)->role, Role::admin);
-    asked.exchange->respond(status, kJsonType, "{}");
-  }
-  std::this_thread::sleep_for(RoleSender::kRetry);
-  wait_for_checks();
-  EXPECT_EQ(num_held(), 0u) << "it has it";
+  expect_told({503, 200}, "prefill", 1);
+  expect_nothing_more();
 }
 
-TEST_F(RoleSenderTest, WithTheRoleOfTheStartNobodyIsTold) {
-  wait_for_checks();
+// The process of a rank whose link was cut lacks what was changed meanwhile, also if that is the
+// mode with which it started.
+TEST_F(RoleSenderTest, ARankWhoseLinkWasCutGetsWhatWasChangedMeanwhile) {
   ASSERT_TRUE(role_.set(Disaggregation::prefill));
+  expect_told({200}, "prefill", 1);
+  const std::string boot_id = plane(1).self().boot_id;
+  proxy_->set(TestProxy::Link::cut);
+  ASSERT_TRUE(eventually([&] { return !plane(0).view().present().has(1); }));
   ASSERT_TRUE(role_.set(Disaggregation::null));
-  ASSERT_NO_FATAL_FAILURE(restart_rank_1());
+  proxy_->set(TestProxy::Link::up);
+  enter_all();
+  ASSERT_EQ(plane(1).self().boot_id, boot_id);
+  expect_told({200}, "null", 2);
+  expect_nothing_more();
+}
+
+// The role changes while a rank is told the one before.
+TEST_F(RoleSenderTest, ARankThatWasToldAnOldRoleIsToldTheNewOne) {
+  ASSERT_TRUE(role_.set(Disaggregation::prefill));
+  const ForwardedRequest old = take();
+  ASSERT_TRUE(role_.set(Disaggregation::null));
+  old.exchange->respond(200, kJsonType, "{}");
+  expect_told({200}, "null", 2);
+  expect_nothing_more();
+}
+
+TEST_F(RoleSenderTest, TheFirstRefusalIsInTheLog) {
+  ::testing::internal::CaptureStderr();
+  ASSERT_TRUE(role_.set(Disaggregation::prefill));
+  expect_told({400, 400, 200}, "prefill", 1);
   wait_for_checks();
-  EXPECT_EQ(num_held(), 0u);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("is not taken"), std::string::npos) << log;
+  EXPECT_EQ(log.find("is not taken"), log.rfind("is not taken")) << log;
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ class StreamKeeper {
   const Options options_;
   std::atomic<size_t> num_beginning_ = 0;
   std::vector<std::unique_ptr<std::atomic<bool>>> changes_under_way_;  // by rank
-  std::vector<UnsentLines> unsent_;  // by rank; the thread forward alone uses it
+  std::vector<UnsentLines> unsent_;  // by rank; the thread client alone uses it
   Mutex mutex_;
   std::vector<Identity> keepers_ HOCKET_GUARDED_BY(mutex_);
   std::vector<TimePoint> reached_ HOCKET_GUARDED_BY(mutex_);  // by rank: its address was known

@@ -103,10 +103,10 @@ void StreamChanges::set_keepers(std::span<const std::string> boot_ids) {
   MutexLock lock(streams_.mutex);
   StreamTable& table = streams_.table;
   StreamCopies& copies = table.copies();
-  const std::vector<size_t> other = copies.set_keepers(boot_ids);
-  if (other.empty()) return;
+  const auto other = copies.set_keepers(boot_ids);
+  if (!other) return;
   for (const auto& [id, stream] : table.by_id()) {
-    for (const size_t slot : other) stream->copies[slot] = {};
+    for (const size_t slot : *other) stream->copies[slot] = {};
     copies.forget_unwanted(*stream);
   }
   table.change_all_live();

@@ -19,7 +19,8 @@ class StreamChanges {
  public:
   explicit StreamChanges(LockedStreams& streams) : streams_(streams) {}
 
-  // Sets the keepers, at most kMaxKeepers. New ones get all that is live with the next changes.
+  // Sets the keepers, the preferred first, at most kMaxKeepers. New ones get all that is live with
+  // the next changes.
   void set_keepers(std::span<const std::string> boot_ids);
   // Says how many keepers shall have a copy of the stream. `holder`: a process that has the record
   // already; it is sent no copy and is not counted.

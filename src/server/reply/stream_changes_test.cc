@@ -134,6 +134,24 @@ TEST(StreamRecords, AsManyKeepersHaveAStreamAsItWants) {
   EXPECT_EQ(has(1, "elsewhere"), "k");
 }
 
+// A rank of another host comes back, and is preferred to the keeper that stays.
+TEST(StreamRecords, TheFirstOfTheOrderHasTheOnlyCopy) {
+  StreamRecords own({});
+  own.changes().set_keepers(Keepers{"same", "holder"});
+  const auto stream = own.add(request("a"), StreamState::live);
+  own.changes().set_copies(*stream, 1, "holder");
+  EXPECT_EQ(own.changes().changes_for("same", 16).whole.size(), 1u);
+  own.changes().set_keepers(Keepers{"elsewhere", "same"});
+  EXPECT_EQ(own.changes().changes_for("elsewhere", 16).whole.size(), 1u);
+  EXPECT_EQ(own.changes().changes_for("same", 16).whole.size(), 0u);
+  const auto next = own.add(request("b"), StreamState::live);
+  own.changes().set_copies(*next, 1, "holder");
+  EXPECT_EQ(own.changes().changes_for("same", 16).whole.size(), 0u);
+  EXPECT_EQ(own.changes().changes_for("elsewhere", 16).whole.size(), 1u);
+  own.changes().set_keepers(Keepers{"same", "elsewhere"});
+  EXPECT_EQ(own.changes().changes_for("same", 16).whole.size(), 2u) << "the order alone changed";
+}
+
 TEST(StreamRecords, AKeeperThatStaysIsNotSentAllAnewWhenTheOtherGoes) {
   StreamRecords own({}), keeper({}), next({});
   own.changes().set_keepers(Keepers{"gone", "k"});

@@ -10,7 +10,8 @@
 
 namespace hocket {
 
-std::vector<size_t> StreamCopies::set_keepers(std::span<const std::string> boot_ids) {
+std::optional<std::vector<size_t>> StreamCopies::set_keepers(
+    std::span<const std::string> boot_ids) {
   HOCKET_CHECK(boot_ids.size() <= kMaxKeepers);
   const auto has = [](std::span<const std::string> ids, const std::string& id) {
     return std::ranges::find(ids, id) != ids.end();
@@ -21,12 +22,17 @@ std::vector<size_t> StreamCopies::set_keepers(std::span<const std::string> boot_
   for (const std::string& boot_id : boot_ids)
     if (!has(next, boot_id)) *std::ranges::find(next, std::string()) = boot_id;
   std::vector<size_t> other;
+  bool is_reordered = false;
   for (size_t slot = 0; slot < kMaxKeepers; ++slot) {
+    const auto place =
+        static_cast<size_t>(std::ranges::find(boot_ids, next[slot]) - boot_ids.begin());
+    is_reordered |= std::exchange(keepers_[slot].place, place) != place;
     if (keepers_[slot].boot_id == next[slot]) continue;
     take_changed(slot);
     keepers_[slot].boot_id = next[slot];
     other.push_back(slot);
   }
+  if (other.empty() && !is_reordered) return std::nullopt;
   return other;
 }
 
@@ -40,7 +46,9 @@ bool StreamCopies::wants(const StreamRecord& stream, size_t slot) const {
   const auto may_have = [&](const Keeper& keeper) {
     return !keeper.boot_id.empty() && keeper.boot_id != stream.holder;
   };
-  const auto before = std::ranges::count_if(std::span(keepers_).first(slot), may_have);
+  const auto before = std::ranges::count_if(keepers_, [&](const Keeper& keeper) {
+    return may_have(keeper) && keeper.place < keepers_[slot].place;
+  });
   return may_have(keepers_[slot]) && std::cmp_less(before, stream.num_copies);
 }
 

@@ -19,9 +19,10 @@ namespace hocket {
 
 class StreamCopies {
  public:
-  // Sets the keepers, by the boot ids of their processes, at most kMaxKeepers. Returns the slots
-  // that have another keeper now, or none: the caller resets their copies of all streams.
-  std::vector<size_t> set_keepers(std::span<const std::string> boot_ids);
+  // Sets the keepers, by the boot ids of their processes, the preferred first, at most kMaxKeepers.
+  // One that stays keeps its slot. Returns the slots that have another keeper now, or none: the
+  // caller resets their copies of all streams. nullopt: keepers and order are as before.
+  std::optional<std::vector<size_t>> set_keepers(std::span<const std::string> boot_ids);
   // Returns the slot of a keeper; nullopt: it is none.
   std::optional<size_t> slot_of(std::string_view boot_id) const;
   // Returns true if the keeper in this slot shall have a copy.
@@ -40,6 +41,7 @@ class StreamCopies {
  private:
   struct Keeper {
     std::string boot_id;                   // empty: the slot is free
+    size_t place = 0;                      // in the order of preference
     std::vector<StreamRecordPtr> changed;  // holds those that were removed, too
   };
   std::array<Keeper, kMaxKeepers> keepers_;

@@ -19,12 +19,21 @@ TEST(ProfiledTogether, AllFilesAndWhoHasFailed) {
 // A rank that kept its old mode would wait for the others' steps.
 TEST(ModeOfAllRanks, ARankThatHasNotTakenItIsAnError) {
   const Json here = {{"disaggregation_mode", "prefill"}};
-  EXPECT_EQ(merge_modes(here, {{.name = "rank 1 (h)", .status = 200}}).value(), here);
-  const auto failed = merge_modes(here, {{.name = "rank 1 (h)", .status = 200},
-                                         {.name = "rank 2 (h)", .why = "it is not there"}});
+  const PeerAnswer took = {.name = "rank 1 (h)", .status = 200, .is_member = true};
+  const PeerAnswer silent = {.name = "rank 2 (h)", .why = "no answer", .is_member = true};
+  EXPECT_EQ(merge_modes(here, {took}).value(), here);
+  const auto failed = merge_modes(here, {took, silent});
   ASSERT_FALSE(failed.has_value());
   EXPECT_EQ(failed.error().code, ErrorCode::lost_rank);
-  EXPECT_THAT(failed.error().message, testing::HasSubstr("rank 2 (h): it is not there"));
+  EXPECT_THAT(failed.error().message, testing::HasSubstr("rank 2 (h): no answer"));
+}
+
+// It is told the mode when it joins.
+TEST(ModeOfAllRanks, ARankThatIsAwayIsNoError) {
+  const Json here = {{"disaggregation_mode", "prefill"}};
+  const PeerAnswer took = {.name = "rank 1 (h)", .status = 200, .is_member = true};
+  const PeerAnswer away = {.name = "rank 2 (h)", .why = "it is not there"};
+  EXPECT_EQ(merge_modes(here, {took, away}).value(), here);
 }
 
 }  // namespace

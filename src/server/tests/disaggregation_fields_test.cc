@@ -5,6 +5,7 @@
 
 #include "server/apis/sglang/generate_api.h"
 #include "server/apis/sglang/generate_request.h"
+#include "server/ranks/role_sender.h"
 #include "server/tests/test_server.h"
 
 namespace hocket {
@@ -104,6 +105,24 @@ TEST_F(DisaggregationFields, InModeAutoTheOwnAddressMeansThePrompt) {
   EXPECT_EQ(peer_of(read(place("h1", 8998), Disaggregation::automatic)), 0) << "of the list";
   reached_at_ = "h1:30000";  // one list for all services names this one, too
   EXPECT_TRUE(is_of_prompt(read(place("h1", 8998), Disaggregation::automatic)));
+}
+
+// A client's change is always the last one; that of another rank has its number.
+TEST(DisaggregationChange, TheChangeOfAnotherRankReplacesNoLaterOne) {
+  PrefillRole role({.can_prefill = true});
+  ASSERT_TRUE(change_disaggregation_mode(R"({"mode": "prefill"})", &role));
+  const std::string old = role_change_body(role.last_change());
+  ASSERT_TRUE(change_disaggregation_mode(R"({"mode": "null"})", &role));
+  EXPECT_EQ(take_disaggregation_mode(old, &role).value()["disaggregation_mode"], "null");
+  EXPECT_TRUE(take_disaggregation_mode(R"({"mode": "prefill", "change": 3})", &role));
+  EXPECT_EQ(role.mode(), Disaggregation::prefill);
+  for (const char* const body :
+       {"", "{}", R"({"mode": "null"})", R"({"change": 4})", R"({"mode": "null", "change": -1})"})
+    EXPECT_FALSE(take_disaggregation_mode(body, &role)) << body;
+  EXPECT_FALSE(change_disaggregation_mode(R"({"mode": "null", "change": 9})", &role))
+      << "clients name no number";
+  EXPECT_FALSE(take_disaggregation_mode(old, nullptr));
+  EXPECT_EQ(role.mode(), Disaggregation::prefill);
 }
 
 }  // namespace

@@ -118,6 +118,23 @@ TEST_F(KeeperTest, AKeeperThatLeavesIsNotAsked) {
   }));
 }
 
+class FewRequests : public KeeperTest {
+ protected:
+  FewRequests() { settings_.memory.max_queued_requests = 2; }
+};
+
+// As many clients may wait for other ranks as this rank may have requests.
+TEST_F(FewRequests, OtherRanksAreAskedForNoMoreClientsThanMayBeServed) {
+  const auto most = static_cast<size_t>(settings_.memory.max_queued_requests +
+                                        2 * rank_0_->engine.info().max_running_requests);
+  std::vector<TestClient> waiting;
+  std::vector<ForwardedRequest> asked;
+  for (size_t i = 0; i < most; ++i) waiting.push_back(come_back("/v1/streams/cmpl-77"));
+  for (size_t i = 0; i < most; ++i) asked.push_back(take());
+  TestClient refused = come_back("/v1/streams/cmpl-77");
+  EXPECT_EQ(refused.receive().status, 429);
+}
+
 // The test is rank 1 and has the record of a stream of its own.
 TEST_F(KeeperTest, AStreamOfAnotherRankGoesOnHere) {
   rank_0_->engine.script = [](const RequestInput&) { return ids_of("one two three four five"); };

@@ -283,7 +283,7 @@ function Tiers({ tiers }) {
             <tr key={tier.name}>
               <td>
                 {tierNames[tier.name] ?? tier.name}
-                {tier.away && <span class="muted"> (away)</span>}
+                {tier.unavailable && <span class="muted"> (unavailable)</span>}
               </td>
               <td class="number">{count(tier.tokens)}</td>
               <td class="number">{bytes(tier.bytes)}</td>

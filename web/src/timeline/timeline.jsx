@@ -164,7 +164,7 @@ export function TimelinePage() {
 
   return (
     <div class="page">
-      <PageHead title="Timeline" about={`The last ${all?.most_steps ?? 64} steps, always kept.`}>
+      <PageHead title="Timeline" about={`The last ${all?.max_steps ?? 64} steps, always kept.`}>
         {(all?.ranks.length ?? 0) > 1 && (
           <select aria-label="Rank" value={told?.dp_rank} onChange={(e) => setRank(Number(e.currentTarget.value))}>
             {all.ranks.map((r) => (
