@@ -19,7 +19,7 @@ struct PeerAnswer {
   std::string name;  // "rank 1 (h1)"
   int status = 0;    // 0: no answer; `why` says the reason
   std::string body, why;
-  bool is_member = false;             // of the epoch, when the others were asked
+  bool is_member = false;             // it was one when the others were asked
   bool was_sent = false;              // without an answer: the rank may have received the request
   bool may_know = false;              // without an answer: its process runs, or ran a moment ago
   std::optional<Error> memory_error;  // set if the caller may hold no body of that size

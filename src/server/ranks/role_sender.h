@@ -26,8 +26,8 @@ class RoleSender {
   // Borrows both, and uses the calls of `peers` once they have begun. role: null if the service
   // shares no pages.
   RoleSender(RankPeers& peers, const PrefillRole* role);
-  // Sends the last change to the members that are not known to have it. Of all members the one with
-  // the lowest rank does so, and the next one sends it to that one.
+  // Sends the last change to the members that are not known to have it. The member with the lowest
+  // rank does so alone, and the next one sends it to that member.
   void check(const ClusterView& view);
 
  private:
