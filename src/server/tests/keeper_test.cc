@@ -120,7 +120,10 @@ TEST_F(KeeperTest, AKeeperThatLeavesIsNotAsked) {
 
 class FewRequests : public KeeperTest {
  protected:
-  FewRequests() { settings_.memory.max_queued_requests = 2; }
+  FewRequests() {
+    settings_.memory.max_queued_requests = 2;
+    settings_.memory.max_running_requests = 1;
+  }
 };
 
 // As many clients may wait for other ranks as this rank may have requests.

@@ -56,6 +56,8 @@ class TestServer {
     settings.http.port = 0;
     if (settings.http.allowed_hosts.empty()) settings.http.allowed_hosts = "x";
     engine.plane = cluster;
+    if (settings.memory.max_running_requests > 0)
+      engine.info_.max_running_requests = settings.memory.max_running_requests;
     if (settings.scheduler.kv_events) {
       engine.info_.page_tokens = 2;
       engine.events.emplace(64);
