@@ -120,13 +120,20 @@ TEST_F(PeerPageSizesTest, APromptThatThePeerKnowsComesWithAState) {
 // The prefill service knows the prompt, with the window at its end, and has evicted those before it
 // from which one is made in larger pages. It computes them again once; then its files have them.
 TEST_F(PeerPageSizesTest, WindowsThatThePeerHasEvictedAreComputedAgain) {
-  const RequestInput input = question(3, 530);
+  // Where a message ends, the next turn may begin, so all windows behind an end token would be
+  // kept.
+  const auto without_ends = [](RequestInput asked) {
+    std::ranges::replace(asked.prompt, TokenId{2}, TokenId{3});
+    return asked;
+  };
+  const RequestInput input = without_ends(question(3, 530));
   ServerSettings few = with_pages(plain(&kMimo), 32);
-  few.memory.swa_full_tokens_ratio = 0.4;
+  few.memory.max_total_tokens = 4096;  // no page of other layers is evicted
+  few.memory.swa_full_tokens_ratio = 0.1;
   Service prefill(offering(few, "prefill"));
   ASSERT_TRUE(prefill.works());
   const Answer want = ask(prefill, input);
-  ask(prefill, question(4, 600));
+  ask(prefill, without_ends(question(4, 600)));
   const auto recomputed = [&] {
     return prefill.engine().stats().scheduler.recomputed_tokens_total;
   };
