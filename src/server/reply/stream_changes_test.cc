@@ -149,7 +149,8 @@ TEST(StreamRecords, TheFirstOfTheOrderHasTheOnlyCopy) {
   EXPECT_EQ(own.changes().changes_for("same", 16).whole.size(), 0u);
   EXPECT_EQ(own.changes().changes_for("elsewhere", 16).whole.size(), 1u);
   own.changes().set_keepers(Keepers{"same", "elsewhere"});
-  EXPECT_EQ(own.changes().changes_for("same", 16).whole.size(), 2u) << "the order alone changed";
+  // The order alone changed. The first stream is still on its way to this keeper.
+  EXPECT_EQ(own.changes().changes_for("same", 16).whole.size(), 1u);
 }
 
 TEST(StreamRecords, AKeeperThatStaysIsNotSentAllAnewWhenTheOtherGoes) {
