@@ -141,9 +141,9 @@ def come_back(ranks, rank, events, path=None):
 
 
 def check_equal(had, want, what):
+    for i, (a, b) in enumerate(zip(had, want)):
+        assert same_in_each(a) == same_in_each(b), f"{what}: event {i} of {len(had)} is {a}, undisturbed of {len(want)} {b}; before it {had[i - 1 : i]}"
     assert len(had) == len(want), f"{what}: {len(had)} events, undisturbed {len(want)}; the last are {had[-2:]}"
-    for i, (a, b) in enumerate(zip(had, want, strict=True)):
-        assert same_in_each(a) == same_in_each(b), f"{what}: event {i} is {a}, undisturbed {b}"
 
 
 def undisturbed(ranks, words):

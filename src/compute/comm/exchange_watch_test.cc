@@ -93,7 +93,7 @@ TEST_P(ExchangeEnds, AnAbortGoesBeforeThoseWhoLeftBecauseOfIt) {
       return;  // its end is closed
     }
     while (!exchange->peer_started(0, Kind::agree) || abort == 0) end.wait(1ms);
-    expect_lost(exchange_once(*exchange, Kind::agree), HasSubstr("given up"));
+    expect_lost(exchange_once(*exchange, Kind::agree), HasSubstr("was aborted"));
     EXPECT_EQ(exchange->lost_peer(), -1);
   });
 }
