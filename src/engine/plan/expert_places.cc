@@ -181,6 +181,20 @@ int max_taken_over(const Placement& home, int tolerate_ranks, int max_sets) {
   return most;
 }
 
+// Checks that each group of experts is on one rank, also when experts move.
+Result<void> check_groups(const ParallelSettings& settings, const ModelChoice& choice,
+                          const Placements& placements) {
+  HOCKET_TRY_VOID(placements.check_groups(choice.combine_groups));
+  const int experts = choice.model.moe.num_experts;
+  if (!settings.enable_eplb || choice.combine_groups == experts) return {};
+  return fail(error(ErrorCode::bad_value,
+                    "--enable-eplb moves experts one by one, but --combine-groups {} sums {} of "
+                    "them on one rank",
+                    choice.combine_groups, experts / choice.combine_groups)
+                  .with_param("combine-groups")
+                  .with_fix("--combine-groups 0"));
+}
+
 }  // namespace
 
 Result<MovingMemory> moving_memory(const ServerSettings& settings, const ModelChoice& choice,
@@ -326,14 +340,7 @@ Result<ExpertPlaces> place_experts(const ParallelSettings& settings, const Model
   }
   if (settings.tolerate_ranks > 0)
     HOCKET_TRY_VOID(check_tolerance(settings.tolerate_ranks, choice, placements.first()));
-  HOCKET_TRY_VOID(placements.check_groups(choice.combine_groups));
-  if (settings.enable_eplb && choice.combine_groups != experts)
-    return fail(error(ErrorCode::bad_value,
-                      "--enable-eplb moves experts one by one, but --combine-groups {} sums {} of "
-                      "them on one rank",
-                      choice.combine_groups, experts / choice.combine_groups)
-                    .with_param("combine-groups")
-                    .with_fix("--combine-groups 0"));
+  HOCKET_TRY_VOID(check_groups(settings, choice, placements));
   ExpertPlaces places{std::move(placements), {}};
   if (change) places.changes.push_back(*std::move(change));
   if (auto why = why_not_hierarchical(settings, choice.model.moe); !why.empty())
