@@ -34,11 +34,6 @@ std::optional<PageKey> key_of_name(std::string_view name) {
   return key;
 }
 
-bool is_form_name(std::string_view name) {
-  return name.size() == kFolderDigits &&
-         name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
-
 bool is_folder(const fs::path& path) {
   std::error_code gone;
   return fs::symlink_status(path, gone).type() == fs::file_type::directory;
@@ -115,6 +110,11 @@ Result<void> check_form_owner(const fs::path& folder) {
   if (checked) checked = check_folder_owner(folder);
   if (!checked) checked.error().param = "kv-cache-dir";
   return checked;
+}
+
+bool is_form_name(std::string_view name) {
+  return name.size() == kFolderDigits &&
+         name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
 fs::path path_of_page(const fs::path& folder, const PageKey& key) {

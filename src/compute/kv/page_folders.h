@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -33,6 +34,8 @@ int make_folders(const std::filesystem::path& folder, const std::filesystem::pat
 // below the one around it.
 Result<void> check_form_owner(const std::filesystem::path& folder);
 
+// Returns true if a folder of this name has the pages of a form.
+bool is_form_name(std::string_view name);
 // Returns the path of a page's file below that folder.
 std::filesystem::path path_of_page(const std::filesystem::path& folder, const PageKey& key);
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/timed_calls.h"
+#include "compute/kv/page_folders.h"
 #include "engine/plan/tier_buffers.h"
 
 namespace hocket {
@@ -35,18 +36,22 @@ int64_t bytes_below(const fs::path& folder) {
   return bytes;
 }
 
-// Returns the bytes in the folders of forms, named by 16 digits in hex (page_files.h). The limit
-// counts none of the other files that may lie beside them.
+// Returns the bytes in the folders of forms. The limit counts none of the other files that may lie
+// beside them.
 int64_t bytes_of_forms(const fs::path& folder) {
   int64_t bytes = 0;
   std::error_code problem;
   fs::directory_iterator entries(folder, problem);
   for (; !problem && entries != fs::directory_iterator(); entries.increment(problem)) {
-    const std::string name = entries->path().filename().string();
-    if (name.size() == 16 && name.find_first_not_of("0123456789abcdef") == std::string::npos)
-      bytes += bytes_below(entries->path());
+    if (is_form_name(entries->path().filename().string())) bytes += bytes_below(entries->path());
   }
   return bytes;
+}
+
+// Returns the limit of files that may take `room_bytes` in all.
+int64_t planned_limit(const fs::path& folder, uintmax_t room_bytes) {
+  const auto share = static_cast<int64_t>(kShareOfFreeDisk * static_cast<double>(room_bytes));
+  return is_in_memory(folder) ? std::min(share, kMaxMemoryBytes) : share;
 }
 
 }  // namespace
@@ -66,9 +71,24 @@ Result<int64_t> folder_limit(double given_gb, const fs::path& folder, int64_t he
                       problem.message())
                     .with_param("kv-cache-dir-gb")
                     .with_fix("--kv-cache-dir-gb 100"));
-  const double room = static_cast<double>(held_bytes) + static_cast<double>(space.available);
-  const auto planned = static_cast<int64_t>(kShareOfFreeDisk * room);
-  return is_in_memory(folder) ? std::min(planned, kMaxMemoryBytes) : planned;
+  return planned_limit(folder, static_cast<uintmax_t>(held_bytes) + space.available);
+}
+
+int64_t max_stored_bytes(const MemorySettings& settings) {
+  if (settings.kv_cache_dir.empty()) return 0;
+  if (settings.kv_cache_dir_gb > 0) return static_cast<int64_t>(settings.kv_cache_dir_gb * 1e9);
+  TimedCalls calls({.name = "kv_disk",
+                    .target = settings.kv_cache_dir,
+                    .num_threads = 1,
+                    .limit = kMaxLook,
+                    .fix = "--kv-cache-dir-gb 100"});
+  const Result<int64_t> planned =
+      calls.run<int64_t>([folder = fs::path(settings.kv_cache_dir)]() -> Result<int64_t> {
+        std::error_code problem;
+        const fs::space_info space = fs::space(nearest_folder(folder), problem);
+        return problem ? 0 : planned_limit(folder, space.capacity);
+      });
+  return planned && *planned > 0 ? *planned : kUnknownDisk;
 }
 
 int64_t room_in_memory(double given_gb, const fs::path& folder) {

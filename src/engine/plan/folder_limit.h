@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -25,12 +26,17 @@ bool is_in_memory(const std::filesystem::path& folder);
 // bad_value, if it is to be planned and nothing is known of the disk.
 Result<int64_t> folder_limit(double given_gb, const std::filesystem::path& folder,
                              int64_t held_bytes);
+// Returns the most bytes that files in --kv-cache-dir may ever take, of which the size of the disk
+// decides without --kv-cache-dir-gb; kUnknownDisk if it does not answer within kMaxLook, or is not
+// known.
+inline constexpr Duration kMaxLook = std::chrono::seconds(2);
+inline constexpr int64_t kUnknownDisk = std::numeric_limits<int64_t>::max();
+int64_t max_stored_bytes(const MemorySettings& settings);
 // Returns the memory that the files may take beside what they have now; 0 if they are on a disk.
 // given_gb: as above.
 int64_t room_in_memory(double given_gb, const std::filesystem::path& folder);
 // Returns room_in_memory() as bytes of each of the ranks that share the folder; 0 if there is none,
 // or it has not answered within kMaxLook, as a mount may do. `look` owns all that it uses.
-inline constexpr Duration kMaxLook = std::chrono::seconds(2);
 using FolderLook = std::function<int64_t(double given_gb, const std::filesystem::path& folder)>;
 int64_t folder_memory_of_rank(const ServerSettings& settings, FolderLook look = room_in_memory);
 // Returns what folder_memory_of_rank() leaves of a rank's memory. Whatever is planned with that of

@@ -66,5 +66,16 @@ TEST(FolderMemoryTest, AMountThatHangsIsNotAwaited) {
   end.set_value();
 }
 
+TEST(FolderLimit, TheSizeOfFilesIsThatOfTheFlagOrAShareOfTheDisk) {
+  MemorySettings settings;
+  EXPECT_EQ(max_stored_bytes(settings), 0);
+  settings.kv_cache_dir = "/tmp/not/there/yet";
+  const int64_t of_disk = max_stored_bytes(settings);
+  EXPECT_GT(of_disk, 0);
+  EXPECT_LT(of_disk, kUnknownDisk);
+  settings.kv_cache_dir_gb = 1.5;
+  EXPECT_EQ(max_stored_bytes(settings), 1'500'000'000);
+}
+
 }  // namespace
 }  // namespace hocket

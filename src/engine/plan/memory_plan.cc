@@ -6,6 +6,7 @@
 
 #include "base/show_bytes.h"
 #include "compute/kv/page_layout.h"
+#include "engine/plan/folder_limit.h"
 #include "engine/plan/model_choice.h"
 #include "engine/plan/scheduler_settings.h"
 #include "engine/plan/state_plan.h"

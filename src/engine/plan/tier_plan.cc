@@ -3,21 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <system_error>
 
 #include "base/heap_bytes.h"
-#include "base/timed_calls.h"
 #include "compute/kv/page_files.h"
 #include "compute/kv/page_layout.h"
-#include "engine/plan/folder_limit.h"
 #include "engine/plan/tier_buffers.h"
 #include "policy/cache/tree_bytes.h"
 
 namespace hocket {
 namespace {
-
-namespace fs = std::filesystem;
 
 TierBuffers tier_buffers(const MemoryPlanInput& q, const MemoryPlan& plan) {
   TierBuffers buffers{.page_bytes = q.page_bytes,
@@ -55,33 +49,7 @@ int64_t max_files(const MemoryPlanInput& q, const MemoryPlan& plan, const TierBu
   return std::clamp(q.max_stored_bytes / smallest_file(buffers) + 1, kMinIndexedFiles, most);
 }
 
-// Returns the most bytes that files may take on the disk of a folder that may not be there yet; 0:
-// not known.
-int64_t planned_bytes(fs::path folder) {
-  const bool in_memory = is_in_memory(folder);
-  std::error_code problem;
-  while (!fs::exists(folder, problem) && folder.has_relative_path()) folder = folder.parent_path();
-  const fs::space_info space = fs::space(folder.empty() ? "." : folder, problem);
-  if (problem) return 0;
-  const auto share = static_cast<int64_t>(kShareOfFreeDisk * static_cast<double>(space.capacity));
-  return in_memory ? std::min(share, kMaxMemoryBytes) : share;
-}
-
 }  // namespace
-
-int64_t max_stored_bytes(const MemorySettings& settings) {
-  if (settings.kv_cache_dir.empty()) return 0;
-  if (settings.kv_cache_dir_gb > 0) return static_cast<int64_t>(settings.kv_cache_dir_gb * 1e9);
-  TimedCalls calls({.name = "kv_disk",
-                    .target = settings.kv_cache_dir,
-                    .num_threads = 1,
-                    .limit = kMaxLook,
-                    .fix = "--kv-cache-dir-gb 100"});
-  const Result<int64_t> planned = calls.run<int64_t>([folder = fs::path(settings.kv_cache_dir)] {
-    return Result<int64_t>(planned_bytes(folder));
-  });
-  return planned && *planned > 0 ? *planned : kUnknownDisk;
-}
 
 void plan_tier(const MemoryPlanInput& q, MemoryPlan& plan) {
   if (!has_cache_tier(q.settings)) return;

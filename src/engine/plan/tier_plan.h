@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <string>
 
 #include "core/server_settings.h"
@@ -18,11 +17,6 @@ inline constexpr int64_t kPartOfIndex = 32;
 // Keys of pages that are remembered as being in a Redis, twice as many at most
 // (engine/pages/redis_store.h).
 inline constexpr int64_t kMaxKnownKeys = 64 << 10;
-
-// Returns the most bytes that files in --kv-cache-dir may take, of which a disk decides without
-// --kv-cache-dir-gb; kUnknownDisk if it does not answer within 2 s, or is not known.
-inline constexpr int64_t kUnknownDisk = std::numeric_limits<int64_t>::max();
-int64_t max_stored_bytes(const MemorySettings& settings);
 
 // Plans tier_bytes, max_stored_files and index_bytes, without the tree. Precondition: the rows of a
 // step and the budget are planned.

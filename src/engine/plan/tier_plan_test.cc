@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "compute/kv/page_files.h"
+#include "engine/plan/folder_limit.h"
 #include "engine/plan/plan_case_testing.h"
 #include "policy/cache/tree_bytes.h"
 
@@ -94,17 +95,6 @@ TEST(TierPlan, TheRanksOfAProcessPlanTheIndexesOfStoresOnce) {
   const int64_t of_one = indexes(1);
   EXPECT_GT(of_one, PageFiles::index_bytes(kMinIndexedFiles)) << "a Redis has keys, too";
   EXPECT_EQ(indexes(2), (of_one + 1) / 2);
-}
-
-TEST(TierPlan, TheSizeOfFilesIsThatOfTheFlagOrAShareOfTheDisk) {
-  MemorySettings settings;
-  EXPECT_EQ(max_stored_bytes(settings), 0);
-  settings.kv_cache_dir = "/tmp/not/there/yet";
-  const int64_t of_disk = max_stored_bytes(settings);
-  EXPECT_GT(of_disk, 0);
-  EXPECT_LT(of_disk, kUnknownDisk);
-  settings.kv_cache_dir_gb = 1.5;
-  EXPECT_EQ(max_stored_bytes(settings), 1'500'000'000);
 }
 
 }  // namespace
