@@ -109,8 +109,10 @@ Result<void> check_needless_flags(const ServerSettings& settings) {
   return {};
 }
 
-// Warns of a limit of files, which take held_bytes now, that the disk cannot hold.
+// Warns of a limit of files, which take held_bytes now, that the disk cannot hold. A limit that was
+// planned fits.
 void warn_of_limit(double given_gb, const fs::path& folder, int64_t held_bytes) {
+  if (given_gb <= 0) return;
   std::error_code problem;
   const fs::space_info space = fs::space(folder, problem);
   const double room = static_cast<double>(held_bytes) + static_cast<double>(space.available);

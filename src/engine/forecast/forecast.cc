@@ -5,6 +5,7 @@
 
 #include "compute/overlap/prediction.h"
 #include "engine/plan/expert_places.h"
+#include "engine/plan/folder_limit.h"
 #include "engine/plan/tier_plan.h"
 #include "policy/cache/page_allocator.h"
 
@@ -192,6 +193,7 @@ Result<Forecast> forecast(const ForecastInput& q, int kv_len) {
   }
   MemoryPlanInput memory = memory_plan_input(q.settings, choice);
   memory.weight_bytes = weight_bytes;
+  memory.max_stored_bytes = max_stored_bytes(q.settings.memory);
   memory.moving_bytes = moving_bytes;
   memory.total_bytes = q.total_bytes;
   memory.available_bytes = q.available_bytes;

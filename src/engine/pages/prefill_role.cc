@@ -51,6 +51,9 @@ Result<void> PrefillRole::set(Disaggregation mode) {
 
 Result<void> PrefillRole::take(const RoleChange& change) {
   HOCKET_TRY_VOID(check(change.mode));
+  if (change.number > RoleChange::kMaxNumber)
+    return fail(ErrorCode::bad_value, "a change has the number {}, and the largest is {}",
+                change.number, RoleChange::kMaxNumber);
   const MutexLock lock(mutex_);
   if (last_.is_before(change)) change_to(change);
   return {};

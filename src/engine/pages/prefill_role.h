@@ -32,7 +32,8 @@ std::string_view disaggregation_name(Disaggregation mode);
 // its ranks keep the one that is largest, so a change that arrives late changes nothing.
 struct RoleChange {
   Disaggregation mode = Disaggregation::null;
-  uint64_t number = 0;  // 0: the mode of the start
+  static constexpr uint64_t kMaxNumber = uint64_t{1} << 62;
+  uint64_t number = 0;  // 0: the mode of the start; at most kMaxNumber if another rank says it
 
   // Two changes that were made at the same time have one number, and the modes decide.
   bool is_before(const RoleChange& other) const {
@@ -55,7 +56,7 @@ class PrefillRole {
   // Changes the mode, with the next number, and announces it. Errors: those of check().
   Result<void> set(Disaggregation mode);
   // Makes a change that another rank of the service sent; one that is not after the last is left
-  // alone. Errors: those of check().
+  // alone. Errors: those of check(); bad_value (a number over kMaxNumber).
   Result<void> take(const RoleChange& change);
   Disaggregation mode() const { return mode_; }
   RoleChange last_change() const;

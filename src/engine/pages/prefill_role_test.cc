@@ -37,6 +37,7 @@ TEST(PrefillRole, AChangeThatArrivesLateChangesNothing) {
   PrefillRole one({.can_prefill = true, .can_decode = true});
   for (const RoleChange& change : {at_once, first}) EXPECT_TRUE(one.take(change));
   EXPECT_EQ(one.mode(), Disaggregation::decode);
+  EXPECT_FALSE(one.take({.number = RoleChange::kMaxNumber + 1})) << "no number would come after";
   EXPECT_FALSE(PrefillRole({}).take(first)) << "it was started without what the mode needs";
 }
 

@@ -258,7 +258,7 @@ Result<std::unique_ptr<PromptPages>> RedisStore::open(const PagesWanted& wanted)
 
 void RedisStore::age_known() {
   const TimePoint now = RealClock().now();
-  if (now - began_ <= kKnownFor && newer_.size() < kMaxKnown) return;
+  if (now - began_ <= kKnownFor && std::cmp_less(newer_.size(), kMaxKnownKeys)) return;
   older_ = std::exchange(newer_, {});
   if (now - began_ > 2 * kKnownFor) older_.clear();
   began_ = now;

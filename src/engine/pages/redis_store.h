@@ -18,7 +18,7 @@
 #include "engine/pages/page_store.h"
 #include "engine/pages/redis_address.h"
 #include "engine/pages/redis_link.h"
-#include "engine/plan/tier_plan.h"
+#include "engine/plan/tier_buffers.h"
 
 namespace hocket {
 
@@ -28,7 +28,6 @@ class RedisStore final : public PageStore {
   // Pages that travel at once, and their bytes, as far as one page allows.
   static constexpr size_t kMaxAhead = 64;
   static constexpr size_t kMaxAheadBytes = size_t{8} << 20;
-  static constexpr size_t kMaxKnown = kMaxKnownKeys;
   // A page may have been evicted there since it was seen, so it is asked for again after this.
   static constexpr Duration kKnownFor = std::chrono::minutes(10);
 

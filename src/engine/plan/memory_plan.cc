@@ -6,7 +6,6 @@
 
 #include "base/show_bytes.h"
 #include "compute/kv/page_layout.h"
-#include "engine/plan/folder_limit.h"
 #include "engine/plan/model_choice.h"
 #include "engine/plan/scheduler_settings.h"
 #include "engine/plan/state_plan.h"
@@ -237,7 +236,6 @@ MemoryPlanInput memory_plan_input(const ServerSettings& settings, const ModelCho
           .page_bytes = choice.kv_full_page_bytes(page_tokens),
           .window_page_bytes = choice.kv_window_page_bytes(page_tokens),
           .module_page_bytes = choice.module_page_bytes(page_tokens),
-          .max_stored_bytes = max_stored_bytes(settings.memory),
           .peer_page_bytes = choice.kv_full_page_bytes(PageLayout::kMaxTokens),
           .peer_window_page_bytes = choice.kv_window_page_bytes(PageLayout::kMaxTokens),
           .scratch = choice.scratch_need(0, page_tokens),

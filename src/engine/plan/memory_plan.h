@@ -66,7 +66,7 @@ struct MemoryPlanInput {
   int64_t page_bytes = 0;         // one page in all layers, window layers excepted
   int64_t window_page_bytes = 0;  // one page in all window layers; 0: the model has none
   int64_t module_page_bytes = 0;  // one page in one of the modules that are loaded; 0: none are
-  int64_t max_stored_bytes = 0;   // size of all files in --kv-cache-dir (tier_plan.h)
+  int64_t max_stored_bytes = 0;   // size of all files in --kv-cache-dir (folder_limit.h)
   // The first two in pages of PageLayout::kMaxTokens, the largest that a peer may have.
   int64_t peer_page_bytes = 0, peer_window_page_bytes = 0;
   int64_t total_bytes = 0, available_bytes = 0;

@@ -12,6 +12,10 @@
 
 namespace hocket {
 
+// Keys of pages that are remembered as being in a Redis, twice as many at most
+// (engine/pages/redis_store.h).
+inline constexpr int64_t kMaxKnownKeys = 64 << 10;
+
 struct TierBuffers {
   static constexpr int64_t kBytes = 64 << 20;  // pages one way, and records one way
   // The pages of a prompt's chunk, which become known at once, all find a buffer up to this size.

@@ -14,9 +14,6 @@ namespace hocket {
 inline constexpr int64_t kMinIndexedFiles = 1 << 16;
 // The index of more files than these takes at most this part of the memory of the ranks.
 inline constexpr int64_t kPartOfIndex = 32;
-// Keys of pages that are remembered as being in a Redis, twice as many at most
-// (engine/pages/redis_store.h).
-inline constexpr int64_t kMaxKnownKeys = 64 << 10;
 
 // Plans tier_bytes, max_stored_files and index_bytes, without the tree. Precondition: the rows of a
 // step and the budget are planned.

@@ -125,6 +125,7 @@ Result<void> Runner::make_plan(const ServerSettings& settings) {
   }
   MemoryPlanInput input = memory_plan_input(settings, choice_);
   input.weight_bytes = most.bytes;
+  input.max_stored_bytes = max_stored_bytes(settings.memory);
   input.moving_bytes = weights_.moving.bytes();
   input.total_bytes = machine_.memory_bytes;
   input.available_bytes = machine_.memory_available_bytes;

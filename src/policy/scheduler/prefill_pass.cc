@@ -269,12 +269,13 @@ AddResult PrefillPass::admit() {
   if (!has_state_room()) return AddResult::no_tokens;
   pace(match.len(options_.page_tokens));
   const int spare = rows_of_others(num_parts(0));
-  if (holds_again(head, candidate(head, match, spare))) {
+  const PrefillCandidate wanted = candidate(head, match, spare);
+  if (holds_again(head, wanted)) {
     match = PrefixMatch();
     lists_.waiting.hold_head();
     return AddResult::added;  // the next one is tried
   }
-  Admission admission = adder_.add(candidate(head, match, spare), memory_.available_tokens());
+  Admission admission = adder_.add(wanted, memory_.available_tokens());
   if (admission.result == AddResult::no_tokens && adder_.alone()) {
     // A request that is alone always fits, unless the page to copy from is pinned: drop that page.
     const auto whole_pages = match.pages.size() * static_cast<size_t>(options_.page_tokens);
