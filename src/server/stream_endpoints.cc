@@ -134,7 +134,7 @@ void StreamEndpoints::resume(const HttpRequest& request, const Exchange& exchang
   if (asks_others) {
     const size_t num_before = num_returning_.fetch_add(1);
     place = std::shared_ptr<void>(nullptr, [this](void*) { --num_returning_; });
-    if (num_before >= options_.rank_router->max_forwards()) {
+    if (num_before >= options_.rank_router->max_returning()) {
       respond_error(*exchange, queue_full(kReturningLimit, num_before));
       return;
     }

@@ -52,7 +52,7 @@ class StreamEndpoints {
              TimePoint arrived) const;
   // Continues the stream that `id` names, or Last-Event-ID if `id` is empty; answers an error
   // too. The position is that in Last-Event-ID, or starting_after. Answers queue_full
-  // if other ranks are asked for as many clients as RankRouter::max_forwards().
+  // if other ranks are asked for as many clients as RankRouter::max_returning().
   void resume(const HttpRequest& request, const Exchange& exchange, std::string_view id,
               TimePoint arrived) const;
 

@@ -257,9 +257,9 @@ void HttpClient::State::finish(Call& call, HttpEnd end) {
   {
     MutexLock lock(mutex);
     body_bytes -= static_cast<int64_t>(call.what.body.size());
+    if (call.what.is_counted) --num_calls;
   }
   calls.erase(call.id);
-  --num_calls;
 }
 
 bool HttpClient::State::take_idle(Call& call) {
@@ -324,6 +324,7 @@ uint64_t HttpClient::start(HttpCall call, std::shared_ptr<HttpSink> sink) {
       s.body_bytes + num_bytes > s.options.max_body_bytes)
     return 0;
   const uint64_t id = ++s.last_id;
+  const bool is_counted = call.is_counted;
   auto made = std::make_shared<Call>(id, std::move(call), std::move(sink), s.context);
   asio::post(s.context, [&s, made = std::move(made)] {
     try {
@@ -336,7 +337,7 @@ uint64_t HttpClient::start(HttpCall call, std::shared_ptr<HttpSink> sink) {
     }
   });
   s.body_bytes += num_bytes;
-  ++s.num_calls;
+  if (is_counted) ++s.num_calls;
   return id;
 }
 

@@ -48,7 +48,7 @@ class HttpSink {
 class HttpClient {
  public:
   struct Options {
-    size_t max_calls = 1024;             // under way, those not counted included
+    size_t max_calls = 1024;             // counted ones under way
     int64_t max_body_bytes = 256 << 20;  // request bodies of all calls together
     size_t max_idle = 16;                // idle connections per address
     Duration connect_timeout = std::chrono::seconds(1);
@@ -66,6 +66,7 @@ class HttpClient {
   uint64_t start(HttpCall call, std::shared_ptr<HttpSink> sink);
   // Ends the call soon; ignores a call that has ended.   Thread: any.
   void cancel(uint64_t call);
+  // Returns how many counted calls are under way.   Thread: any.
   size_t num_calls() const;
   // Cancels the calls under way and ends the thread. After it start() returns 0.
   // Thread: any except client.

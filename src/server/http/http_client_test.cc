@@ -46,5 +46,23 @@ TEST_F(HttpClientTest, CallsHaveLimits) {
   EXPECT_EQ(call(0, {}), 0u);
 }
 
+TEST_F(HttpClientTest, OthersLeaveRoomForCountedCalls) {
+  start();
+  HttpClient client({.max_calls = 1});
+  const SocketAddress to = TestProxy::loopback(static_cast<uint16_t>(server_->port()));
+  const auto call = [&](bool is_counted) {
+    return client.start({.to = to, .target = "/generate", .is_counted = is_counted},
+                        std::make_shared<TakesAll>());
+  };
+  EXPECT_NE(call(false), 0u);
+  EXPECT_EQ(client.num_calls(), 0u);
+  EXPECT_NE(call(true), 0u);
+  EXPECT_EQ(call(true), 0u);
+  EXPECT_NE(call(false), 0u);
+  EXPECT_EQ(client.num_calls(), 1u);
+  client.stop();
+  EXPECT_EQ(client.num_calls(), 0u);
+}
+
 }  // namespace
 }  // namespace hocket

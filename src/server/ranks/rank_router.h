@@ -79,7 +79,12 @@ class RankRouter {
   }
   int rank() const { return peers_.rank(); }
   size_t num_forwards() const;
-  size_t max_forwards() const { return options_.max_forwards; }
+  // Returns for how many clients this rank may ask all others at the same time, so that these are
+  // about as many calls as it may forward.
+  size_t max_returning() const {
+    const auto num_others = static_cast<size_t>(std::max(1, peers_.num_ranks() - 1));
+    return std::max<size_t>(1, options_.max_forwards / num_others);
+  }
   ClusterCounts counts() const;
   // {"rank", "epoch", "peers": [{"rank", "host", "there", "address"}]}
   Json describe() const;

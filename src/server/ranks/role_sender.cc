@@ -1,5 +1,6 @@
 #include "server/ranks/role_sender.h"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -9,19 +10,17 @@
 #include "server/ranks/peer_broadcast.h"
 
 namespace hocket {
-
 namespace {
 
 constexpr size_t kMaxRoleAnswer = 64 << 10;
 
-// Returns true if no member but the receiver has a lower rank.
-bool is_teller(int rank, int receiver, const RankSet& present) {
-  for (int lower = 0; lower < rank; ++lower)
-    if (lower != receiver && present.has(lower)) return false;
+}  // namespace
+
+bool is_role_sender(int rank, int receiver, const RankSet& present) {
+  for (int lower = 0; lower < std::min(rank, receiver); ++lower)
+    if (present.has(lower)) return false;
   return true;
 }
-
-}  // namespace
 
 std::string role_change_body(const RoleChange& change) {
   return to_text(Json{{"mode", disaggregation_name(change.mode)}, {"change", change.number}});
@@ -81,7 +80,7 @@ void RoleSender::check(const ClusterView& view) {
   if (change.number == 0 || !present.has(peers_.rank())) return;
   for (const Member& member : view.members) {
     const int rank = member.identity.rank;
-    if (rank != peers_.rank() && present.has(rank) && is_teller(peers_.rank(), rank, present))
+    if (rank != peers_.rank() && present.has(rank) && is_role_sender(peers_.rank(), rank, present))
       tell(member.identity, change);
   }
 }

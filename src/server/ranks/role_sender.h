@@ -18,6 +18,9 @@ namespace hocket {
 // /disaggregation_mode: {"mode": "decode", "change": 3}.
 std::string role_change_body(const RoleChange& change);
 
+// Returns true if `rank` sends its last change to `receiver`: one of the two is the lowest member.
+bool is_role_sender(int rank, int receiver, const RankSet& present);
+
 class RoleSender {
  public:
   // Time from one try to the next, and the limit of each.
@@ -26,8 +29,8 @@ class RoleSender {
   // Borrows both, and uses the calls of `peers` once they have begun. role: null if the service
   // shares no pages.
   RoleSender(RankPeers& peers, const PrefillRole* role);
-  // Sends the last change to the members that are not known to have it. The member with the
-  // lowest rank does so, and the next one sends it to that one.
+  // Sends the last change to members that are not known to have it: to all if this rank is the
+  // lowest member, else to the lowest, which passes it on.
   void check(const ClusterView& view);
 
  private:

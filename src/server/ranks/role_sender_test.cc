@@ -97,6 +97,17 @@ TEST_F(RoleSenderTest, ARankThatWasToldAnOldRoleIsToldTheNewOne) {
   expect_nothing_more();
 }
 
+// A change at any rank reaches all others, through the lowest one.
+TEST(RoleSender, EveryRankIsReachedFromEveryOther) {
+  RankSet present;
+  for (const int rank : {1, 2, 5}) present.add(rank);
+  for (const int from : {1, 2, 5})
+    for (const int to : {1, 2, 5}) {
+      if (from == to) continue;
+      EXPECT_EQ(is_role_sender(from, to, present), from == 1 || to == 1) << from << " to " << to;
+    }
+}
+
 TEST_F(RoleSenderTest, TheFirstRefusalIsInTheLog) {
   ::testing::internal::CaptureStderr();
   ASSERT_TRUE(role_.set(Disaggregation::prefill));
