@@ -26,7 +26,7 @@ TEST(ClusterPoller, OneCallReturnsAllThatAreReady) {
   const auto events = poller.wait(RealClock().now());
   for (const epoll_event& event : events) tokens.insert(event.data.u64);
   EXPECT_EQ(tokens.size(), num);
-  EXPECT_LT(events.size(), Poller::kMaxEvents) << "the control plane judges no rank otherwise";
+  EXPECT_LT(events.size(), Poller::kMaxEvents) << "the control plane judges ranks after one wait";
 }
 
 }  // namespace

@@ -67,10 +67,8 @@ struct ControlPlane::State {
         (void)!read(wake.get(), &count, sizeof count);
       }
       while (auto command = commands.pop()) role->on_command(*std::move(command), now);
-      // After a pause of this process many heartbeats wait to be read: no rank is judged before
-      // they are. All sockets together are fewer than these, so whoever sends without end keeps
-      // this thread from no tick.
-      if (events.size() >= Poller::kMaxEvents) continue;
+      // One wait returns all sockets that are ready (Poller::kMaxEvents), so the heartbeats that
+      // came during a pause of this process are read before a rank is judged.
       role->on_tick(now);
       watch_links(now);
     }

@@ -157,7 +157,7 @@ void Coordinator::read(uint64_t token, TimePoint now) {
     if (!message->has_value()) break;
     if (!handle(token, session, **message, now)) return drop(token, now);
   }
-  // One that was a member has said more before, and has yet to read why it is one no longer.
+  // One that had proved itself has said more before, and has yet to read why it is refused.
   const bool talks_too_much =
       session.phase != Phase::member && session.phase != Phase::join &&
       session.connection->received_bytes() - session.num_bytes_before > kMaxStrangerBytes;
@@ -263,8 +263,9 @@ void Coordinator::refuse(Session& session, const Error& why, bool may_retry, Tim
                                           .text = cut_why(why.message),
                                           .fix = cut_why(why.fix)});
   session.connection->finish();
+  if (session.phase != Phase::proof)
+    session.num_bytes_before = session.connection->received_bytes();
   session.phase = Phase::closing;
-  session.num_bytes_before = session.connection->received_bytes();
   session.until = now + kClosingTime;
 }
 
