@@ -243,22 +243,18 @@ Result<bool> GroupMeasurement::measure() {
 }
 
 Result<void> check(const BenchSpeculationOptions& options) {
-  const auto in_range = [](const std::vector<int>& values, int least, int most) {
-    return std::ranges::all_of(values, [=](int value) { return value >= least && value <= most; });
-  };
-  if (options.answers.empty() || !in_range(options.answers, 1, 256))
-    return bad_flag("answers", "is 1 to 256");
-  if (options.contexts.empty() || !in_range(options.contexts, 2, 1 << 20))
-    return bad_flag("contexts", "is 2 to 1048576");
-  if (!in_range(options.acceptances, 0, 100)) return bad_flag("acceptances", "is 0 to 100");
-  if (!in_range(options.edits, 0, 100)) return bad_flag("edits", "is 0 to 100");
-  if (options.drafts.empty() || !in_range(options.drafts, 1, kMaxDrafts))
-    return bad_flag("drafts", "is 1 to 8");
-  if (options.output_len < 64 || options.rounds < 1)
-    return bad_flag("output-len", "is 64 or more, --rounds 1 or more");
-  if (options.gate_steps < 0 || options.gate_steps > 100'000)
-    return bad_flag("gate-steps", "is 0 to 100000");
-  if (!(options.point_seconds >= 0)) return bad_flag("point-seconds", "is 0 or more");
+  if (options.answers.empty()) return bad_flag("answers", "is empty", "--answers 1,4,16,64");
+  if (options.contexts.empty()) return bad_flag("contexts", "is empty", "--contexts 512");
+  if (options.drafts.empty()) return bad_flag("drafts", "is empty", "--drafts 1,2,3,4");
+  HOCKET_TRY_VOID(check_each("answers", options.answers, {1, 256}));
+  HOCKET_TRY_VOID(check_each("contexts", options.contexts, {2, 1 << 20}));
+  HOCKET_TRY_VOID(check_each("acceptances", options.acceptances, {0, 100}));
+  HOCKET_TRY_VOID(check_each("edits", options.edits, {0, 100}));
+  HOCKET_TRY_VOID(check_each("drafts", options.drafts, {1, kMaxDrafts}));
+  HOCKET_TRY_VOID(check_number("output-len", options.output_len, {64, 1e9}));
+  HOCKET_TRY_VOID(check_number("rounds", options.rounds, {1, 1e6}));
+  HOCKET_TRY_VOID(check_number("gate-steps", options.gate_steps, {0, 1e5}));
+  HOCKET_TRY_VOID(check_number("point-seconds", options.point_seconds, {0, 1e9}));
   return {};
 }
 

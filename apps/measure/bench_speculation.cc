@@ -36,7 +36,7 @@ Result<int> speculation_command(const Arguments& arguments) {
         {"seconds", &o.seconds, "seconds of steps timed together, at least", ""},
         {"gate-steps", &o.gate_steps, "steps in which the gate may learn", ""},
         {"point-seconds", &o.point_seconds, "ends a point early; 0: no limit", ""},
-        {"json", &o.json, "one object a line", ""}}});
+        {"json", &o.json, "prints JSON, one object a line", ""}}});
   HOCKET_TRY(const bool go, parse_flags({.command = "bench speculation",
                                          .about = "speed-up by drafts at given rates of acceptance",
                                          .groups = std::move(groups)},

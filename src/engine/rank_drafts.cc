@@ -50,7 +50,7 @@ RankDrafts::RankDrafts(const RankParts& parts, int rank, Runner& runner, DraftSo
 }
 
 void RankDrafts::note_scheduled(const Batch& batch) {
-  if (batch.num_answers() > 0) num_drafts_ = batch.num_drafts;
+  num_drafts_ = batch.num_drafts;
 }
 
 ModulePasses* RankDrafts::begin_passes(std::optional<std::span<const PassSpec>> agreed) {

@@ -59,7 +59,8 @@ void Speculation::offer(std::span<AnswerDrafts> answers, const DraftedStep& draf
                               .num_other_answers = drafted.num_other_answers,
                               .num_other_drafts = drafted.num_other_drafts,
                               .is_decode_only = !drafted.has_prompts && last_end_.has_value() &&
-                                                followed_ != FollowedRows::prompts};
+                                                followed_ != FollowedRows::prompts,
+                              .follows_last = last_end_.has_value()};
   for (const AnswerDrafts& answer : answers) {
     const Request& request = *answer.request;
     step.total_keys += request.len();
@@ -76,7 +77,7 @@ void Speculation::offer(std::span<AnswerDrafts> answers, const DraftedStep& draf
   };
   const bool ends = drafts_ahead_ && std::ranges::all_of(answers, is_ending);
   if (ends)
-    gate_.offer_nothing();
+    gate_.offer_nothing(step);
   else
     gate_.offer(step, gate_answers_);
   size_t num_drafts = 0;
@@ -97,6 +98,7 @@ void Speculation::note(const Batch& batch, TimePoint now, const StepCosts& costs
   const MutexLock lock(mutex_);
   SpeculationGate::Step step{.num_answers = batch.num_answers(),
                              .num_drafts = batch.num_drafts,
+                             .overlaps = batch.overlapped,
                              .follows = costs.rows != FollowedRows::none,
                              .making_us = to_us(costs.making)};
   const size_t num_prompts = batch.slices.size() - static_cast<size_t>(step.num_answers);

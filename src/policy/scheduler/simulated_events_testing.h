@@ -57,16 +57,19 @@ inline int num_reports(const Slice& slice) {
 }
 
 struct SeedRange {
-  uint64_t first = 0, count = 1500;
+  uint64_t first = 0, count = 0;
 };
 
-// Returns the seeds of `./hocket test simulation --first-seed F --seeds N`.
-inline SeedRange seeds_wanted() {
-  SeedRange seeds;
+inline constexpr uint64_t kUsualSeeds = 1500;
+
+// Returns the seeds of `./hocket test simulation --first-seed F --seeds N`; without N, `count`. A
+// story whose seeds take longer has a smaller `count`, and the same share of N, but one at least.
+inline SeedRange seeds_wanted(uint64_t count = kUsualSeeds) {
+  SeedRange seeds{.count = count};
   if (const char* first = std::getenv("HOCKET_SIMULATION_FIRST_SEED"); first != nullptr)
     seeds.first = std::strtoull(first, nullptr, 10);
-  if (const char* count = std::getenv("HOCKET_SIMULATION_SEEDS"); count != nullptr)
-    seeds.count = std::strtoull(count, nullptr, 10);
+  if (const char* given = std::getenv("HOCKET_SIMULATION_SEEDS"); given != nullptr)
+    seeds.count = std::max<uint64_t>(1, std::strtoull(given, nullptr, 10) * count / kUsualSeeds);
   return seeds;
 }
 

@@ -64,17 +64,43 @@ void DraftCosts::pass_time(uint64_t at) {
     covariance_[i][i] += static_cast<float>(steps * square(kGate.cost_change));
 }
 
-// Several steps in a row that are far off show that something has changed: the cost of this number
-// of drafts if it was not played just before, else the speed.
+// Steps in a row that are far off show that the speed has changed. If steps with another number of
+// drafts, soon after, show that it changed back, the costs of both numbers were wrong instead. If
+// only the steps with this number are off, however rare they are, its cost has changed.
 void DraftCosts::watch(const CellShare& part, double off, double deviation) {
-  if (std::exchange(last_cell_, part.cell) != part.cell) run_ = 0, bias_ = 0;
+  if (std::exchange(last_cell_, part.cell) != part.cell) run_ = 0;
   ++run_;
-  const double errors = std::clamp(off / deviation, -kGate.max_errors, kGate.max_errors);
+  const double errors = std::clamp(off / deviation, -kGate.max_bias, kGate.max_bias);
   bias_ += kGate.bias_rate * (errors - bias_);
-  if (std::abs(bias_) < kGate.bias_of_change) return;
-  const size_t changed = run_ <= kGate.few + 1 ? part.cell : 0;
-  covariance_[changed][changed] += static_cast<float>(square(off));
-  bias_ = 0;
+  double& own_bias = biases_[part.cell];
+  own_bias += kGate.bias_rate * (errors - own_bias);
+  const auto change = static_cast<float>(square(std::min(std::abs(off), kGate.max_change)));
+  if (std::abs(bias_) >= kGate.bias_of_change) {
+    covariance_[0][0] += change;
+    const SpeedChange before = std::exchange(last_change_, {bias_, part.cell, last_});
+    if (before.bias * bias_ < 0 && before.cell != part.cell && run_ <= kGate.few + 1 &&
+        last_ - before.at <= kGate.change_back_steps) {
+      doubt_cost(part.cell, change);
+      doubt_cost(before.cell, change);
+      last_change_ = {};
+    }
+    bias_ = 0, biases_ = {};
+  } else if (std::abs(own_bias) >= kGate.own_bias_of_change) {
+    doubt_cost(part.cell, change);
+    own_bias = 0;
+  }
+}
+
+// Adds to the variance of a cell's cost. That of the first cell is 0 by definition, so in its place
+// all others are doubted, and the speed by as much in the other direction.
+void DraftCosts::doubt_cost(size_t cell, float variance) {
+  if (cell > 0) {
+    covariance_[cell][cell] += variance;
+    return;
+  }
+  for (size_t i = 0; i < kNumCells; ++i)
+    for (size_t j = 0; j < kNumCells; ++j)
+      covariance_[i][j] += (i == 0) == (j == 0) ? variance : -variance;
 }
 
 void DraftCosts::note(int num_drafts, double ratio, uint64_t at) {

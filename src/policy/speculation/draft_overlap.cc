@@ -21,7 +21,7 @@ int DraftOverlap::steps_between_looks() const {
 }
 
 void DraftOverlap::note_offer(int num_drafts, bool chose_drafts_ahead) {
-  num_dry_ = num_drafts > 0 || chose_drafts_ahead ? 0 : std::min(num_dry_ + 1, kDryOffers);
+  num_empty_ = num_drafts > 0 || chose_drafts_ahead ? 0 : std::min(num_empty_ + 1, kMaxEmptyOffers);
 }
 
 double DraftOverlap::share() const {

@@ -27,7 +27,7 @@ class DraftOverlap {
   // that one may have drafts. Call once for each step with answers that could overlap.
   bool wants_tokens();
   // Returns true if the latest steps had drafts, or the next one will.
-  bool plays_drafts() const { return is_fixed_ || num_dry_ < kDryOffers; }
+  bool plays_drafts() const { return is_fixed_ || num_empty_ < kMaxEmptyOffers; }
   // Returns true if steps may have drafts.
   bool may_draft() const { return is_fixed_ || known_ || shares_.count() >= kGate.few_looks; }
   // Notes how many drafts the next step has. chose_drafts_ahead:
@@ -42,13 +42,13 @@ class DraftOverlap {
  private:
   // Offers without drafts in a row after which steps overlap again: one more than a trial of no
   // drafts has, behind which drafts continue.
-  static constexpr int kDryOffers = TrialPace::kSteps + 1;
+  static constexpr int kMaxEmptyOffers = TrialPace::kSteps + 1;
   double share() const;
   int steps_between_looks() const;
 
   const bool is_fixed_;
-  // Offers without drafts since the last one with some, up to kDryOffers.
-  int num_dry_ = kDryOffers;
+  // Offers without drafts since the last one with some, up to kMaxEmptyOffers.
+  int num_empty_ = kMaxEmptyOffers;
   int num_refused_ = 0;  // how often wants_tokens() was false since it was true
   std::optional<double> known_ = 1;
   RunningMedian<kGate.remembered> shares_;

@@ -48,7 +48,7 @@ const NoisyMachine kNoisyMachines[] = {
     {"calm", 0.97, {.step = 0.02}},
     {"drifts", 0.96, {.step = 0.05, .drift = 0.1, .drift_steps = 100, .cold = 0.05}},
     {"drifts fast",
-     0.93,
+     0.91,
      {.step = 0.08, .drift = 0.15, .drift_steps = 30, .held_up = 0.01, .cold = 0.05}},
     {"is held up",
      0.94,
@@ -58,6 +58,7 @@ const NoisyMachine kNoisyMachines[] = {
       .held_up = 0.03,
       .held_up_by = 10,
       .cold = 0.1}},
+    {"jumps", 0.93, {.step = 0.08, .jump = 0.01, .cold = 0.05}},
 };
 
 class GateOnRealTimes : public ::testing::TestWithParam<NoisyMachine> {

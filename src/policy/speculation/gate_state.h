@@ -12,8 +12,8 @@ namespace hocket {
 
 // A number of drafts for a step, and what is expected of it.
 struct GateChoice {
-  int num_drafts = 0;     // sum over all answers
-  double tokens = 1;      // tokens that an answer gets from the step; the mean over all ranks'
+  int num_drafts = 0;     // sum over all answers, of all ranks
+  double tokens = 1;      // tokens that an answer gets from the step, in the mean
   double time_ratio = 1;  // the step's time, as a multiple of the time without drafts
   int num_measured = 0;   // steps with about that number of drafts that count
 };
@@ -27,7 +27,7 @@ struct GateTotals {
 };
 
 struct GateState {
-  // Steps of about one size: the most answers, and the most keys of each.
+  // Steps of about one size: the most answers of all ranks, and the most keys of each.
   struct Bucket {
     int num_answers = 0;
     int64_t answer_keys = 0;

@@ -2,7 +2,9 @@
 // servers.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <vector>
 
 #include "policy/speculation/served_drafts_testing.h"
@@ -86,9 +88,18 @@ class TwoDraftServers {
   void set_chance(double chance) {
     for (DraftServer& rank : ranks_) rank.set_chance(chance);
   }
-  double off_rate() const {
-    const int num = ranks_[0].num_answers() + ranks_[1].num_answers();
-    return num / machine_.step_us(num, 1024);
+  double off_rate() const { return fixed_rate(0, 0); }
+  // The rate if all answers have `num` drafts, each of which holds by this chance.
+  double fixed_rate(int num, double chance) const {
+    const int answers = ranks_[0].num_answers() + ranks_[1].num_answers();
+    double tokens = 0;
+    for (int i = 0; i <= num; ++i) tokens += answers * std::pow(chance, i);
+    return tokens / machine_.step_us(answers * (1 + num), 1024);
+  }
+  double best_fixed_rate(double chance) const {
+    double best = 0;
+    for (int num = 0; num <= kMaxDrafts; ++num) best = std::max(best, fixed_rate(num, chance));
+    return best;
   }
 
  private:
@@ -114,6 +125,72 @@ TEST(GatesOfRanks, DraftWhereAllRanksGain) {
   TwoDraftServers ranks(run, run);
   ranks.rate_of(300);
   EXPECT_GE(ranks.rate_of(1000) / ranks.off_rate(), 1.5);
+}
+
+// The first drafts of a step cost most, so numbers that pay for all ranks would not pay for one
+// alone. Times as in gate_noise_test.
+TEST(GatesOfRanks, ReachTheBestNumberOfAll) {
+  const DraftMachine machines[] = {
+      {.measured_us = {{4, 1000}, {8, 1370}, {12, 1850}, {20, 2420}, {36, 4200}}},
+      {.measured_us = {{16, 1000}, {32, 1910}, {48, 1915}, {80, 2303}, {144, 4465}}}};
+  for (const DraftMachine& machine : machines)
+    for (const double chance : {0.3, 0.6, 0.8, 0.9}) {
+      const int num_answers = machine.measured_us[0].first / 2;
+      SCOPED_TRACE(::testing::Message() << num_answers << " each, chance " << chance);
+      DraftRun run{.machine = machine,
+                   .chances = std::vector<double>(static_cast<size_t>(num_answers), chance),
+                   .making = DrafterKind::free,
+                   .seed = 1};
+      DraftRun other = run;
+      other.seed = 5;
+      TwoDraftServers ranks(run, other);
+      ranks.rate_of(200);
+      EXPECT_GE(ranks.rate_of(1000) / ranks.best_fixed_rate(chance), 0.94);
+    }
+}
+
+// One rank's drafts hold and the other's do not, so only one has any.
+TEST(GatesOfRanks, LoseNothingIfOnlyOneHasDraftsThatHold) {
+  for (const double fixed_us : {100, 1000, 5000}) {
+    SCOPED_TRACE(fixed_us);
+    const DraftRun run{.machine = {.fixed_us = fixed_us},
+                       .chances = {0.9, 0.9},
+                       .making = DrafterKind::free,
+                       .seed = 1};
+    DraftRun other = run;
+    other.chances = {0.1, 0.1}, other.seed = 5;
+    TwoDraftServers ranks(run, other);
+    ranks.rate_of(200);
+    EXPECT_GE(ranks.rate_of(1000) / ranks.off_rate(), 0.99);
+  }
+}
+
+// After a time in which one drafts alone, numbers that pay for all together begin again.
+TEST(GatesOfRanks, DraftTogetherAgain) {
+  const DraftRun run{.machine = {.fixed_us = 5000}, .chances = {0.9}, .making = DrafterKind::free};
+  DraftRun other = run;
+  other.chances = {0.1}, other.seed = 5;
+  TwoDraftServers ranks(run, other);
+  ranks.rate_of(400);
+  ranks.set_chance(0.1);
+  ranks.rate_of(300);
+  ranks.set_chance(0.9);
+  ranks.rate_of(400);
+  EXPECT_GE(ranks.rate_of(500) / ranks.best_fixed_rate(0.9), 0.9);
+}
+
+// A rank whose other ranks ended their answers does not know what drafts their last step had: it
+// counts its own step, but not its time.
+TEST(GatesOfRanks, AStepOfUnknownDraftsShowsNothing) {
+  DraftServer server({.chances = {0.9}, .making = DrafterKind::free});
+  for (int i = 0; i < 40; ++i) server.begin_step(1, 0), server.end_step(1000);
+  server.begin_step(1, 0);
+  const double known_us = server.gate().state().buckets.back().plain_us;
+  server.end_step(9000);
+  server.begin_step(0, 0), server.end_step(1000);
+  const GateState state = server.gate().state();
+  EXPECT_EQ(state.totals.num_steps, 42U);
+  EXPECT_DOUBLE_EQ(state.buckets.back().plain_us, known_us);
 }
 
 // If the drafts of both cease to hold, each rank's steps without drafts still take the time of the

@@ -35,9 +35,13 @@ struct GateTuning {
   double speed_change = 0.02;                    // variance that a step adds, in that of its noise
   double cost_change = 0.003;                    // standard error that a step adds to each cost
   double first_noise = 0.05, min_noise = 0.005;  // standard deviations of single steps
-  double max_errors = 2.5;      // standard errors; a step further off counts as this
-  double bias_rate = 1.0 / 3;   // weight of a step in the mean of these errors
-  double bias_of_change = 1.6;  // standard errors; a larger mean: a cost changed
+  double max_errors = 2.5;          // standard errors; a step further off counts as this
+  double bias_rate = 1.0 / 2;       // weight of a step in the mean of these errors
+  double bias_of_change = 2.1;      // standard errors; a larger mean: the speed or a cost changed
+  double own_bias_of_change = 2.3;  // the same of the steps with one number: its cost changed
+  double max_bias = 3;      // standard errors; a step further off counts as this in both means
+  double max_change = 0.5;  // the most that one such mean changes a logarithm by
+  uint64_t change_back_steps = 8;  // steps within which a change back shows costs that are wrong
 
   // The choice.
   double begin_gain = 0.02;  // gain that is needed to begin, or to be tried
@@ -53,6 +57,10 @@ struct GateTuning {
   double min_loss = 0.1;      // added to expected losses by which expected gains are divided
   double trial_errors = 1.5;  // standard errors by which a trial's gain may exceed the expected one
   int yield_steps = 2;        // steps in which drafts made now or ahead leave a trial to the others
+
+  // Weights of a step in what other ranks have of the drafts expected of them (common_step.h), if
+  // this rank has drafts, and if it has none and expects them to follow again.
+  double follow_rate = 1.0 / 64, follow_again_rate = 1.0 / 256;
 
   // Following prompts: steps of answers over which its cost is spread at first, and the weight that
   // older ones keep with each step.

@@ -40,15 +40,16 @@ struct DraftMachine {
   }
 };
 
-// Deviations of times from the machine's: each step by chance, all by a speed that drifts, some
-// because another program delayed them, and the first ones behind a change of the number of drafts
-// because their memory is cold. Shares of the time.
+// Deviations of times from the machine's: each step by chance, all by a speed that drifts or jumps,
+// some because another program delayed them, and the first ones behind a change of the number of
+// drafts because their memory is cold. Shares of the time.
 struct DraftNoise {
   double step = 0.02;
   double drift = 0;          // deviation of the speed
   double drift_steps = 100;  // steps after which the speed has forgotten most of what it was
   double held_up = 0;        // chance of a step to be delayed
   double held_up_by = 5;     // times as long as it would take
+  double jump = 0;           // chance that the speed halves, or doubles again, with a step
   double cold = 0;
 };
 
@@ -274,6 +275,8 @@ class DraftServer {
       speed_ = kept * speed_ + noise.drift * std::sqrt(1 - kept * kept) * normal(rng_);
       factor *= std::exp(speed_);
     }
+    if (noise.jump > 0 && std::bernoulli_distribution(noise.jump)(rng_)) is_slow_ = !is_slow_;
+    if (is_slow_) factor *= 2;
     if (noise.held_up > 0 && std::bernoulli_distribution(noise.held_up)(rng_))
       factor *= noise.held_up_by;
     if (std::exchange(last_drafts_, num_drafts) != num_drafts) factor *= 1 + noise.cold;
@@ -300,7 +303,8 @@ class DraftServer {
   StepResult taken_;
   bool overlaps_ = false;
   int num_steps_ = 0, last_drafts_ = 0;
-  double speed_ = 0;  // logarithm of the factor by which all steps take longer
+  double speed_ = 0;      // logarithm of the factor by which all steps take longer
+  bool is_slow_ = false;  // the speed is half of it
   std::mt19937 rng_;
 };
 

@@ -18,29 +18,29 @@ constexpr double kCreditToFollow = kGate.first_credit + kGate.min_credit;
 
 SpeculationGate::SpeculationGate(Options options) : drafts_(std::move(options)) {}
 
-GateBucket& SpeculationGate::bucket_for(int num_answers, int64_t total_keys) {
-  const auto [bucket, is_new] = buckets_.find(num_answers, total_keys, growth_);
+GateBucket& SpeculationGate::bucket_for(int64_t total_keys) {
+  const auto [bucket, is_new] =
+      buckets_.find(common_.num_answers(), common_.all_keys(total_keys), growth_);
   if (is_new && trial_of_ == &bucket) trial_of_ = nullptr;
   return bucket;
 }
 
 void SpeculationGate::offer(const Offer& step, std::span<GateAnswer> answers) {
+  note_waiting_step(step);
   is_trial_ = false;
   may_try_ = step.is_decode_only;
   drafts_.make(answers);
-  const auto num_answers = static_cast<int>(answers.size());
-  num_sharing_ = std::max(1, num_answers + step.num_other_answers);
-  num_other_drafts_ = step.num_other_drafts;
+  common_.begin(static_cast<int>(answers.size()), step.num_other_answers, step.num_other_drafts);
   const int max_rows = step.max_rows;
   if (drafts_.fixed()) {
     drafts_.list(DraftSet::made, answers, max_rows);
     share_out(std::max(max_rows, 0), answers);
     return;
   }
-  GateBucket& bucket = bucket_for(num_answers, step.total_keys);
+  GateBucket& bucket = bucket_for(step.total_keys);
   if (drafts_.drafts_ahead()) return offer_with_prepared(bucket, answers, max_rows);
   drafts_.list(DraftSet::made, answers, max_rows);
-  share_out(choose(bucket, DraftTiming::now, num_sharing_, 0).num_drafts, answers);
+  share_out(choose(bucket, DraftTiming::now, 0).num_drafts, answers);
 }
 
 void SpeculationGate::share_out(int num_drafts, std::span<GateAnswer> answers) {
@@ -49,7 +49,8 @@ void SpeculationGate::share_out(int num_drafts, std::span<GateAnswer> answers) {
   for (const GateAnswer& answer : answers) num_offered_ += static_cast<int>(answer.drafts.size());
 }
 
-void SpeculationGate::offer_nothing() {
+void SpeculationGate::offer_nothing(const Offer& step) {
+  note_waiting_step(step);
   is_trial_ = false;
   if (!rests_ && !next_.ahead.follows) next_.ahead = {.follows = true, .depth = 1};
 }
@@ -64,13 +65,12 @@ void SpeculationGate::offer_with_prepared(GateBucket& bucket, std::span<GateAnsw
   double free_gain = 0;
   if (drafts_.has_free()) drafts_.list(DraftSet::free, answers, max_rows);
   if (drafts_.has_free() && timing_ == DraftTiming::now) {
-    const Estimate chosen = choose(bucket, DraftTiming::now, num_sharing_, 0);
+    const Estimate chosen = choose(bucket, DraftTiming::now, 0);
     free_gain = chosen.gain;
     is_trial = is_trial_;
     share_out(chosen.num_drafts, answers);
   } else {
-    if (drafts_.has_free())
-      free_gain = judge_all(bucket, DraftTiming::now, num_sharing_, 0).first.gain;
+    if (drafts_.has_free()) free_gain = judge_all(bucket, DraftTiming::now, 0).first.gain;
     drafts_.list(DraftSet::made, answers, max_rows);
     share_out(std::min(next_.num_drafts, std::max(max_rows, 0)), answers);
   }
@@ -82,7 +82,8 @@ void SpeculationGate::offer_with_prepared(GateBucket& bucket, std::span<GateAnsw
 // The number under trial was made ahead, before it was known that the step shows nothing. So the
 // step has as many of these drafts as are usual.
 void SpeculationGate::postpone_trial(const GateBucket& bucket) {
-  next_.num_drafts = std::min(next_.num_drafts, bucket.way(DraftTiming::ahead).usual.num_drafts);
+  const int usual = bucket.way(DraftTiming::ahead).usual.num_drafts;
+  next_.num_drafts = std::min(next_.num_drafts, common_.own_drafts(usual));
   next_.is_trial = false;
   pace_.postpone();
 }
@@ -100,7 +101,7 @@ void SpeculationGate::choose_drafts_ahead(GateBucket& bucket, std::span<const Ga
   drafts_.list(DraftSet::next_step, answers, max_rows);
   // If all answers do better with free drafts, none has to be made ahead.
   if (drafts_.max_drafts_ahead() == 0) drafts_.drop_candidates();
-  next_.num_drafts = choose(bucket, DraftTiming::ahead, num_sharing_, free_gain).num_drafts;
+  next_.num_drafts = choose(bucket, DraftTiming::ahead, free_gain).num_drafts;
   const bool is_shown = is_trial_ || bucket.num_plain() < kGate.few_plain;
   const bool follows = next_.num_drafts > 0 || (!rests_ && !is_shown);
   drafts_.assign(next_.num_drafts);
@@ -109,18 +110,20 @@ void SpeculationGate::choose_drafts_ahead(GateBucket& bucket, std::span<const Ga
 }
 
 SpeculationGate::Estimate SpeculationGate::judge(const GateBucket& bucket, DraftTiming timing,
-                                                 int num_answers,
                                                  const Candidate& candidate) const {
   const GateBucket::TimingState& way = bucket.way(timing);
-  Estimate out{.num_drafts = candidate.num_drafts, .cost = way.costs.of(candidate.num_drafts)};
-  const double error = way.costs.error_between(candidate.num_drafts, way.usual.num_drafts);
+  const double num_all = common_.all_drafts(candidate.num_drafts);
+  const auto total = static_cast<int>(std::lround(num_all));
+  Estimate out{.num_drafts = candidate.num_drafts, .cost = way.costs.of(total)};
+  const double error = way.costs.error_between(total, way.usual.num_drafts);
   const double plain_tokens = bucket.tokens_per_plain_step(), ratio = out.cost.time_ratio;
   const double best_ratio = std::max(1.0, ratio * std::exp(-kGate.trial_errors * error));
-  out.tokens = 1 + accepted_of_all(candidate.accepted, candidate.num_drafts) / num_answers;
+  // An accepted draft of this rank stands for `part` tokens of each answer of all.
+  const double part = num_all / candidate.num_drafts / common_.num_answers();
+  out.tokens = 1 + candidate.accepted * part;
   const double prompts = timing == DraftTiming::ahead ? following_.of_step() : 0;
   out.gain = out.tokens - 1 - plain_tokens * (ratio - 1 + prompts);
-  out.best_case = accepted_of_all(candidate.best_case, candidate.num_drafts) / num_answers -
-                  plain_tokens * (best_ratio - 1 + prompts);
+  out.best_case = candidate.best_case * part - plain_tokens * (best_ratio - 1 + prompts);
   out.worst_case = out.gain - plain_tokens * ratio * error;
   return out;
 }
@@ -128,11 +131,11 @@ SpeculationGate::Estimate SpeculationGate::judge(const GateBucket& bucket, Draft
 // Returns the number of drafts that surely gains most, none included, and the best of the others.
 // other_gain: as in choose().
 std::pair<SpeculationGate::Estimate, SpeculationGate::Estimate> SpeculationGate::judge_all(
-    const GateBucket& bucket, DraftTiming timing, int num_answers, double other_gain) const {
+    const GateBucket& bucket, DraftTiming timing, double other_gain) const {
   const bool drafts_now = bucket.way(timing).usual.num_drafts > 0;
   Estimate usual{.gain = other_gain, .worst_case = other_gain}, best;
   for (const Candidate& candidate : drafts_.candidates()) {
-    const Estimate judged = judge(bucket, timing, num_answers, candidate);
+    const Estimate judged = judge(bucket, timing, candidate);
     if (best.num_drafts == 0 || judged.gain > best.gain) best = judged;
     const double needed =
         std::max(drafts_now ? kGate.keep_gain : kGate.begin_gain, usual.worst_case);
@@ -144,7 +147,7 @@ std::pair<SpeculationGate::Estimate, SpeculationGate::Estimate> SpeculationGate:
 // Chooses a number of drafts of all answers together, none included, and notes the choice. It has
 // to gain more than other_gain, which can be had otherwise.
 SpeculationGate::Estimate SpeculationGate::choose(GateBucket& bucket, DraftTiming timing,
-                                                  int num_answers, double other_gain) {
+                                                  double other_gain) {
   const auto note_choice = [&bucket](const Estimate& chosen) {
     bucket.tokens_mean += kGate.mean_rate * (chosen.tokens - bucket.tokens_mean);
     bucket.time_ratio_mean += kGate.mean_rate * (chosen.cost.time_ratio - bucket.time_ratio_mean);
@@ -157,14 +160,14 @@ SpeculationGate::Estimate SpeculationGate::choose(GateBucket& bucket, DraftTimin
   }
   // While others have drafts no step shows the time without, but it follows from those of other
   // sizes.
-  const bool is_plain_known = num_other_drafts_ > 0 && last_plain_us_ > 0;
+  const bool is_plain_known = common_.others_drafted() && last_plain_us_ > 0;
   if (bucket.num_plain() < kGate.few_plain && !is_plain_known) return {};
-  auto [usual, best] = judge_all(bucket, timing, num_answers, other_gain);
-  const auto as_choice = [](const Estimate& judged) {
-    return GateChoice{judged.num_drafts, judged.tokens, judged.cost.time_ratio,
-                      judged.cost.num_measured};
+  auto [usual, best] = judge_all(bucket, timing, other_gain);
+  const auto as_choice = [this](const Estimate& judged) {
+    return GateChoice{static_cast<int>(std::lround(common_.all_drafts(judged.num_drafts))),
+                      judged.tokens, judged.cost.time_ratio, judged.cost.num_measured};
   };
-  const int tried = try_one(bucket, timing, usual, num_answers);
+  const int tried = try_one(bucket, timing, usual);
   GateBucket::TimingState& way = bucket.way(timing);
   way.usual = as_choice(usual), way.best = as_choice(best);
   if (is_trial_)
@@ -178,7 +181,7 @@ SpeculationGate::Estimate SpeculationGate::choose(GateBucket& bucket, DraftTimin
 // step shows it, and if the machine became faster drafts seem to gain what it gained.
 bool SpeculationGate::is_plain_old(const GateBucket& bucket, DraftTiming timing,
                                    const Estimate& usual) const {
-  if (num_other_drafts_ > 0) return false;
+  if (common_.others_drafted()) return false;
   if (bucket.num_plain() < kGate.few_plain) return true;
   if (usual.num_drafts == 0 && timing == DraftTiming::now) return false;
   const auto since = static_cast<double>(bucket.num_steps - bucket.last_plain);
@@ -193,14 +196,13 @@ bool SpeculationGate::is_plain_old(const GateBucket& bucket, DraftTiming timing,
 // Returns the number with the largest expected gain for its expected loss; -1: none.
 SpeculationGate::TrialCandidate SpeculationGate::best_trial_candidate(const GateBucket& bucket,
                                                                       DraftTiming timing,
-                                                                      const Estimate& usual,
-                                                                      int num_answers) const {
+                                                                      const Estimate& usual) const {
   const double share =
       timing == DraftTiming::ahead ? kGate.credit_in_trial_ahead : kGate.credit_in_trial;
   TrialCandidate out;
   double best = 0;
   for (const Candidate& candidate : drafts_.candidates()) {
-    const Estimate judged = judge(bucket, timing, num_answers, candidate);
+    const Estimate judged = judge(bucket, timing, candidate);
     const double gain = judged.best_case - usual.gain;
     const double loss = std::max(0.0, usual.gain - judged.gain);
     if (DraftCosts::cell_of(candidate.num_drafts) == DraftCosts::cell_of(usual.num_drafts) ||
@@ -215,13 +217,12 @@ SpeculationGate::TrialCandidate SpeculationGate::best_trial_candidate(const Gate
 
 // Sets is_trial_ and returns the number to try, if the step is for a trial. A trial that has shown
 // to lose ends early.
-int SpeculationGate::try_one(GateBucket& bucket, DraftTiming timing, const Estimate& usual,
-                             int num_answers) {
+int SpeculationGate::try_one(GateBucket& bucket, DraftTiming timing, const Estimate& usual) {
   if (!may_try_) return 0;
   const int most = drafts_.candidates().back().num_drafts;
   if (pace_.proposes() && trial_of_ == &bucket && trial_timing_ == timing) {
     const int tried = std::min(trial_drafts_, most);
-    if (tried == 0 || pace_.is_cold() || may_gain(bucket, timing, usual, num_answers, tried)) {
+    if (tried == 0 || pace_.is_cold() || may_gain(bucket, timing, usual, tried)) {
       pace_.propose();
       is_trial_ = true;
       return tried;
@@ -233,9 +234,8 @@ int SpeculationGate::try_one(GateBucket& bucket, DraftTiming timing, const Estim
     return 0;
   const bool shows_plain = is_plain_old(bucket, timing, usual);
   if (credit_ <= 0 && !shows_plain) return 0;
-  const TrialCandidate promise = shows_plain
-                                     ? TrialCandidate{.num_drafts = 0}
-                                     : best_trial_candidate(bucket, timing, usual, num_answers);
+  const TrialCandidate promise =
+      shows_plain ? TrialCandidate{.num_drafts = 0} : best_trial_candidate(bucket, timing, usual);
   const bool is_frequent = bucket.way(timing).num_remaining_trials > 0 || shows_plain ||
                            (promise.gain > kGate.large_gain * (1 + usual.gain) &&
                             (promise.is_new || usual.num_drafts > 0));
@@ -249,24 +249,42 @@ int SpeculationGate::try_one(GateBucket& bucket, DraftTiming timing, const Estim
 
 // Returns true if the number under trial may still turn out to be better than the usual one.
 bool SpeculationGate::may_gain(const GateBucket& bucket, DraftTiming timing, const Estimate& usual,
-                               int num_answers, int num_drafts) const {
+                               int num_drafts) const {
   const auto candidates = drafts_.candidates();
   const auto at = std::ranges::lower_bound(candidates, num_drafts, {}, &Candidate::num_drafts);
   return at == candidates.end() ||
-         judge(bucket, timing, num_answers, *at).best_case > usual.gain + kGate.begin_gain;
+         judge(bucket, timing, *at).best_case > usual.gain + kGate.begin_gain;
 }
 
+// Other ranks tell with their next step which drafts they had in this one. While steps overlap, no
+// rank has any.
 void SpeculationGate::note_step(const Step& step) {
+  if (waiting_) note_waiting_step({});
+  if (!common_.is_shared() || step.num_answers <= 0 || step.overlaps) return note_step(step, 0);
+  waiting_ = step;
+}
+
+// A step counts, but its time shows nothing, if another one than the next tells, or if the others
+// have no answers any more: then they tell nothing.
+void SpeculationGate::note_waiting_step(const Offer& next) {
+  if (!waiting_) return;
+  Step step = *std::exchange(waiting_, {});
+  if (next.num_other_answers <= 0 || !next.follows_last) step.us = 0;
+  note_step(step, next.num_other_drafts);
+}
+
+void SpeculationGate::note_step(const Step& step, int num_other_drafts) {
   ++totals_.num_steps;
   totals_.num_draft_steps += step.num_drafts > 0 ? 1 : 0;
   // If pages were short, drafts may have been cut, and the step is no trial. In a trial of 0 drafts
   // the step has none and nothing is followed.
-  const bool is_plain = step.num_drafts == 0 && !step.follows;
-  // Where only others have drafts, the time shows neither theirs nor that without any.
-  const bool is_shown = step.is_decode_only && (step.num_drafts > 0 || num_other_drafts_ == 0);
+  const int num_drafts = step.num_drafts + num_other_drafts;
+  const bool is_plain = num_drafts == 0 && !step.follows;
+  const bool is_shown = step.is_decode_only;
   const bool was_for_trial = std::exchange(is_trial_, false);
   const bool is_trial =
       was_for_trial && is_shown && (trial_drafts_ > 0 ? step.num_drafts > 0 : is_plain);
+  if (!was_for_trial && step.us > 0) common_.note(step.num_drafts, num_other_drafts);
   // The first step of a trial, and the first one behind it. Steps that show nothing may lie between
   // those of a trial.
   const bool is_cold = is_shown && std::exchange(was_trial_, is_trial) != is_trial;
@@ -276,13 +294,14 @@ void SpeculationGate::note_step(const Step& step) {
   note_prompts(step);
   if (!is_shown || step.num_answers <= 0 || !(step.us > 0)) return;
 
-  GateBucket& bucket = bucket_for(step.num_answers, step.total_keys);
+  GateBucket& bucket = bucket_for(step.total_keys);
   ++bucket.num_steps;
   if (drafts_.fixed() && step.num_drafts > 0)
-    bucket.way(timing_).usual = {.num_drafts = step.num_drafts, .tokens = tokens_an_answer(step)};
+    bucket.way(timing_).usual = {.num_drafts = num_drafts, .tokens = tokens_an_answer(step)};
   bucket.num_draft_steps += step.num_drafts > 0 ? 1 : 0;
   if (is_trial) ++bucket.num_trial_steps, --bucket.way(trial_timing_).num_remaining_trials;
-  const StepShape shape{.decode_rows = step.num_answers, .keys = step.total_keys};
+  const StepShape shape{.decode_rows = common_.num_answers(),
+                        .keys = common_.all_keys(step.total_keys)};
   if (is_plain) {
     bucket.last_plain = bucket.num_steps;
     note_plain(bucket, shape, step.us);
@@ -293,11 +312,11 @@ void SpeculationGate::note_step(const Step& step) {
   DraftCosts& costs = bucket.way(timing_).costs;
   if (!is_cold && is_plain)
     for (GateBucket::TimingState& way : bucket.ways) way.costs.note(0, ratio, totals_.num_steps);
-  if (!is_cold && step.num_drafts > 0) costs.note(step.num_drafts, ratio, totals_.num_steps);
+  if (!is_cold && num_drafts > 0) costs.note(num_drafts, ratio, totals_.num_steps);
   growth_ = costs.growth();
   bucket.plain_us = last_plain_us_ = reference_us * costs.plain();
   credit_ = std::min(credit_ + kGate.measuring_share, kGate.first_credit);
-  if (!is_plain && bucket.plain_us > 0) note_gain(bucket, step, is_trial);
+  if (!is_plain && bucket.plain_us > 0) note_gain(bucket, step, num_drafts, is_trial);
   rests_ = credit_ <= 0 || (rests_ && credit_ < kCreditToFollow);
 }
 
@@ -315,14 +334,7 @@ void SpeculationGate::note_prompts(const Step& step) {
 
 // Returns the tokens that the step gave an answer, as the mean over those of all ranks.
 double SpeculationGate::tokens_an_answer(const Step& step) const {
-  return 1 + static_cast<double>(step.num_tokens - step.num_answers) / num_sharing_;
-}
-
-// Adds the drafts of other ranks that will be accepted, as often as this rank's: if each rank
-// counted its own alone, all would refuse drafts that pay for all together.
-double SpeculationGate::accepted_of_all(double accepted, int num_drafts) const {
-  return num_drafts > 0 ? accepted * (1 + static_cast<double>(num_other_drafts_) / num_drafts)
-                        : accepted;
+  return 1 + static_cast<double>(step.num_tokens - step.num_answers) / common_.num_answers();
 }
 
 // Books the time that a step has gained or lost. Trials, and rows that were computed for later
@@ -331,22 +343,24 @@ double SpeculationGate::accepted_of_all(double accepted, int num_drafts) const {
 // expected to be accepted, not those that were: a run of bad luck would end their making for long.
 // It counts the time that such steps are known to take, because drafts do not cause a slow
 // machine.
-void SpeculationGate::note_gain(const GateBucket& bucket, const Step& step, bool is_trial) {
+void SpeculationGate::note_gain(const GateBucket& bucket, const Step& step, int num_drafts,
+                                bool is_trial) {
   // The ranks share the time that the step took longer, and each has its own tokens.
-  const double part = static_cast<double>(step.num_answers) / num_sharing_;
+  const double part = static_cast<double>(step.num_answers) / common_.num_answers();
   const double more_tokens = step.num_drafts > 0 ? tokens_an_answer(step) - 1 : 0;
   const double gained_us = bucket.plain_us * more_tokens - part * (step.us - bucket.plain_us);
   totals_.gained_us += gained_us;
-  const bool is_usual = !is_trial && step.num_drafts > 0;
+  const bool is_usual = !is_trial && num_drafts > 0;
   if (!is_usual) totals_.trial_us += gained_us;
   const double making = step.making_us / bucket.plain_us;
-  const double known = bucket.way(timing_).costs.of(step.num_drafts).time_ratio;
+  const double known = bucket.way(timing_).costs.of(num_drafts).time_ratio;
   double gain = -making;
   // Grammars and short pages may have cut the drafts since they were offered.
   const double share = std::min(1.0, step.num_drafts / std::max<double>(1, num_offered_));
-  const double accepted = accepted_of_all(share * expected_, step.num_drafts);
+  const double accepted = share * expected_ * num_drafts / std::max(1, step.num_drafts);
   if (step.num_drafts > 0 && (is_trial || timing_ == DraftTiming::ahead))
-    gain = 1 + accepted / num_sharing_ - (is_trial ? bucket.tokens_per_plain_step() : 1) * known;
+    gain = 1 + accepted / common_.num_answers() -
+           (is_trial ? bucket.tokens_per_plain_step() : 1) * known;
   credit_ = std::clamp(credit_ + gain, kGate.min_credit, kGate.first_credit);
 }
 
@@ -357,7 +371,11 @@ void SpeculationGate::note_plain(GateBucket& bucket, const StepShape& shape, dou
   bucket.plain_steps.add(static_cast<float>(us));
   if (bucket.plain_steps.count() < kGate.few) return;
   const double counted = std::min(us, kGate.max_off * bucket.plain_steps.median());
+  const double before = to_us(plain_times_.predict(shape));
   plain_times_.note(shape, Duration(std::llround(counted * 1e3)));
+  const double after = to_us(plain_times_.predict(shape));
+  if (before > 0 && after > 0)
+    for (GateBucket::TimingState& way : bucket.ways) way.costs.scale_reference(after / before);
 }
 
 GateState SpeculationGate::state() const {

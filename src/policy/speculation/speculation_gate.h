@@ -28,11 +28,13 @@
 // of all ranks. Thread: engine. After construction only begin() allocates.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <utility>
 
 #include "base/trial_pace.h"
 #include "policy/scheduler/step_times.h"
+#include "policy/speculation/common_step.h"
 #include "policy/speculation/draft_costs.h"
 #include "policy/speculation/following_cost.h"
 #include "policy/speculation/gate_buckets.h"
@@ -57,13 +59,14 @@ class SpeculationGate {
     // Those of other ranks, which wait for this one, and the drafts that they had in the last step.
     int num_other_answers = 0, num_other_drafts = 0;
     bool is_decode_only = true;  // as Step::is_decode_only will be
+    bool follows_last = true;    // the step that was noted last is the one before it
   };
   // Sets the drafts of the next step. `answers` has at most num_seats elements.
   void offer(const Offer& step, std::span<GateAnswer> answers);
   // In place of offer() if all answers end with this step: it says nothing of those behind it. A
   // drafter that was not stopped follows all requests, so prompts whose answers end at once are
   // followed, too.
-  void offer_nothing();
+  void offer_nothing(const Offer& step);
   // Says what a drafter that drafts_ahead() makes for the step after the one that was offered last.
   struct DraftsAhead {
     bool follows = true;  // it computes the rows of the tokens that the step settles
@@ -83,6 +86,7 @@ class SpeculationGate {
     double us = 0;           // from the end of the step before to its end
     // True if it had rows of answers and their drafts only, and began right after the step before.
     bool is_decode_only = false;
+    bool overlaps = false;  // it was made before the step before it had ended
     // True if rows of a drafter that drafts_ahead() were computed in this time, which took
     // making_us.
     bool follows = false;
@@ -110,13 +114,12 @@ class SpeculationGate {
     DraftsAhead ahead;
   };
 
-  // Judges the candidates, and chooses one. num_answers: of all ranks. Ranks wait for each other,
-  // so tokens of drafts count as a share of all answers.
-  Estimate judge(const GateBucket& bucket, DraftTiming timing, int num_answers,
-                 const Candidate& candidate) const;
+  // Judges the candidates, and chooses one. Ranks wait for each other, so times and tokens are
+  // those of all ranks.
+  Estimate judge(const GateBucket& bucket, DraftTiming timing, const Candidate& candidate) const;
   std::pair<Estimate, Estimate> judge_all(const GateBucket& bucket, DraftTiming timing,
-                                          int num_answers, double other_gain) const;
-  Estimate choose(GateBucket& bucket, DraftTiming timing, int num_answers, double other_gain);
+                                          double other_gain) const;
+  Estimate choose(GateBucket& bucket, DraftTiming timing, double other_gain);
   // A number of drafts to try, and what it may gain beyond the usual one.
   struct TrialCandidate {
     int num_drafts = -1;
@@ -125,10 +128,10 @@ class SpeculationGate {
   };
   bool is_plain_old(const GateBucket& bucket, DraftTiming timing, const Estimate& usual) const;
   TrialCandidate best_trial_candidate(const GateBucket& bucket, DraftTiming timing,
-                                      const Estimate& usual, int num_answers) const;
+                                      const Estimate& usual) const;
   bool may_gain(const GateBucket& bucket, DraftTiming timing, const Estimate& usual,
-                int num_answers, int num_drafts) const;
-  int try_one(GateBucket& bucket, DraftTiming timing, const Estimate& usual, int num_answers);
+                int num_drafts) const;
+  int try_one(GateBucket& bucket, DraftTiming timing, const Estimate& usual);
 
   void offer_with_prepared(GateBucket& bucket, std::span<GateAnswer> answers, int max_rows);
   void postpone_trial(const GateBucket& bucket);
@@ -137,10 +140,11 @@ class SpeculationGate {
   void note_prompts(const Step& step);
   void share_out(int num_drafts, std::span<GateAnswer> answers);
   double tokens_an_answer(const Step& step) const;
-  double accepted_of_all(double accepted, int num_drafts) const;
-  void note_gain(const GateBucket& bucket, const Step& step, bool is_trial);
+  void note_step(const Step& step, int num_other_drafts);
+  void note_waiting_step(const Offer& next);
+  void note_gain(const GateBucket& bucket, const Step& step, int num_drafts, bool is_trial);
   void note_plain(GateBucket& bucket, const StepShape& shape, double us);
-  GateBucket& bucket_for(int num_answers, int64_t total_keys);
+  GateBucket& bucket_for(int64_t total_keys);
 
   OfferedDrafts drafts_;
   StepTimes plain_times_;  // times of steps without drafts; the reference of all costs
@@ -161,8 +165,8 @@ class SpeculationGate {
   // Drafts of the step that was offered, and how many of them are expected to be accepted.
   int num_offered_ = 0;
   double expected_ = 0;
-  // Answers of all ranks in the step that was offered, and drafts of the other ranks.
-  int num_sharing_ = 1, num_other_drafts_ = 0;
+  CommonStep common_;            // the step that was offered
+  std::optional<Step> waiting_;  // until the other ranks tell which drafts they had in it
   Next next_;
   DraftTiming timing_ = DraftTiming::now;  // for the step that was offered
   bool rests_ = false;                     // the credit was used up, and has not grown enough since
