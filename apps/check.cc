@@ -224,7 +224,7 @@ Result<int> check_all(const Arguments& arguments) {
       {"Check",
        {{"golden", &golden, "folder with tokenizers, chat and sampling cases to check too", ""},
         {"against", &against, "folder of the model before it was quantized, with its outputs", ""},
-        {"json", &json, "one object a line", ""}}});
+        {"json", &json, "prints JSON, one object a line", ""}}});
   HOCKET_TRY(const bool go, parse_flags(line, arguments));
   if (!go) return 0;
   HOCKET_TRY_VOID(choose_isa());

@@ -37,6 +37,12 @@ void print_weights(const ModelCost& cost) {
              show_bytes(cost.weight_bytes()));
 }
 
+void print_changes(std::span<const SettingChange> changes) {
+  for (const SettingChange& change : changes)
+    print_line("changed", "",
+               fmt::format("{} {} -> {}: {}", change.flag, change.from, change.to, change.why));
+}
+
 Json parts_json(const ModelCost& cost) {
   Json parts;
   for (int i = 0; i < kNumWeightParts; ++i) {

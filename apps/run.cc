@@ -141,7 +141,7 @@ Result<int> run_model(const Arguments& arguments) {
   options.settings.memory.max_running_requests = 1;
   HOCKET_TRY(const bool go,
              parse_flags({.command = "run",
-                          .about = "one prompt, or a chat in the terminal, without a server",
+                          .about = "answer one prompt, or chat in the terminal, without a server",
                           .groups = run_flags(options)},
                          arguments));
   if (!go) return 0;

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "compute/kernels/combine.h"
 #include "compute/weights/hf_config.h"
 #include "compute/weights/quant_config.h"
 
@@ -90,6 +91,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   HOCKET_CHECK(static_cast<int>(model->layer_is_moe.size()) == model->num_layers);
   const hocket::MoeConfig& moe = model->moe;
   HOCKET_CHECK(moe.top_k <= moe.num_experts);
+  HOCKET_CHECK(moe.top_k <= hocket::kMaxSlots);
   HOCKET_CHECK(moe.num_groups >= 1);
   HOCKET_CHECK(moe.num_experts % moe.num_groups == 0);
   HOCKET_CHECK(moe.num_experts / moe.num_groups * moe.top_groups >= moe.top_k);

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "base/check.h"
+#include "compute/weights/gguf_blocks.h"
+#include "compute/weights/gguf_footprints.h"
 #include "compute/weights/gguf_source.h"
 #include "compute/weights/hf_config.h"
 #include "compute/weights/stored_rows.h"
@@ -67,7 +69,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (const auto tokenizer = hocket::gguf_tokenizer_json(**file);
       is_sound(tokenizer) && is_sound(names))
     is_sound(hocket::Tokenizer::from_json(*tokenizer, *names));
+  hocket::gguf_config_assumptions(**file);
+  hocket::gguf_tokenizer_assumptions(**file);
+  hocket::most_blocks(**file);
+  for (const auto quantize : {hocket::WeightFormat::bf16, hocket::WeightFormat::int4})
+    hocket::gguf_footprints(**file, quantize);
   const hocket::GgufWeights weights(*std::move(file));
+  HOCKET_CHECK(weights.identity().has_value());
   for (const char* name :
        {"model.embed_tokens.weight", "model.layers.0.self_attn.kv_b_proj.weight",
         "model.layers.0.mlp.experts.1.down_proj.weight", "model.layers.0.linear_attn.A_log",
@@ -77,5 +85,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         "model.layers.0.experts.1.up_proj.weight", "model.layers.0.self_attn.A_log",
         "model.layers.0.self_attn.q_conv1d.weight"})
     if (const auto tensor = weights.find(name); is_sound(tensor)) read_last_row(*tensor);
+  HOCKET_CHECK(weights.unread().size() <= weights.names().size());
   return 0;
 }

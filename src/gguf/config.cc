@@ -4,12 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
 #include "gguf/config_reader.h"
+#include "gguf/token_kinds.h"
 
 namespace hocket {
 namespace {
@@ -24,22 +24,14 @@ void read_divisors(Reader& reader, Json& config) {
   config["rope_scaling"]["divisors"] = std::move(divisors);
 }
 
-void read_rope(Reader& reader, Json& config) {
-  config["rope_theta"] = reader.number("rope.freq_base").value_or(10000);
-  read_divisors(reader, config);
-  const std::string_view kind = reader.text("rope.scaling.type").value_or("none");
-  for (const std::string_view list : {"rope_factors_long.weight", "rope_factors_short.weight"})
-    if (reader.has_tensor(list))
-      return reader.refuse_unsupported(fmt::format("rope scaling by {} is not supported", list));
-  if (kind == "none") return;
-  if (kind != "linear" && kind != "yarn")
-    return reader.refuse_unsupported(
-        fmt::format("rope scaling of type {} is not supported; supported are linear and yarn",
-                    quoted_ascii(kind)));
-  Json& scaling = config["rope_scaling"];
-  scaling["rope_type"] = kind;
-  scaling["factor"] = reader.number("rope.scaling.factor").value_or(1);
-  if (kind == "linear") return;
+// The factor by which positions are divided; older files have it under another name.
+double rope_factor(const Reader& reader) {
+  const auto factor = reader.number("rope.scaling.factor");
+  const double found = factor ? *factor : reader.number("rope.scale_linear").value_or(1);
+  return found == 0 ? 1 : found;
+}
+
+void read_yarn(Reader& reader, Json& scaling) {
   if (const auto context = reader.integer("rope.scaling.original_context_length"))
     scaling["original_max_position_embeddings"] = *context;
   if (const auto fast = reader.number("rope.scaling.yarn_beta_fast")) scaling["beta_fast"] = *fast;
@@ -48,39 +40,68 @@ void read_rope(Reader& reader, Json& config) {
   if (const auto multiplier = reader.number("rope.scaling.yarn_log_multiplier"))
     scaling["mscale"] = scaling["mscale_all_dim"] =
         gguf_decimal(static_cast<float>(*multiplier * 10));
+  // A negative number means that the file does not say, and then the other number is of no meaning.
+  const auto extended = reader.number("rope.scaling.yarn_ext_factor");
+  if (extended.value_or(1) < 0) return;
+  if (extended.value_or(1) != 1)
+    reader.refuse_unsupported(fmt::format("yarn_ext_factor {} is not supported", *extended));
+  if (const auto factor = reader.number("rope.scaling.yarn_attn_factor"))
+    scaling["attention_factor"] = *factor;
 }
 
-// Tokens that end a message in some family. Many files name one of theirs only.
-constexpr std::string_view kEnds[] = {
-    "<|eot_id|>",    "<|eom_id|>",    "<|im_end|>", "<|end|>", "<|return|>",
-    "<|call|>",      "<end_of_turn>", "<turn|>",    "<eos>",   "<|tool_response>",
-    "<|endoftext|>", "<EOT>",         "[EOT]",      "[EOS]",   "<|end_of_text|>",
-};
-
-// Returns the first tokens that are one of kEnds, by their text.
-std::map<std::string_view, int64_t> ends_by_text(const GgufMetadata& metadata, int64_t vocab) {
-  constexpr double kControl = 3;
-  const auto tokens = metadata.texts("tokenizer.ggml.tokens");
-  const auto kinds = metadata.numbers("tokenizer.ggml.token_type");
-  std::map<std::string_view, int64_t> found;
-  if (!tokens || !kinds) return found;
-  const size_t count = std::min({tokens->size(), kinds->size(), static_cast<size_t>(vocab)});
-  for (size_t id = 0; id < count; ++id)
-    if ((*kinds)[id] == kControl && std::ranges::find(kEnds, (*tokens)[id]) != std::end(kEnds))
-      found.emplace((*tokens)[id], id);
-  return found;
+void read_rope(Reader& reader, Json& config) {
+  config["rope_theta"] = reader.number("rope.freq_base").value_or(10000);
+  read_divisors(reader, config);
+  const double factor = rope_factor(reader);
+  const auto said = reader.text("rope.scaling.type");
+  const std::string_view kind = said.value_or(factor == 1 ? "none" : "linear");
+  for (const std::string_view list : {"rope_factors_long.weight", "rope_factors_short.weight"})
+    if (reader.has_tensor(list))
+      return reader.refuse_unsupported(fmt::format("rope scaling by {} is not supported", list));
+  if (const double sharper = reader.number("rope.scaling.attn_factor").value_or(1); sharper != 1)
+    return reader.refuse_unsupported(
+        fmt::format("rope scaling with attn_factor {} is not supported", sharper));
+  if (kind == "none" || (kind == "linear" && factor == 1)) return;
+  if (kind != "linear" && kind != "yarn")
+    return reader.refuse_unsupported(
+        fmt::format("rope scaling of type {} is not supported; supported are linear and yarn",
+                    quoted_ascii(kind)));
+  if (reader.has_tensor("rope_freqs.weight"))
+    return reader.refuse_unsupported(
+        fmt::format("rope scaling of type {} beside rope_freqs.weight is not supported", kind));
+  if (!said)
+    reader.assume("rope.scaling.type", "linear", fmt::format("the file has the factor {}", factor));
+  Json& scaling = config["rope_scaling"];
+  scaling["rope_type"] = kind;
+  scaling["factor"] = factor;
+  if (kind == "yarn") read_yarn(reader, scaling);
 }
 
-// Tokens that end an answer.
-std::vector<int64_t> end_ids(const GgufMetadata& metadata, int64_t vocab) {
-  auto by_text = ends_by_text(metadata, vocab);
-  // With channels, a message that is not the last one ends with <|end|>.
-  if (by_text.contains("<|return|>") && by_text.contains("<|call|>")) by_text.erase("<|end|>");
-  std::set<int64_t> ids;
-  for (const auto& [text, id] : by_text) ids.insert(id);
-  for (const std::string_view name : {"eos", "eot", "eom"})
-    if (const auto id = metadata.integer(fmt::format("tokenizer.ggml.{}_token_id", name)))
-      ids.insert(*id);
+// Returns the token that the file gives a part; ids that are no row of the embedding count as none.
+std::optional<int64_t> token_named(Reader& reader, std::string_view part, int64_t vocab) {
+  const std::string key = fmt::format("tokenizer.ggml.{}_token_id", part);
+  const auto id = reader.file().metadata().integer(key);
+  if (!id || (*id >= 0 && *id < vocab)) return id;
+  reader.assume({.key = key,
+                 .from = std::to_string(*id),
+                 .to = "none",
+                 .why = fmt::format("the embedding has {} rows", vocab)});
+  return std::nullopt;
+}
+
+// Returns the tokens that end an answer.
+std::vector<int64_t> end_ids(Reader& reader, int64_t vocab) {
+  const std::vector<int64_t> by_text = gguf_ends_by_text(reader.file().metadata(), vocab);
+  std::set<int64_t> named;
+  for (const std::string_view part : {"eos", "eot", "eom"})
+    if (const auto id = token_named(reader, part, vocab)) named.insert(*id);
+  std::set<int64_t> ids = named;
+  ids.insert(by_text.begin(), by_text.end());
+  if (ids != named)
+    reader.assume({.key = "tokenizer.ggml.eos_token_id",
+                   .from = named.empty() ? "no token" : fmt::format("{}", fmt::join(named, ", ")),
+                   .to = fmt::format("{}", fmt::join(ids, ", ")),
+                   .why = "the texts of these tokens end answers, too"});
   return {ids.begin(), ids.end()};
 }
 
@@ -100,9 +121,9 @@ void read_common(Reader& reader, Json& config) {
   config["tie_word_embeddings"] = !reader.has_tensor("output.weight");
   if (const auto width = reader.integer("feed_forward_length"))
     config["intermediate_size"] = *width;
-  const GgufMetadata& metadata = reader.file().metadata();
-  config["eos_token_id"] = end_ids(metadata, embedding.tensor->shape[0]);
-  if (const auto id = metadata.integer("tokenizer.ggml.bos_token_id")) config["bos_token_id"] = *id;
+  const int64_t vocab = embedding.tensor->shape[0];
+  config["eos_token_id"] = end_ids(reader, vocab);
+  if (const auto id = token_named(reader, "bos", vocab)) config["bos_token_id"] = *id;
   read_rope(reader, config);
 }
 
@@ -117,7 +138,8 @@ void read_rotated_share(Reader& reader, Json& config) {
 
 // Biases of q, k and v, and that of the output, where all layers have them or none.
 void read_biases(Reader& reader, Json& config) {
-  config["attention_bias"] = reader.has_tensor("blk.0.attn_q.bias");
+  config["attention_bias"] =
+      reader.has_tensor("blk.0.attn_q.bias") || reader.has_tensor("blk.0.attn_qkv.bias");
 }
 
 void read_llama(Reader& reader, Json& config) {
@@ -149,64 +171,6 @@ void read_qwen3moe(Reader& reader, Json& config) {
   read_dense_layers(reader, config);
 }
 
-// Reads experts by the keys of DeepSeek.
-void read_deepseek_experts(Reader& reader, Json& config, bool sigmoid) {
-  config["n_routed_experts"] = reader.required("expert_count");
-  config["num_experts_per_tok"] = reader.required("expert_used_count");
-  config["moe_intermediate_size"] = reader.required("expert_feed_forward_length");
-  config["n_shared_experts"] = reader.integer("expert_shared_count").value_or(0);
-  config["first_k_dense_replace"] = reader.integer("leading_dense_block_count").value_or(0);
-  config["routed_scaling_factor"] = reader.number("expert_weights_scale").value_or(1);
-  config["norm_topk_prob"] = reader.flag("expert_weights_norm").value_or(false);
-  const int64_t groups = reader.integer("expert_group_count").value_or(1);
-  config["scoring_func"] = sigmoid ? "sigmoid" : "softmax";
-  config["topk_method"] = sigmoid ? "noaux_tc" : groups > 1 ? "group_limited_greedy" : "greedy";
-  config["n_group"] = groups;
-  config["topk_group"] = reader.integer("expert_group_used_count").value_or(1);
-  config["num_nextn_predict_layers"] = reader.integer("nextn_predict_layers").value_or(0);
-}
-
-// GLM-4.7-Flash has sigmoid scores, which its first files do not say.
-bool has_sigmoid_scores(Reader& reader, const Json& config) {
-  constexpr int64_t kSigmoid = 2, kFlashVocab = 154880;
-  const auto function = reader.integer("expert_gating_func").value_or(0);
-  const int64_t layers = config["num_hidden_layers"].get<int64_t>();
-  return function == kSigmoid ||
-         (function == 0 && (layers == 47 || layers == 48) && config["vocab_size"] == kFlashVocab);
-}
-
-void read_latents(Reader& reader, Json& config) {
-  const int64_t rotated = reader.required("rope.dimension_count");
-  const auto length = [&](std::string_view of_head, std::string_view of_all) {
-    return reader.has(of_head) ? reader.required(of_head) : reader.required(of_all);
-  };
-  config["qk_rope_head_dim"] = rotated;
-  config["qk_nope_head_dim"] = length("attention.key_length_mla", "attention.key_length") - rotated;
-  config["v_head_dim"] = length("attention.value_length_mla", "attention.value_length");
-  config["kv_lora_rank"] = reader.required("attention.kv_lora_rank");
-  if (const auto rank = reader.integer("attention.q_lora_rank")) config["q_lora_rank"] = *rank;
-}
-
-void read_deepseek2(Reader& reader, Json& config) {
-  const bool sigmoid = has_sigmoid_scores(reader, config);
-  config["architectures"] =
-      Json::array({sigmoid ? "DeepseekV3ForCausalLM" : "DeepseekV2ForCausalLM"});
-  read_latents(reader, config);
-  read_deepseek_experts(reader, config, sigmoid);
-  if (reader.number("attention.temperature_scale").value_or(0) != 0)
-    reader.refuse_unsupported("queries scaled by their position are not supported in deepseek2");
-}
-
-// Files made of Hugging Face folders lack the scale of queries; published folders have this one.
-void read_mistral4(Reader& reader, Json& config) {
-  constexpr double kBeta = 0.1;
-  read_latents(reader, config);
-  read_deepseek_experts(reader, config, false);
-  if (config.contains("rope_scaling") && config["rope_scaling"]["rope_type"] == "yarn")
-    config["rope_scaling"]["llama_4_scaling_beta"] =
-        reader.number("attention.temperature_scale").value_or(kBeta);
-}
-
 // Reads a model that has experts behind its first layers, in every interleave_moe_layer_step-th.
 void read_ernie(Reader& reader, Json& config) {
   read_gguf_heads(reader, config);
@@ -223,7 +187,7 @@ void read_glm4moe(Reader& reader, Json& config) {
   read_rotated_share(reader, config);
   read_biases(reader, config);
   config["use_qk_norm"] = reader.has_tensor("blk.0.attn_q_norm.weight");
-  read_deepseek_experts(reader, config, true);
+  read_gguf_deepseek_experts(reader, config, true);
 }
 
 void read_minimax_m2(Reader& reader, Json& config) {
@@ -238,19 +202,30 @@ void read_minimax_m2(Reader& reader, Json& config) {
   config["use_qk_norm"] = reader.has_tensor("blk.0.attn_q_norm.weight");
 }
 
-// Reads a model with delta nets beside gated attention. A layer without heads of keys is linear.
-void read_hybrid(Reader& reader, Json& config) {
-  const GgufMetadata& metadata = reader.file().metadata();
-  const std::string key = reader.architecture() + ".attention.head_count_kv";
-  const int64_t layers = gguf_num_layers(config);
+// Returns the heads of keys of each layer, of which linear ones have none. Newer files list the
+// linear layers, older ones the heads, or an interval alone.
+std::vector<double> hybrid_kv_heads(Reader& reader, int64_t layers) {
+  constexpr std::string_view kHeads = "attention.head_count_kv";
+  constexpr std::string_view kLinear = "attention.recurrent_layers";
+  if (!reader.has(kHeads)) reader.required(kHeads);
+  std::vector<double> heads = reader.for_layers(kHeads, layers);
+  if (reader.has(kLinear)) {
+    const std::vector<double> linear = reader.for_layers(kLinear, layers);
+    for (size_t i = 0; i < heads.size(); ++i)
+      if (linear[i] != 0) heads[i] = 0;
+    return heads;
+  }
+  if (std::ranges::count(heads, 0.0) > 0) return heads;
   const int64_t interval =
       std::max<int64_t>(reader.integer("full_attention_interval").value_or(4), 1);
-  std::vector<double> kv_heads = metadata.numbers(key).value_or(std::vector<double>{});
-  kv_heads.resize(static_cast<size_t>(layers), 0);
-  const bool listed = metadata.numbers(key).has_value();
-  if (!listed)
-    for (int64_t i = interval - 1; i < layers; i += interval)
-      kv_heads[i] = metadata.number(key).value_or(0);
+  for (int64_t i = 0; i < layers; ++i)
+    if ((i + 1) % interval != 0) heads[static_cast<size_t>(i)] = 0;
+  return heads;
+}
+
+// Reads a model with delta nets beside gated attention. A layer without heads of keys is linear.
+void read_hybrid(Reader& reader, Json& config) {
+  const std::vector<double> kv_heads = hybrid_kv_heads(reader, gguf_num_layers(config));
   Json& kinds = config["layer_types"] = Json::array();
   int64_t most = 0;
   for (const double heads : kv_heads) {
@@ -275,32 +250,6 @@ void read_hybrid(Reader& reader, Json& config) {
   config["shared_expert_intermediate_size"] = reader.required("expert_shared_feed_forward_length");
 }
 
-// Reads a model with delta nets beside latent attention without rotation. Layers without heads of
-// keys are linear.
-void read_kimi_linear(Reader& reader, Json& config) {
-  read_latents(reader, config);
-  config["mla_use_nope"] = true;
-  Json& linear = config["linear_attn_config"] = Json::object();
-  linear["num_heads"] = config["num_attention_heads"];
-  linear["head_dim"] = reader.required("kda.head_dim");
-  linear["short_conv_kernel_size"] = reader.required("ssm.conv_kernel");
-  linear["full_attn_layers"] = linear["kda_layers"] = Json::array();
-  const std::vector<double> heads =
-      reader.for_layers("attention.head_count_kv", gguf_num_layers(config));
-  for (size_t i = 0; i < heads.size(); ++i)
-    linear[heads[i] > 0 ? "full_attn_layers" : "kda_layers"].push_back(i + 1);
-  config["num_experts"] = reader.required("expert_count");
-  config["num_experts_per_token"] = reader.required("expert_used_count");
-  config["moe_intermediate_size"] = reader.required("expert_feed_forward_length");
-  config["num_shared_experts"] = reader.integer("expert_shared_count").value_or(0);
-  config["first_k_dense_replace"] = reader.integer("leading_dense_block_count").value_or(0);
-  config["routed_scaling_factor"] = reader.number("expert_weights_scale").value_or(1);
-  config["moe_renormalize"] = true;
-  config["moe_router_activation_func"] = "sigmoid";
-  if (reader.flag("kda.safe_gate").value_or(false) || reader.has("kda.gate_lower_bound"))
-    reader.refuse_unsupported("a bound of the gate of delta nets is not supported");
-}
-
 struct Architecture {
   std::string_view name, folder;  // in GGUF; in config.json, empty: the reader sets it
   void (*read)(Reader& reader, Json& config);
@@ -313,8 +262,8 @@ constexpr Architecture kArchitectures[] = {
     {"qwen3moe", "Qwen3MoeForCausalLM", read_qwen3moe},
     {"qwen3vl", "Qwen3ForCausalLM", read_qwen},
     {"qwen3vlmoe", "Qwen3MoeForCausalLM", read_qwen3moe},
-    {"deepseek2", "", read_deepseek2},
-    {"mistral4", "Mistral4ForCausalLM", read_mistral4},
+    {"deepseek2", "", read_gguf_deepseek2},
+    {"mistral4", "Mistral4ForCausalLM", read_gguf_mistral4},
     {"glm4moe", "Glm4MoeForCausalLM", read_glm4moe},
     {"ernie4_5-moe", "Ernie4_5_MoeForCausalLM", read_ernie},
     {"gpt-oss", "GptOssForCausalLM", read_gguf_gpt_oss},
@@ -322,11 +271,32 @@ constexpr Architecture kArchitectures[] = {
     {"mimo2", "MiMoV2FlashForCausalLM", read_gguf_mimo2},
     {"step35", "Step3p5ForCausalLM", read_gguf_step35},
     {"gemma4", "Gemma4ForCausalLM", read_gguf_gemma4},
-    {"kimi-linear", "KimiLinearForCausalLM", read_kimi_linear},
+    {"kimi-linear", "KimiLinearForCausalLM", read_gguf_kimi_linear},
     {"qwen3next", "Qwen3NextForCausalLM", read_hybrid},
     {"qwen35", "Qwen3_5ForCausalLM", read_hybrid},
     {"qwen35moe", "Qwen3_5MoeForCausalLM", read_hybrid},
 };
+
+Result<Json> read_config(Reader& reader) {
+  const std::string path = reader.file().path().string();
+  const auto* const found =
+      std::ranges::find(kArchitectures, reader.architecture(), &Architecture::name);
+  if (found == std::end(kArchitectures))
+    return fail(error(ErrorCode::unsupported_model,
+                      "{}: the architecture {} is not supported in GGUF; supported are {}", path,
+                      quoted_ascii(reader.architecture()), gguf_architectures())
+                    .with_fix("take the model's folder in safetensors, if it is supported"));
+  Json config = Json::object();
+  config["architectures"] = Json::array({found->folder});
+  read_common(reader, config);
+  if (!reader.status()) found->read(reader, config);
+  if (reader.status()) {
+    Error e = *reader.status();
+    e.message = path + ": " + e.message;
+    return fail(std::move(e));
+  }
+  return config;
+}
 
 }  // namespace
 
@@ -338,24 +308,14 @@ std::string gguf_architectures() {
 
 Result<std::string> gguf_config_json(const GgufFile& file) {
   Reader reader(file);
-  const auto* const found =
-      std::ranges::find(kArchitectures, reader.architecture(), &Architecture::name);
-  if (found == std::end(kArchitectures))
-    return fail(error(ErrorCode::unsupported_model,
-                      "{}: the architecture {} is not supported in GGUF; supported are {}",
-                      file.path().string(), quoted_ascii(reader.architecture()),
-                      gguf_architectures())
-                    .with_fix("take the model's folder in safetensors, if it is supported"));
-  Json config = Json::object();
-  config["architectures"] = Json::array({found->folder});
-  read_common(reader, config);
-  if (!reader.status()) found->read(reader, config);
-  if (reader.status()) {
-    Error e = *reader.status();
-    e.message = file.path().string() + ": " + e.message;
-    return fail(std::move(e));
-  }
+  HOCKET_TRY(const Json config, read_config(reader));
   return config.dump();
+}
+
+std::vector<GgufAssumption> gguf_config_assumptions(const GgufFile& file) {
+  Reader reader(file);
+  const Result<Json> config = read_config(reader);
+  return config ? reader.assumptions() : std::vector<GgufAssumption>{};
 }
 
 std::string gguf_generation_json(const GgufFile& file) {

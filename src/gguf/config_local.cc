@@ -50,10 +50,28 @@ bool kind_has(const GgufConfigReader& reader, std::string_view tensor,
          reader.has_tensor(fmt::format("blk.{}.{}", first - sliding.begin(), tensor));
 }
 
+// Files of the first converter lack the factor of values of MiMo-V2-Flash, which is known by its
+// sizes; other files lack it where their folders have none. llama.cpp writes 0 for none.
+double value_scale(GgufConfigReader& reader, const Json& config) {
+  constexpr double kOfFlash = 0.707;
+  constexpr int64_t kExperts = 256, kLayers = 48, kVocab = 152576;
+  constexpr std::string_view kKey = "attention.value_scale";
+  if (const auto scale = reader.number(kKey)) return *scale == 0 ? 1 : *scale;
+  const bool is_flash = config["n_routed_experts"] == kExperts &&
+                        config["num_hidden_layers"] == kLayers && config["vocab_size"] == kVocab;
+  if (is_flash)
+    reader.assume(kKey, fmt::format("{}", kOfFlash),
+                  "experts, layers and vocabulary are those of MiMo-V2-Flash");
+  else
+    reader.assume(kKey, "1", "the model is not MiMo-V2-Flash, whose files may lack it");
+  return is_flash ? kOfFlash : 1;
+}
+
 }  // namespace
 
 void read_gguf_gpt_oss(GgufConfigReader& reader, Json& config) {
   read_gguf_heads(reader, config);
+  state_gguf_rope_scaling(config);
   config["num_local_experts"] = reader.required("expert_count");
   config["num_experts_per_tok"] = reader.required("expert_used_count");
   config["intermediate_size"] = reader.required("expert_feed_forward_length");
@@ -88,7 +106,8 @@ void read_gguf_mimo2(GgufConfigReader& reader, Json& config) {
     return of_kind(reader, "attention.head_count_kv", sliding, kind);
   };
   config["layer_types"] = layer_types(sliding);
-  // The converter writes the folder's number, under which a query sees its own key besides.
+  // The converter writes sliding_window; folders also have sliding_window_size, which counts, with
+  // the same number. Under that name a query sees its own key besides.
   config["sliding_window_size"] = reader.required("attention.sliding_window");
   config["num_key_value_heads"] = kv_heads(false);
   config["swa_num_key_value_heads"] = kv_heads(true);
@@ -97,10 +116,10 @@ void read_gguf_mimo2(GgufConfigReader& reader, Json& config) {
   config["partial_rotary_factor"] =
       gguf_share(reader.required("rope.dimension_count"), config["head_dim"].get<int64_t>());
   config["swa_rope_theta"] = reader.number("rope.freq_base_swa").value_or(10000);
-  config["attention_value_scale"] = reader.number("attention.value_scale").value_or(1);
   config["add_full_attention_sink_bias"] = kind_has(reader, "attn_sinks.weight", sliding, false);
   config["add_swa_attention_sink_bias"] = kind_has(reader, "attn_sinks.weight", sliding, true);
   config["n_routed_experts"] = reader.required("expert_count");
+  config["attention_value_scale"] = value_scale(reader, config);
   config["num_experts_per_tok"] = reader.required("expert_used_count");
   config["moe_intermediate_size"] = reader.required("expert_feed_forward_length");
   config["n_group"] = reader.integer("expert_group_count").value_or(1);
@@ -172,7 +191,8 @@ void read_gguf_gemma4(GgufConfigReader& reader, Json& config) {
   config["global_head_dim"] = reader.required("attention.key_length");
   config["num_key_value_heads"] = kv_heads(true);
   config["num_global_key_value_heads"] = kv_heads(false);
-  config["attention_k_eq_v"] = !kind_has(reader, "attn_v.weight", sliding, false);
+  config["attention_k_eq_v"] = !kind_has(reader, "attn_v.weight", sliding, false) &&
+                               !kind_has(reader, "attn_qkv.weight", sliding, false);
   config["hidden_size_per_layer_input"] =
       reader.integer("embedding_length_per_layer_input").value_or(0);
   config["num_kv_shared_layers"] = reader.integer("attention.shared_kv_layers").value_or(0);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 namespace hocket {
 
@@ -57,6 +58,10 @@ std::vector<double> GgufConfigReader::for_layers(std::string_view key, int64_t l
 
 int64_t GgufConfigReader::required(std::string_view key) {
   if (const auto value = integer(key)) return *value;
+  if (const auto list = file_.metadata().numbers(full(key)); list && !list->empty()) {
+    refuse_unsupported(fmt::format("{} differs among layers, which is not supported", full(key)));
+    return 0;
+  }
   refuse(error(ErrorCode::bad_gguf, "the metadata hold no whole number {}, or one for each layer",
                full(key))
              .with_fix("convert the model again with a newer llama.cpp"));
@@ -66,6 +71,10 @@ int64_t GgufConfigReader::required(std::string_view key) {
 void GgufConfigReader::refuse_unsupported(std::string_view what) {
   refuse(error(ErrorCode::unsupported_model, "{}", what)
              .with_fix("take the model's folder in safetensors, if it is supported"));
+}
+
+void GgufConfigReader::assume(std::string_view key, std::string to, std::string why) {
+  assume({.key = full(key), .to = std::move(to), .why = std::move(why)});
 }
 
 int64_t gguf_num_layers(const nlohmann::json& config) {
@@ -97,6 +106,10 @@ std::vector<bool> gguf_moe_layers(const GgufConfigReader& reader, const nlohmann
 
 double gguf_share(int64_t part, int64_t dims) {
   return std::min(1.0, (static_cast<double>(part) + 0.5) / static_cast<double>(dims));
+}
+
+void state_gguf_rope_scaling(nlohmann::json& config) {
+  if (!config.contains("rope_scaling")) config["rope_scaling"] = {{"rope_type", "default"}};
 }
 
 std::vector<double> gguf_divisors(GgufConfigReader& reader, size_t max_divisors) {

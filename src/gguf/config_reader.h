@@ -7,9 +7,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
+#include "gguf/assumption.h"
 #include "gguf/file.h"
 
 namespace hocket {
@@ -45,6 +47,10 @@ class GgufConfigReader {
   }
   void refuse_unsupported(std::string_view what);
   const std::optional<Error>& status() const { return error_; }
+  // Notes that `key` is missing, and what is taken instead.
+  void assume(std::string_view key, std::string to, std::string why);
+  void assume(GgufAssumption assumed) { assumptions_.push_back(std::move(assumed)); }
+  const std::vector<GgufAssumption>& assumptions() const { return assumptions_; }
 
  private:
   std::string full(std::string_view key) const;
@@ -52,6 +58,7 @@ class GgufConfigReader {
   const GgufFile& file_;
   std::string architecture_;
   std::optional<Error> error_;
+  std::vector<GgufAssumption> assumptions_;
 };
 
 // These read values that several architectures share. `config` has those that all share already.
@@ -62,8 +69,19 @@ void read_gguf_heads(GgufConfigReader& reader, nlohmann::json& config);
 std::vector<bool> gguf_moe_layers(const GgufConfigReader& reader, const nlohmann::json& config);
 // Returns a share of `dims` that gives `part` again when their product is rounded down.
 double gguf_share(int64_t part, int64_t dims);
+// Says that positions are not scaled where the file says nothing. Folders of some architectures
+// mean YaRN where they leave the keys out; files mean none, since converters write it.
+void state_gguf_rope_scaling(nlohmann::json& config);
 // Returns divisors of the frequencies, one for each pair of rotated dims; at most `max_divisors`.
 std::vector<double> gguf_divisors(GgufConfigReader& reader, size_t max_divisors);
+
+// Reads experts by the keys of DeepSeek (config_latents.cc).
+void read_gguf_deepseek_experts(GgufConfigReader& reader, nlohmann::json& config, bool sigmoid);
+
+// Architectures with latent attention (config_latents.cc).
+void read_gguf_deepseek2(GgufConfigReader& reader, nlohmann::json& config);
+void read_gguf_mistral4(GgufConfigReader& reader, nlohmann::json& config);
+void read_gguf_kimi_linear(GgufConfigReader& reader, nlohmann::json& config);
 
 // Architectures whose layers differ in what they see (config_local.cc).
 void read_gguf_gpt_oss(GgufConfigReader& reader, nlohmann::json& config);

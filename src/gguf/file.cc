@@ -6,9 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <fstream>
 #include <optional>
 
 namespace hocket {
@@ -45,6 +47,30 @@ std::optional<PartName> part_name(std::string_view file) {
 std::unexpected<Error> misfit(const std::filesystem::path& path, const std::string& what) {
   return fail(error(ErrorCode::bad_gguf, "{}: {}", path.string(), what)
                   .with_fix("download all parts of the model again, and keep their names"));
+}
+
+// Publishers put parts that are no language model beside it: those that read images, and modules
+// for multi-token prediction.
+bool is_beside_model(std::string_view file) {
+  return file.starts_with("mmproj") || file.starts_with("mtp-");
+}
+
+// True for a file that begins as GGUF does: programs that download models name some by a checksum.
+bool is_marked(const std::filesystem::path& path) {
+  constexpr std::string_view kMark = "GGUF";
+  char begins[kMark.size()] = {};
+  std::ifstream(path, std::ios::binary).read(begins, sizeof(begins));
+  return std::string_view(begins, sizeof(begins)) == kMark;
+}
+
+// True for a file whose header says that it holds statistics, a part that reads images, or changes
+// of a model. Their names are not agreed upon.
+bool says_it_is_no_model(const std::filesystem::path& path) {
+  constexpr std::string_view kOthers[] = {"imatrix", "mmproj", "adapter", "clip-vision"};
+  const auto file = GgufFile::open(path, GgufExtent::header);
+  if (!file) return false;
+  const auto type = (*file)->metadata().text("general.type");
+  return type && std::ranges::find(kOthers, *type) != std::end(kOthers);
 }
 
 }  // namespace
@@ -143,22 +169,29 @@ GgufFile::TensorData GgufFile::find(std::string_view name) const {
   return {};
 }
 
+std::vector<std::filesystem::path> gguf_models_in(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> all;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string file = entry.path().filename().string();
+    if (entry.path().extension() != kSuffix || is_beside_model(file)) continue;
+    const auto name = part_name(file);
+    if (!name || file == name->of(0)) all.push_back(entry.path());
+  }
+  if (all.size() > 1) std::erase_if(all, says_it_is_no_model);
+  std::ranges::sort(all);
+  return all;
+}
+
 std::filesystem::path gguf_file_of(const std::filesystem::path& path) {
   if (path.extension() == kSuffix) return path;
   std::error_code ignored;
+  if (std::filesystem::is_regular_file(path, ignored)) return is_marked(path) ? path : "";
   if (!std::filesystem::is_directory(path, ignored) ||
       std::filesystem::exists(path / "config.json", ignored))
     return {};
-  std::filesystem::path only;
-  for (const auto& entry : std::filesystem::directory_iterator(path, ignored)) {
-    const std::filesystem::path& file = entry.path();
-    if (file.extension() != kSuffix) continue;
-    const auto name = part_name(file.filename().string());
-    if (name && file.filename() != name->of(0)) continue;
-    if (!only.empty()) return {};
-    only = file;
-  }
-  return only;
+  const std::vector<std::filesystem::path> models = gguf_models_in(path);
+  return models.size() == 1 ? models.front() : std::filesystem::path();
 }
 
 }  // namespace hocket

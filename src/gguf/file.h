@@ -49,8 +49,11 @@ class GgufFile {
   std::vector<Part> parts_;
 };
 
-// Returns the GGUF file that `path` names: itself, if its name ends in ".gguf"; the one in it, if
-// it is a folder without config.json with one such file (or the parts of one). Else empty.
+// Returns the models that lie in a folder as GGUF files, by name: files in one, and first parts.
+std::vector<std::filesystem::path> gguf_models_in(const std::filesystem::path& folder);
+
+// Returns the GGUF file that `path` names: itself, if its name ends in ".gguf" or it begins as such
+// a file; the one in it, if it is a folder without config.json with one such model. Else empty.
 std::filesystem::path gguf_file_of(const std::filesystem::path& path);
 
 }  // namespace hocket

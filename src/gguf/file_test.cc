@@ -76,11 +76,34 @@ TEST_F(GgufFileTest, AFolderWithAConfigurationOrTwoModelsIsNoGgufFile) {
   const auto file = write("one.gguf", part(0, 1, "a"));
   EXPECT_EQ(gguf_file_of(folder_), file);
   EXPECT_EQ(gguf_file_of(file), file);
+  write("mmproj-F16.gguf", part(0, 1, "a"));
+  write("mtp-one.gguf", part(0, 1, "a"));
+  EXPECT_EQ(gguf_file_of(folder_), file);
   write("two.gguf", part(0, 1, "a"));
   EXPECT_TRUE(gguf_file_of(folder_).empty());
+  EXPECT_EQ(gguf_models_in(folder_).size(), 2U);
   std::filesystem::remove(folder_ / "two.gguf");
   std::ofstream(folder_ / "config.json") << "{}";
   EXPECT_TRUE(gguf_file_of(folder_).empty());
+}
+
+TEST_F(GgufFileTest, FilesBesideAModelThatSaySoAreNoModels) {
+  const auto model = write("one.gguf", part(0, 1, "a"));
+  for (const char* type : {"imatrix", "mmproj", "adapter"})
+    write(std::string("one-") + type + ".gguf",
+          GgufText().counts(0, 1).text_value("general.type", type));
+  EXPECT_EQ(gguf_file_of(folder_), model);
+  write("two.gguf", GgufText().counts(0, 1).text_value("general.type", "model"));
+  EXPECT_EQ(gguf_models_in(folder_).size(), 2U);
+}
+
+TEST_F(GgufFileTest, AFileNeedsNoSuffixIfItBeginsAsGguf) {
+  const auto file = write("sha256-abc", part(0, 1, "a"));
+  EXPECT_EQ(gguf_file_of(file), file);
+  std::filesystem::create_symlink(file, folder_ / "link");
+  EXPECT_EQ(gguf_file_of(folder_ / "link"), folder_ / "link");
+  std::ofstream(folder_ / "text") << "GG";
+  EXPECT_TRUE(gguf_file_of(folder_ / "text").empty());
 }
 
 TEST_F(GgufFileTest, WhatIsNotKnownIsRefusedByName) {
@@ -247,9 +270,11 @@ TEST_F(GgufFileTest, ChatTemplatesAreThoseOfTheFolder) {
   EXPECT_EQ(template_of({"rag", "tool_use"}, true), "default=usual rag=rag tool_use=tool_use ");
 }
 
-// Files may name one token that ends answers, though the model has several.
+// Files may name one token that ends answers, though the model has several, and have it as a token
+// of another kind than control.
 TEST_F(GgufFileTest, TokensThatEndMessagesAreFoundByTheirText) {
-  const auto ends = [&](const std::vector<std::string_view>& tokens) {
+  const auto ends = [&](const std::vector<std::string_view>& tokens,
+                        const std::vector<int32_t>& kinds) {
     GgufText text;
     text.counts(1, 11).text_value("general.architecture", "qwen2");
     for (const char* key :
@@ -258,7 +283,7 @@ TEST_F(GgufFileTest, TokensThatEndMessagesAreFoundByTheirText) {
       text.u32_value(std::string("qwen2.") + key, 1);
     text.u32_value("tokenizer.ggml.eos_token_id", 0)
         .texts_value("tokenizer.ggml.tokens", tokens)
-        .i32s_value("tokenizer.ggml.token_type", {1, 3, 3, 3, 1, 3})
+        .i32s_value("tokenizer.ggml.token_type", kinds)
         .tensor("token_embd.weight", {8, 5}, 0, 0);
     const auto file = GgufFile::open(write("e.gguf", text.data(160)));
     EXPECT_TRUE(file.has_value()) << file.error().message;
@@ -267,11 +292,21 @@ TEST_F(GgufFileTest, TokensThatEndMessagesAreFoundByTheirText) {
     return nlohmann::json::parse(*config)["eos_token_id"].get<std::vector<int>>();
   };
   using Ids = std::vector<int>;
-  // The fifth is a common text, the sixth is beyond the embedding.
-  EXPECT_EQ(ends({"a", "<|im_end|>", "<x>", "<turn|>", "<|eot_id|>", "<|eom_id|>"}),
-            (Ids{0, 1, 3}));
-  EXPECT_EQ(ends({"a", "<|end|>", "<|call|>", "<x>", "b", "c"}), (Ids{0, 1, 2}));
-  EXPECT_EQ(ends({"a", "<|end|>", "<|call|>", "<|return|>", "b", "c"}), (Ids{0, 2, 3}));
+  const std::vector<int32_t> control = {1, 3, 3, 3, 3, 3};
+  // The sixth token is beyond the embedding.
+  EXPECT_EQ(ends({"a", "<|im_end|>", "<x>", "<turn|>", "[EOS]", "<|eom_id|>"}, control),
+            (Ids{0, 1, 3, 4}));
+  EXPECT_EQ(ends({"a", "<|end|>", "<|call|>", "<x>", "b", "c"}, control), (Ids{0, 1, 2}));
+  EXPECT_EQ(ends({"a", "<|end|>", "<|call|>", "<|return|>", "b", "c"}, control), (Ids{0, 2, 3}));
+  EXPECT_EQ(ends({"a", "<|end|>", "<|calls|>", "<|flush|>", "b", "c"}, control), (Ids{0, 2, 3}));
+  // User-defined tokens count too; common ones only if no text of a model looks like them.
+  EXPECT_EQ(
+      ends({"a", "<|tool_response>", "[EOT]", "<|eot_id|>", "<eos>", "c"}, {1, 4, 4, 1, 1, 1}),
+      (Ids{0, 1, 2, 3, 4}));
+  // In folders an answer of several files goes on behind these.
+  EXPECT_EQ(ends({"a", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>", "b", "c"}, control),
+            (Ids{0}));
+  EXPECT_EQ(ends({"a", "[EOS]", "_<EOT>", "[e~[", "<x>", "c"}, {1, 1, 1, 1, 1, 1}), (Ids{0}));
 }
 
 TEST_F(GgufFileTest, AFolderOrAPipeIsNoModel) {

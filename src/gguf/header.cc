@@ -139,6 +139,10 @@ Result<GgufMetadata::Array> GgufHeaderReader::take_array(std::string_view key) {
                     quoted_ascii(key), array.count, remaining());
     for (uint64_t i = 0; i < array.count; ++i)
       HOCKET_TRY_VOID(take_text(kMaxHeaderBytes, "a text of a list"));
+  } else if (array.type == kArray) {
+    return fail(error(ErrorCode::unsupported_model,
+                      "the list {} holds lists, which are not supported", quoted_ascii(key))
+                    .with_fix("take another GGUF file of the model"));
   } else {
     return broken("the list {} holds values of type {}; lists hold numbers or texts",
                   quoted_ascii(key), array.type);
@@ -201,7 +205,8 @@ Result<GgufTensor> GgufHeaderReader::read_tensor(std::string_view name) {
     return fail(error(ErrorCode::unsupported_model,
                       "tensor {} is stored as {}, which is not supported; supported are {}",
                       quoted_ascii(name), gguf_type_name(type), gguf_supported_types())
-                    .with_fix("take a GGUF file in one of these types"));
+                    .with_fix("take a file of the model in these types; most publishers of GGUF "
+                              "files have one"));
   if (tensor.shape.back() % tensor.type->block != 0)
     return broken("tensor {} has rows of {} numbers, which are no whole blocks of {}, as {} has",
                   quoted_ascii(name), tensor.shape.back(), tensor.type->block, tensor.type->name);
@@ -238,7 +243,10 @@ Result<void> GgufHeaderReader::check_data() {
   header_.data_offset = padded(static_cast<int64_t>(at_));
   const int64_t file_bytes =
       extent_ == GgufExtent::whole ? static_cast<int64_t>(file_.size()) : kMaxFileBytes;
-  if (header_.tensors.empty()) return {};
+  if (header_.tensors.empty()) {  // nothing pads the file then
+    header_.data_offset = std::min(header_.data_offset, static_cast<int64_t>(file_.size()));
+    return {};
+  }
   if (header_.data_offset > file_bytes)
     return broken("the data begin at byte {}, but the file holds {}", header_.data_offset,
                   file_bytes);

@@ -51,7 +51,8 @@ class GgufMetadata {
 struct GgufHeader {
   GgufMetadata metadata;
   std::map<std::string_view, GgufTensor> tensors;
-  int64_t data_offset = 0;  // offset in the file
+  // Offset in the file; within it where all of it is there (GgufExtent::whole), or no tensors are.
+  int64_t data_offset = 0;
 };
 
 // The part of a file that must be there. header: numbers of tensors are not read, so that a model

@@ -86,7 +86,9 @@ TEST(GgufHeader, CountsThatTheFileCannotHoldAreRefusedBeforeMemoryIsTaken) {
               HasSubstr("1000 numbers"));
   EXPECT_THAT(message_of(GgufText().counts(0, 1).list_value("x", 8, 1000)),
               HasSubstr("1000 texts"));
-  EXPECT_THAT(message_of(GgufText().counts(0, 1).list_value("x", 9, 1)), HasSubstr("type 9"));
+  EXPECT_THAT(message_of(GgufText().counts(0, 1).list_value("x", 9, 1)),
+              HasSubstr("\"x\" holds lists, which are not supported"));
+  EXPECT_THAT(message_of(GgufText().counts(0, 1).list_value("x", 13, 1)), HasSubstr("type 13"));
 }
 
 TEST(GgufHeader, TensorsThatLieAreRefusedByName) {
@@ -104,6 +106,8 @@ TEST(GgufHeader, TensorsThatLieAreRefusedByName) {
   EXPECT_THAT(with("hole", {8}, 0, 64, 96), HasSubstr("\"hole\" begins at byte 64"));
   EXPECT_THAT(with("five", {1, 1, 1, 1, 1}, 0, 0, 64), HasSubstr("5 axes"));
   EXPECT_THAT(with("rare", {256}, 40, 0, 64), HasSubstr("NVFP4, which is not supported"));
+  EXPECT_THAT(with("foreign", {256}, 139, 0, 64), HasSubstr("stored as IQ4_K of ik_llama.cpp,"));
+  EXPECT_THAT(with("old", {256}, 31, 0, 64), HasSubstr("stored as Q4_0_4_4 of older llama.cpp,"));
   EXPECT_THAT(with("new", {256}, 99, 0, 64), HasSubstr("type 99, which is not supported"));
   EXPECT_THAT(
       message_of(
@@ -112,6 +116,18 @@ TEST(GgufHeader, TensorsThatLieAreRefusedByName) {
   EXPECT_THAT(
       message_of(GgufText().counts(2, 0).tensor("a", {8}, 0, 0).tensor("a", {8}, 0, 32).data(64)),
       HasSubstr("\"a\" twice"));
+}
+
+// A first part may hold metadata alone, without padding behind them.
+TEST(GgufHeader, TheDataOfAFileWithoutTensorsBeginWithinIt) {
+  for (const uint32_t alignment : {32u, 1u << 20}) {
+    const GgufText file = GgufText().counts(0, 1).u32_value("general.alignment", alignment);
+    for (const GgufExtent extent : {GgufExtent::whole, GgufExtent::header}) {
+      const auto header = parse_gguf_header(file.bytes(), extent);
+      ASSERT_TRUE(header.has_value()) << header.error().message;
+      EXPECT_LE(header->data_offset, std::ssize(file.bytes()));
+    }
+  }
 }
 
 TEST(GgufHeader, OtherVersionsAreRefusedByName) {

@@ -41,6 +41,11 @@ class GgufText {
     for (const int32_t value : values) add(value);
     return *this;
   }
+  GgufText& flags_value(std::string_view key, const std::vector<bool>& values) {
+    list_value(key, 7, values.size());
+    for (const bool value : values) add(static_cast<uint8_t>(value));
+    return *this;
+  }
   // `axes` as files have them: the length of a row first.
   GgufText& tensor(std::string_view name, const std::vector<int64_t>& axes, uint32_t type,
                    int64_t begin) {

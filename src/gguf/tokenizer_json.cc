@@ -10,116 +10,16 @@
 #include <vector>
 
 #include "gguf/merges.h"
+#include "gguf/pre_tokenizers.h"
+#include "gguf/token_kinds.h"
 
 namespace hocket {
 namespace {
 
 using Json = nlohmann::json;
+using Kind = GgufTokenKind;
 
-// Kinds of tokens.
-constexpr int kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kByte = 6;
-
-constexpr std::string_view kLlama3Split =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
-    R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kQwen2Split =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
-    R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kQwen35Split =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|)"
-    R"( ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kO200kSplit =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}|)"
-    R"( ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kTekkenSplit =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}|)"
-    R"( ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-constexpr std::string_view kKimiSplit =
-    R"([\p{Han}]+|[^\r\n\p{L}\p{N}]?)"
-    R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+)"
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?)"
-    R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*)"
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}|)"
-    R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-constexpr std::string_view kLlama3[] = {kLlama3Split};
-constexpr std::string_view kQwen2[] = {kQwen2Split};
-constexpr std::string_view kQwen35[] = {kQwen35Split};
-constexpr std::string_view kO200k[] = {kO200kSplit};
-constexpr std::string_view kTekken[] = {kTekkenSplit};
-constexpr std::string_view kKimi[] = {kKimiSplit};
-constexpr std::string_view kDeepseekV3[] = {
-    R"(\p{N}{1,3})", "[一-龥\u3040-ゟ゠-ヿ]+",
-    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|)"
-    R"( ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
-
-// The alphabet of the tokens, and the origin of the merges.
-enum class Spelling : uint8_t {
-  bytes,          // a letter for each byte
-  sentencepiece,  // UTF-8 with U+2581 for spaces, and tokens of bytes; merges by scores
-  gemma,          // the same; the file lists the merges
-};
-
-struct PreTokenizer {
-  std::string_view name;
-  std::span<const std::string_view> splits;  // one after the other
-  bool composes = false;                     // NFC before all
-  bool ignore_merges = false;                // a piece that is a token is taken whole
-  bool adds_bos = false;                     // unless the file says otherwise
-  Spelling spelling = Spelling::bytes;
-};
-constexpr PreTokenizer kPreTokenizers[] = {
-    {"llama-bpe", kLlama3, false, true, true},
-    {"llama3", kLlama3, false, true, true},
-    {"llama-v3", kLlama3, false, true, true},
-    {"glm4", kLlama3},
-    {"chatglm-bpe", kLlama3},
-    {"qwen2", kQwen2, true},
-    {"deepseek-r1-qwen", kQwen2, true},
-    {"qwen35", kQwen35, true},
-    {"deepseek-v3", kDeepseekV3},
-    {"gpt-4o", kO200k},
-    {"llama4", kO200k},
-    {"minimax-m2", kO200k},
-    {"tekken", kTekken, false, true, true},
-    {"kimi-k2", kKimi, false, true},
-};
-// Kinds of tokenizers that cut texts nowhere, by tokenizer.ggml.model.
-constexpr PreTokenizer kWhole[] = {
-    {.name = "llama", .adds_bos = true, .spelling = Spelling::sentencepiece},
-    {.name = "gemma4", .adds_bos = true, .spelling = Spelling::gemma},
-};
-constexpr std::string_view kSpace = "\u2581";
-
-std::unexpected<Error> bad(const GgufFile& file, const std::string& what) {
-  return fail(error(ErrorCode::bad_tokenizer, "{}: {}", file.path().string(), what)
-                  .with_fix("--tokenizer-path FOLDER, a folder with the model's tokenizer.json"));
-}
-
-Result<const PreTokenizer*> find_pre_tokenizer(const GgufFile& file) {
-  const GgufMetadata& metadata = file.metadata();
-  const std::string_view model = metadata.text("tokenizer.ggml.model").value_or("none");
-  if (const auto* const whole = std::ranges::find(kWhole, model, &PreTokenizer::name);
-      whole != std::end(kWhole))
-    return whole;
-  if (model != "gpt2")
-    return bad(file, fmt::format("the tokenizer is of the kind {}; supported are \"gpt2\", "
-                                 "\"llama\" and \"gemma4\"",
-                                 quoted_ascii(model)));
-  const std::string_view name = metadata.text("tokenizer.ggml.pre").value_or("default");
-  const auto* const found = std::ranges::find(kPreTokenizers, name, &PreTokenizer::name);
-  if (found != std::end(kPreTokenizers)) return found;
-  std::string names;
-  for (const PreTokenizer& each : kPreTokenizers)
-    names += (names.empty() ? "" : ", ") + std::string(each.name);
-  return bad(file, fmt::format("the pre-tokenizer {} is not known; known are {}",
-                               quoted_ascii(name), names));
-}
+constexpr std::string_view kSpace = "\u2581", kTypesKey = "tokenizer.ggml.token_type";
 
 Json byte_level() {
   return {{"type", "ByteLevel"},
@@ -135,13 +35,13 @@ Json replaced(std::string_view from, std::string_view to) {
 }
 
 // Texts begin with a space, unless the file says otherwise.
-bool adds_space(const GgufFile& file, const PreTokenizer& pre) {
-  return pre.spelling == Spelling::sentencepiece &&
+bool adds_space(const GgufFile& file, const GgufPreTokenizer& pre) {
+  return pre.spelling == GgufSpelling::sentencepiece &&
          file.metadata().flag("tokenizer.ggml.add_space_prefix").value_or(true);
 }
 
-Json normalizer_json(const GgufFile& file, const PreTokenizer& pre) {
-  if (pre.spelling == Spelling::bytes)
+Json normalizer_json(const GgufFile& file, const GgufPreTokenizer& pre) {
+  if (pre.spelling == GgufSpelling::bytes)
     return pre.composes ? Json::object({{"type", "NFC"}}) : Json(nullptr);
   Json steps = Json::array();
   if (adds_space(file, pre)) steps.push_back({{"type", "Prepend"}, {"prepend", kSpace}});
@@ -149,16 +49,16 @@ Json normalizer_json(const GgufFile& file, const PreTokenizer& pre) {
   return {{"type", "Sequence"}, {"normalizers", std::move(steps)}};
 }
 
-Json decoder_json(const GgufFile& file, const PreTokenizer& pre) {
-  if (pre.spelling == Spelling::bytes) return byte_level();
+Json decoder_json(const GgufFile& file, const GgufPreTokenizer& pre) {
+  if (pre.spelling == GgufSpelling::bytes) return byte_level();
   Json steps = Json::array({replaced(kSpace, " "), {{"type", "ByteFallback"}}, {{"type", "Fuse"}}});
   if (adds_space(file, pre))
     steps.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
   return {{"type", "Sequence"}, {"decoders", std::move(steps)}};
 }
 
-Json pre_tokenizer_json(const PreTokenizer& pre) {
-  if (pre.spelling != Spelling::bytes) return nullptr;
+Json pre_tokenizer_json(const GgufPreTokenizer& pre) {
+  if (pre.spelling != GgufSpelling::bytes) return nullptr;
   Json steps = Json::array();
   for (const std::string_view split : pre.splits) {
     Json step = {{"type", "Split"}, {"behavior", "Isolated"}, {"invert", false}};
@@ -177,15 +77,20 @@ std::optional<size_t> id_named(const GgufFile& file, std::string_view name,
   return static_cast<size_t>(*id);
 }
 
+bool always_begins_with_bos(const GgufPreTokenizer& pre) {
+  return pre.spelling == GgufSpelling::gemma;
+}
+
 // Puts bos before every text and eos behind it, as the file asks; null: neither.
-Json post_processor_json(const GgufFile& file, const PreTokenizer& pre,
+Json post_processor_json(const GgufFile& file, const GgufPreTokenizer& pre,
                          std::span<const std::string_view> tokens) {
   Json special = Json::object(), single = Json::array(), sequence;
   sequence["Sequence"] = {{"id", "A"}, {"type_id", 0}};
   const auto add = [&](std::string_view name, bool by_itself) {
     const auto id = id_named(file, name, tokens);
     const auto asked = file.metadata().flag(fmt::format("tokenizer.ggml.add_{}_token", name));
-    if (!id || !asked.value_or(by_itself)) return;
+    const bool always = name == "bos" && always_begins_with_bos(pre);
+    if (!id || !(always || asked.value_or(by_itself))) return;
     const std::string text(tokens[*id]);
     special[text] = {{"id", text}, {"ids", Json::array({*id})}, {"tokens", Json::array({text})}};
     Json token;
@@ -211,25 +116,38 @@ constexpr size_t kMaxTokens = 1 << 20, kMaxMerges = 1 << 21, kMaxTokenBytes = 1 
 struct Vocabulary {
   std::vector<std::string_view> tokens;
   std::optional<std::vector<std::string_view>> merges;
-  std::vector<double> kinds;
+  std::vector<Kind> kinds;
 };
 
 Result<Vocabulary> read_vocabulary(const GgufFile& file) {
   const GgufMetadata& metadata = file.metadata();
   auto tokens = metadata.texts("tokenizer.ggml.tokens");
-  auto kinds = metadata.numbers("tokenizer.ggml.token_type");
+  const auto kinds = metadata.numbers(kTypesKey);
   auto merges = metadata.texts("tokenizer.ggml.merges");
-  if (!tokens || tokens->empty()) return bad(file, "the metadata hold no list of tokens");
+  if (!tokens || tokens->empty()) return bad_tokenizer(file, "the metadata hold no list of tokens");
   if (tokens->size() > kMaxTokens || (merges && merges->size() > kMaxMerges) ||
       std::ranges::any_of(*tokens, [](auto token) { return token.size() > kMaxTokenBytes; }))
-    return bad(file,
-               fmt::format("the vocabulary is larger than {} tokens of {} bytes and {} merges",
-                           kMaxTokens, kMaxTokenBytes, kMaxMerges));
-  if (!kinds) kinds.emplace(tokens->size(), kNormal);
-  if (kinds->size() != tokens->size())
-    return bad(file, fmt::format("there are {} tokens, but the kinds of {}", tokens->size(),
-                                 kinds->size()));
-  return Vocabulary{*std::move(tokens), std::move(merges), *std::move(kinds)};
+    return bad_tokenizer(
+        file, fmt::format("the vocabulary is larger than {} tokens of {} bytes and {} merges",
+                          kMaxTokens, kMaxTokenBytes, kMaxMerges));
+  if (kinds && kinds->size() != tokens->size())
+    return bad_tokenizer(file, fmt::format("there are {} tokens, but the kinds of {}",
+                                           tokens->size(), kinds->size()));
+  std::vector<Kind> all_kinds = gguf_token_kinds(*tokens, kinds ? *kinds : std::vector<double>{});
+  return Vocabulary{*std::move(tokens), std::move(merges), std::move(all_kinds)};
+}
+
+// The number of tokens that are control tokens here, but not in the file.
+size_t num_overruled(const GgufFile& file) {
+  const auto all = read_vocabulary(file);
+  if (!all) return 0;
+  const auto numbers = file.metadata().numbers(kTypesKey);
+  size_t count = 0;
+  for (size_t id = 0; id < all->kinds.size(); ++id)
+    if (all->kinds[id] == Kind::control &&
+        (!numbers || (*numbers)[id] != static_cast<double>(Kind::control)))
+      ++count;
+  return count;
 }
 
 // The chat template, or the list of the usual one and its variants, as in tokenizer_config.json.
@@ -250,48 +168,49 @@ Json chat_templates(const GgufMetadata& metadata) {
 }
 
 // Returns the tokens of which texts are merged; others are empty.
-std::vector<std::string_view> merged_tokens(const PreTokenizer& pre, const Vocabulary& all) {
+std::vector<std::string_view> merged_tokens(const GgufPreTokenizer& pre, const Vocabulary& all) {
   std::vector<std::string_view> tokens = all.tokens;
   for (size_t id = 0; id < tokens.size(); ++id) {
-    const double kind = all.kinds[id];
+    const Kind kind = all.kinds[id];
     const bool merged =
-        kind == kNormal || (kind == kUserDefined && pre.spelling != Spelling::bytes);
+        kind == Kind::normal || (kind == Kind::user_defined && pre.spelling != GgufSpelling::bytes);
     if (!merged) tokens[id] = {};
   }
   return tokens;
 }
 
-Result<Json> merges_json(const GgufFile& file, const PreTokenizer& pre, const Vocabulary& all) {
-  if (all.merges && pre.spelling != Spelling::sentencepiece) return Json(*all.merges);
+Result<Json> merges_json(const GgufFile& file, const GgufPreTokenizer& pre, const Vocabulary& all) {
+  if (all.merges && pre.spelling != GgufSpelling::sentencepiece) return Json(*all.merges);
   const std::vector<std::string_view> tokens = merged_tokens(pre, all);
   std::optional<std::vector<TokenMerge>> merges;
-  if (pre.spelling == Spelling::sentencepiece) {
+  if (pre.spelling == GgufSpelling::sentencepiece) {
     const auto scores = file.metadata().numbers("tokenizer.ggml.scores");
     if (!scores || scores->size() != tokens.size() ||
         !std::ranges::all_of(*scores, [](double x) { return std::isfinite(x); }))
-      return bad(file, "the metadata hold no list of a score for each token");
+      return bad_tokenizer(file, "the metadata hold no list of a score for each token");
     merges = merges_by_score(tokens, *scores, kMaxMerges);
   } else if (pre.name == "kimi-k2") {
     merges = merges_by_order(tokens);
   } else {
-    return bad(file, "the metadata hold no list of merges");
+    return bad_tokenizer(file, "the metadata hold no list of merges");
   }
   if (!merges)
-    return bad(file, fmt::format("the tokens are too long to find out how they are merged, or have "
-                                 "more than {} merges",
-                                 kMaxMerges));
+    return bad_tokenizer(
+        file, fmt::format("the tokens are too long to find out how they are merged, or have "
+                          "more than {} merges",
+                          kMaxMerges));
   Json out = Json::array();
   for (const auto& [left, right] : *merges) out.push_back(Json::array({left, right}));
   return out;
 }
 
-Result<Json> model_json(const GgufFile& file, const PreTokenizer& pre, const Vocabulary& all) {
-  const bool has_bytes = pre.spelling != Spelling::bytes;
+Result<Json> model_json(const GgufFile& file, const GgufPreTokenizer& pre, const Vocabulary& all) {
+  const bool has_bytes = pre.spelling != GgufSpelling::bytes;
   Json vocab = Json::object();
   for (size_t id = 0; id < all.tokens.size(); ++id) {
-    const double kind = all.kinds[id];
-    if (kind == kNormal || kind == kUnknown ||
-        (has_bytes && (kind == kControl || kind == kUserDefined || kind == kByte)))
+    const Kind kind = all.kinds[id];
+    if (kind == Kind::normal || kind == Kind::unknown ||
+        (has_bytes && (kind == Kind::control || kind == Kind::user_defined || kind == Kind::byte)))
       vocab[std::string(all.tokens[id])] = id;
   }
   Json model = {{"type", "BPE"},
@@ -312,25 +231,25 @@ Result<Json> model_json(const GgufFile& file, const PreTokenizer& pre, const Voc
 Result<std::string> printed(const GgufFile& file, const Json& json) try {
   return json.dump();
 } catch (const Json::exception&) {
-  return bad(file, "the tokenizer holds text that is not UTF-8");
+  return bad_tokenizer(file, "the tokenizer holds text that is not UTF-8");
 }
 
 }  // namespace
 
 Result<std::string> gguf_tokenizer_json(const GgufFile& file) {
   if (const auto own = file.metadata().text("tokenizer.huggingface.json")) return std::string(*own);
-  HOCKET_TRY(const PreTokenizer* const pre, find_pre_tokenizer(file));
+  HOCKET_TRY(const GgufPreTokenizer* const pre, find_gguf_pre_tokenizer(file));
   HOCKET_TRY(const Vocabulary all, read_vocabulary(file));
   Json added = Json::array();
   for (size_t id = 0; id < all.tokens.size(); ++id)
-    if (const double kind = all.kinds[id]; kind == kControl || kind == kUserDefined)
+    if (const Kind kind = all.kinds[id]; kind == Kind::control || kind == Kind::user_defined)
       added.push_back({{"id", id},
                        {"content", all.tokens[id]},
                        {"single_word", false},
                        {"lstrip", false},
                        {"rstrip", false},
                        {"normalized", false},
-                       {"special", kind == kControl}});
+                       {"special", kind == Kind::control}});
   Json root = {{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}};
   root["added_tokens"] = std::move(added);
   root["normalizer"] = normalizer_json(file, *pre);
@@ -351,6 +270,36 @@ Result<std::string> gguf_tokenizer_config_json(const GgufFile& file) {
     if (const auto id = id_named(file, name, all.tokens)) root[key] = all.tokens[*id];
   root.update(chat_templates(file.metadata()));
   return printed(file, root);
+}
+
+std::vector<GgufAssumption> gguf_tokenizer_assumptions(const GgufFile& file) {
+  constexpr std::string_view kAddBos = "tokenizer.ggml.add_bos_token", kPre = "tokenizer.ggml.pre";
+  std::vector<GgufAssumption> all;
+  const auto pre = find_gguf_pre_tokenizer(file);
+  if (!pre || file.metadata().has("tokenizer.huggingface.json")) return all;
+  if (always_begins_with_bos(**pre) && file.metadata().flag(kAddBos) == false)
+    all.push_back({.key = std::string(kAddBos),
+                   .from = "false",
+                   .to = "true",
+                   .why = "texts of Gemma 4 begin with bos, which older files deny"});
+  const std::string said(file.metadata().text(kPre).value_or("missing in the file"));
+  if ((*pre)->spelling == GgufSpelling::bytes && said != (*pre)->name)
+    all.push_back({.key = std::string(kPre),
+                   .from = said,
+                   .to = std::string((*pre)->name),
+                   .why = "the vocabulary is one of a family that has it"});
+  if (const size_t overruled = num_overruled(file); overruled > 0)
+    all.push_back({.key = std::string(kTypesKey),
+                   .from = fmt::format("other kinds of {} tokens", overruled),
+                   .to = "control",
+                   .why = "their texts end answers, or are marks of Gemma 4"});
+  constexpr std::string_view kSuppressed = "tokenizer.ggml.suppress_tokens";
+  if (const auto ids = file.metadata().numbers(kSuppressed); ids && !ids->empty())
+    all.push_back({.key = std::string(kSuppressed),
+                   .from = fmt::format("{} tokens", ids->size()),
+                   .to = "ignored",
+                   .why = "answers may hold every token, as with the model's folder"});
+  return all;
 }
 
 }  // namespace hocket

@@ -5,8 +5,10 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
+#include "gguf/assumption.h"
 #include "gguf/file.h"
 
 namespace hocket {
@@ -19,5 +21,8 @@ inline constexpr std::string_view kTokenizerConfigFile = "tokenizer_config.json"
 Result<std::string> gguf_tokenizer_json(const GgufFile& file);
 // The names of bos and its like, and the chat template. Errors: as above.
 Result<std::string> gguf_tokenizer_config_json(const GgufFile& file);
+// Returns what gguf_tokenizer_json() takes though the file does not hold it, or holds another
+// value.
+std::vector<GgufAssumption> gguf_tokenizer_assumptions(const GgufFile& file);
 
 }  // namespace hocket

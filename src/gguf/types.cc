@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 namespace hocket {
@@ -46,6 +47,33 @@ constexpr OtherType kOtherTypes[] = {
     {24, "I8"},  {25, "I16"},   {26, "I32"},  {27, "I64"},
     {28, "F64"}, {40, "NVFP4"}, {41, "Q1_0"}, {42, "Q2_0"},
 };
+// Types that llama.cpp reads no more.
+constexpr OtherType kRemovedTypes[] = {
+    {4, "Q4_2"},      {5, "Q4_3"},        {31, "Q4_0_4_4"},   {32, "Q4_0_4_8"},
+    {33, "Q4_0_8_8"}, {36, "IQ4_NL_4_4"}, {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"},
+};
+// Types of ik_llama.cpp; a number behind R: as many rows lie between one another.
+constexpr OtherType kTypesOfIk[] = {
+    {133, "Q6_0"},       {134, "IQ1_BN"},    {135, "IQ2_BN"},     {136, "Q8_K64"},
+    {137, "IQ2_K"},      {138, "IQ3_K"},     {139, "IQ4_K"},      {140, "IQ5_K"},
+    {141, "IQ6_K"},      {144, "IQ4_KS"},    {145, "IQ2_KS"},     {146, "IQ4_KSS"},
+    {151, "Q8_KV"},      {152, "IQ5_KS"},    {153, "IQ2_KT"},     {154, "IQ3_KT"},
+    {155, "IQ4_KT"},     {156, "IQ3_KS"},    {157, "IQ2_KL"},     {158, "IQ1_KT"},
+    {202, "Q4_0_R8"},    {206, "Q5_0_R4"},   {208, "Q8_0_R8"},    {210, "Q2_K_R4"},
+    {211, "Q3_K_R4"},    {212, "Q4_K_R4"},   {213, "Q5_K_R4"},    {214, "Q6_K_R4"},
+    {216, "IQ2_XXS_R4"}, {217, "IQ2_XS_R4"}, {218, "IQ3_XXS_R4"}, {219, "IQ1_S_R4"},
+    {220, "IQ4_NL_R4"},  {221, "IQ3_S_R4"},  {222, "IQ2_S_R4"},   {223, "IQ4_XS_R8"},
+    {229, "IQ1_M_R4"},   {230, "BF16_R16"},  {233, "Q6_0_R4"},    {335, "IQ2_BN_R4"},
+    {337, "IQ2_K_R4"},   {338, "IQ3_K_R4"},  {339, "IQ4_K_R4"},   {340, "IQ5_K_R4"},
+    {344, "IQ4_KS_R4"},  {352, "IQ5_KS_R4"}, {353, "MXFP4_R8"},   {398, "Q8_KV_R8"},
+};
+
+struct Origin {
+  std::span<const OtherType> types;
+  std::string_view words;  // behind the name
+};
+constexpr Origin kOrigins[] = {
+    {kOtherTypes, ""}, {kRemovedTypes, " of older llama.cpp"}, {kTypesOfIk, " of ik_llama.cpp"}};
 
 }  // namespace
 
@@ -57,8 +85,11 @@ const GgufType* gguf_type(uint32_t number) {
 
 std::string gguf_type_name(uint32_t number) {
   if (const GgufType* const type = gguf_type(number)) return std::string(type->name);
-  const auto* const found = std::ranges::find(kOtherTypes, number, &OtherType::number);
-  return found == std::end(kOtherTypes) ? fmt::format("type {}", number) : std::string(found->name);
+  for (const auto& [types, words] : kOrigins)
+    if (const auto found = std::ranges::find(types, number, &OtherType::number);
+        found != types.end())
+      return fmt::format("{}{}", found->name, words);
+  return fmt::format("type {}", number);
 }
 
 std::string quoted_ascii(std::string_view name) {

@@ -44,7 +44,8 @@ struct GgufType {
 
 // Returns the type with that number in files; null if it cannot be read.
 const GgufType* gguf_type(uint32_t number);
-// Returns the name of any type that files may hold, or "type 99".
+// Returns the name of any type that files may hold, with the program that alone reads it ("IQ3_K of
+// ik_llama.cpp"), or "type 99".
 std::string gguf_type_name(uint32_t number);
 // Formats a name of a file for a message: quoted and shortened, with bytes other than printable
 // ASCII replaced.

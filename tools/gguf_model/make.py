@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Converts a Hugging Face folder of tests/golden into a GGUF file, with all that llama.cpp's converter changes.
 
-    tools/gguf_model/make.py tests/golden/qwen3_next OUT/model.gguf
+    tools/gguf_model/make.py tests/golden/qwen3_next OUT/model.gguf [--mtp]
 
 The numbers stay float32, and MXFP4 stays MXFP4, so the file computes what the folder does: its reference.json and reference.safetensors, laid
 beside it, hold for it.
-Tokenizers are not converted. Needs gguf, ml_dtypes, numpy and safetensors (requirements.txt).
+Tokenizers are not converted. --mtp keeps the module of qwen3next, as newer converters do. Needs gguf, ml_dtypes, numpy and safetensors (requirements.txt).
 """
 
 import json
@@ -318,8 +318,8 @@ def write_latents(w, arch, c):
 
 
 def num_modules(arch, c):
-    """llama.cpp's converter leaves out the module of qwen3next."""
-    return c.get("mtp_num_hidden_layers", 0) if arch in ("qwen35", "qwen35moe") else 0
+    """Older converters leave out the module of qwen3next."""
+    return c.get("mtp_num_hidden_layers", 0) if arch in ("qwen35", "qwen35moe") or "--mtp" in sys.argv else 0
 
 
 def write_metadata(w, arch, c):
@@ -370,8 +370,7 @@ def main():
     arch = ARCHITECTURES[c["architectures"][0]]
     c = c | c.get("text_config", {}) | {"architectures": c["architectures"]}
     tensors = read_folder(folder)
-    if not any(name.startswith("mtp.") for name in tensors):
-        c["mtp_num_hidden_layers"] = 0
+    c["mtp_num_hidden_layers"] = len({name.split(".")[2] for name in tensors if name.startswith("mtp.layers.")})
     w = gguf.GGUFWriter(target, arch)
     write_metadata(w, arch, c)
     layers = {}

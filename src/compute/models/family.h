@@ -54,7 +54,9 @@ struct ModelFamily {
   Layer (*load_layer)(const ModelConfig& model, const TensorNames& names, int index,
                       std::span<const int> experts, WeightLoader& loader);
   TensorNames names = {};
-  const MtpNames* mtp = nullptr;  // null: modules for multi-token prediction are not known
+  const MtpNames* mtp = nullptr;  // null: modules for multi-token prediction are not loaded
+  // Layers behind the last are such modules, though they are not loaded.
+  bool has_layers_behind = false;
 
   std::string embedding_name() const { return std::string(names.model) + "embed_tokens.weight"; }
   std::string final_norm_name() const { return std::string(names.model) + "norm.weight"; }

@@ -75,8 +75,8 @@ constexpr std::array<ModelFamily, 29> kFamilies = {{
     {"Llama4ForCausalLM", load_decoder_layer, kLlama4},
     {"Llama4ForConditionalGeneration", load_decoder_layer,
      nested(kLlama4, kInnerModel, kInnerHead)},
-    {"Step3p5ForCausalLM", load_decoder_layer, kStep3p5},
-    {"Step3p7ForConditionalGeneration", load_decoder_layer, kStep3p5},
+    {"Step3p5ForCausalLM", load_decoder_layer, kStep3p5, nullptr, true},
+    {"Step3p7ForConditionalGeneration", load_decoder_layer, kStep3p5, nullptr, true},
     {"Gemma4ForCausalLM", load_decoder_layer, kGemma4},
     {"Gemma4ForConditionalGeneration", load_decoder_layer, nested(kGemma4, kTextModel)},
     {"KimiLinearForCausalLM", load_decoder_layer, kKimiLinear},
@@ -105,16 +105,18 @@ Result<const ModelFamily*> find_family(std::string_view architecture) {
 }
 
 bool is_passed_over(const ModelConfig& model, std::string_view tensor) {
-  for (const std::string_view end : {".inv_freq", ".input_scale", ".input_global_scale", ".k_scale",
-                                     ".v_scale", ".q_scale", ".output_scale"})
+  for (const std::string_view end :
+       {".inv_freq", ".input_scale", ".input_global_scale", "activation_scale", ".k_scale",
+        ".v_scale", ".q_scale", ".output_scale"})
     if (tensor.ends_with(end)) return true;
   const Result<const ModelFamily*> found = find_family(model.architecture);
   if (!found) return false;
   const ModelFamily& family = **found;
   const bool in_text = tensor.starts_with(family.names.model);
   if (!in_text && tensor != family.names.head && !model.left_aside.empty()) return true;
-  if (family.mtp == nullptr) return false;
-  if (!family.mtp->model.empty()) return tensor.starts_with(family.mtp->model);
+  if (family.mtp == nullptr && !family.has_layers_behind) return false;
+  if (family.mtp != nullptr && !family.mtp->model.empty())
+    return tensor.starts_with(family.mtp->model);
   const std::string layers = std::string(family.names.model) + "layers.";
   int layer = -1;
   if (tensor.starts_with(layers))

@@ -32,6 +32,10 @@ struct DeltaHeads {
   }
 };
 
+bool is_hybrid(std::string_view architecture) {
+  return architecture == "qwen3next" || architecture == "qwen35" || architecture == "qwen35moe";
+}
+
 std::optional<DeltaHeads> heads_of(const GgufFile& file, std::string_view architecture) {
   const auto number = [&](std::string_view key) {
     return file.metadata().integer(fmt::format("{}.ssm.{}", architecture, key)).value_or(0);
@@ -196,8 +200,7 @@ std::optional<Result<StoredTensor>> find_norm(const GgufFile& file, std::string_
 std::optional<Result<StoredTensor>> find_changed(const GgufFile& file, std::string_view name) {
   const std::string_view architecture = file.metadata().text("general.architecture").value_or("");
   if (architecture == "kimi-linear") return find_channel_delta(file, name);
-  const bool hybrid =
-      architecture == "qwen3next" || architecture == "qwen35" || architecture == "qwen35moe";
+  const bool hybrid = is_hybrid(architecture);
   if (!hybrid && architecture != "step35") return std::nullopt;
   if (is_changed_norm(name)) return find_norm(file, name);
   constexpr std::string_view kDelta = ".linear_attn.";
@@ -207,10 +210,20 @@ std::optional<Result<StoredTensor>> find_changed(const GgufFile& file, std::stri
   if (at == name.npos || !heads) return std::nullopt;
   const std::string_view layer = name.substr(0, at + kDelta.size());
   const std::string_view module = name.substr(layer.size());
-  if (module == "in_proj_qkvz.weight") return find_qkvz(file, *heads, layer);
   const std::string location = gguf_location(name).name;
+  if (module == "in_proj_qkvz.weight") {
+    if (file.find(location).tensor != nullptr) return std::nullopt;
+    return find_qkvz(file, *heads, layer);
+  }
   if (heads->is_tiled && module == "out_proj.weight") return find_out_proj(file, *heads, location);
   return find_delta(file, *heads, module, location);
+}
+
+std::optional<int64_t> gathered_width(const GgufFile& file, std::string_view name) {
+  const std::string_view architecture = file.metadata().text("general.architecture").value_or("");
+  if (!name.ends_with(".ssm_out.weight") || !is_hybrid(architecture)) return std::nullopt;
+  const std::optional<DeltaHeads> heads = heads_of(file, architecture);
+  return heads && heads->is_tiled ? std::optional(heads->dv) : std::nullopt;
 }
 
 }  // namespace hocket

@@ -15,4 +15,8 @@ namespace hocket {
 // architecture. Errors: missing_tensor, wrong_shape.
 std::optional<Result<StoredTensor>> find_changed(const GgufFile& file, std::string_view name);
 
+// Returns the width of the runs of columns that change places in the file's tensor `name`; empty if
+// all stay.
+std::optional<int64_t> gathered_width(const GgufFile& file, std::string_view name);
+
 }  // namespace hocket

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "compute/weights/gguf_blocks.h"
+#include "compute/weights/gguf_changes.h"
+#include "compute/weights/gguf_rows.h"
 #include "compute/weights/product_spec.h"
 
 namespace hocket {
@@ -54,14 +57,17 @@ std::vector<GgufFootprint> gguf_footprints(const GgufFile& file, WeightFormat qu
   for (const GgufFile::Part& part : file.parts())
     for (const auto& [name, tensor] : part.header.tensors) {
       if (tensor.type->block == 1 || tensor.shape.size() < 2) continue;
-      const MatrixFormat held = format_of_blocks(tensor.type->id);
+      const MatrixFormat own = format_of_blocks(tensor.type->id);
+      const std::optional<int64_t> width = gathered_width(file, name);
+      const MatrixFormat held = width ? gguf_gathered_format(own, *width) : own;
       const MatrixFormat format = format_in_memory(
           options, held, static_cast<int>(tensor.shape.back()), quantized_of(file, name));
       std::string words(weight_format_name(format.format));
       if (format.is_scaled()) words += fmt::format(" in groups of {}", format.group);
       GgufFootprint& price = prices[{tensor.type->name, words}];
       price.type = tensor.type->name, price.format = words;
-      price.keeps_values = format.is_scaled() && format == held && keeps_values(tensor.type->id);
+      price.keeps_values = format.is_scaled() && format == own && keeps_values(tensor.type->id);
+      price.in_bytes = format.format == WeightFormat::q8_0;
       const int64_t bytes = tensor.end - tensor.begin;
       price.file_bytes += bytes;
       price.memory_bytes +=

@@ -15,6 +15,7 @@ struct GgufFootprint {
   std::string format;     // in memory: "q8_0 in groups of 32", "bfloat16"
   int64_t file_bytes = 0, memory_bytes = 0;
   bool keeps_values = true;
+  bool in_bytes = false;  // q8_0, which WeightLoader::Options::quantize can change to int4
 };
 
 // Returns a line for each type and format of the matrices of blocks, with `dtype` bf16 and

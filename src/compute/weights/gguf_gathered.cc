@@ -96,13 +96,7 @@ class GatheredColumns final : public StoredRows {
       : matrix_(std::move(matrix)), order_(std::move(order)) {}
 
   std::string_view type_name() const override { return matrix_->type_name(); }
-  MatrixFormat format() const override {
-    const MatrixFormat own = matrix_->format();
-    // Gathered columns may end inside a block of 256; its scales cannot be cut, so rows are
-    // quantized again.
-    if (has_block_scales(own.format) && width() % kScaleBlock != 0) return kQ8Format;
-    return own.is_scaled() && width() % own.group == 0 ? own : MatrixFormat{};
-  }
+  MatrixFormat format() const override { return gguf_gathered_format(matrix_->format(), width()); }
   int64_t columns() const override { return matrix_->columns(); }
   void read(int64_t row_begin, View<float> out) const override {
     RowScratch scratch;
@@ -141,6 +135,13 @@ class GatheredColumns final : public StoredRows {
 };
 
 }  // namespace
+
+MatrixFormat gguf_gathered_format(MatrixFormat own, int64_t width) {
+  // Gathered columns may end inside a block of 256; its scales cannot be cut, so rows are quantized
+  // again.
+  if (has_block_scales(own.format) && width % kScaleBlock != 0) return kQ8Format;
+  return own.is_scaled() && width % own.group == 0 ? own : MatrixFormat{};
+}
 
 std::shared_ptr<const StoredRows> gguf_gathered_rows(
     std::vector<std::shared_ptr<const StoredRows>> matrices, std::vector<GgufRun> runs) {

@@ -60,6 +60,7 @@ constexpr ModuleName kModules[] = {
     {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
     {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
     {"linear_attn.in_proj_qkv", "attn_qkv"},
+    {"linear_attn.in_proj_qkvz", "ssm_in"},  // in older files; newer ones hold its parts
     {"linear_attn.in_proj_z", "attn_gate"},
     {"linear_attn.in_proj_ba", "ssm_ba"},
     {"linear_attn.in_proj_b", "ssm_beta"},

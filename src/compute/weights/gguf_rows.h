@@ -13,11 +13,15 @@ namespace hocket {
 // A matrix, or one expert of a stack of matrices.
 struct GgufMatrix {
   const GgufType* type = nullptr;
-  const std::byte* data = nullptr;
+  const std::byte* data = nullptr;  // null if only the header of the file is there
   int64_t rows = 0, k = 0;
 
   int64_t row_bytes() const { return k / type->block * type->bytes; }
   int64_t bytes() const { return rows * row_bytes(); }
+  // Makes row `count` the first. Without data, as in a plan, there is nothing to skip.
+  void skip_rows(int64_t count) {
+    if (data != nullptr) data += count * row_bytes();
+  }
 };
 
 // The change that the converter made to the numbers of a vector.
@@ -42,5 +46,7 @@ std::shared_ptr<const StoredRows> gguf_gathered_rows(
 // A matrix whose columns are in runs of equal width: run i is run order[i] of the file.
 std::shared_ptr<const StoredRows> gguf_gathered_columns(std::shared_ptr<const StoredRows> matrix,
                                                         std::vector<int64_t> order);
+// Returns the format in memory of such a matrix, which is `own` with the columns of the file.
+MatrixFormat gguf_gathered_format(MatrixFormat own, int64_t width);
 
 }  // namespace hocket

@@ -9,6 +9,7 @@
 #include "compute/weights/byte_sample.h"
 #include "compute/weights/fingerprint.h"
 #include "compute/weights/gguf_changes.h"
+#include "compute/weights/gguf_fused.h"
 #include "compute/weights/gguf_names.h"
 #include "compute/weights/gguf_rows.h"
 #include "compute/weights/mapped_pages.h"
@@ -26,24 +27,6 @@ GgufFile::TensorData found_at(const GgufFile& file, GgufLocation& location) {
     if (found.tensor != nullptr) location.name = location.other_name;
   }
   return found;
-}
-
-// Some files have gate and up of all experts in one tensor, the rows of gate first.
-struct FusedHalf {
-  GgufFile::TensorData found;
-  std::string name;
-  bool second = false;
-};
-FusedHalf fused_half(const GgufFile& file, const GgufLocation& location) {
-  FusedHalf out;
-  for (const std::string_view half : {".ffn_gate_exps.weight", ".ffn_up_exps.weight"})
-    if (location.expert >= 0 && location.name.ends_with(half)) {
-      out.name =
-          location.name.substr(0, location.name.size() - half.size()) + ".ffn_gate_up_exps.weight";
-      out.second = half == ".ffn_up_exps.weight";
-      out.found = file.find(out.name);
-    }
-  return out;
 }
 
 // The names of the two parts of kv_b_proj.
@@ -121,10 +104,10 @@ Result<StoredTensor> GgufWeights::find_unnoted(std::string_view folder_name) con
   GgufLocation location = gguf_location(name);
   if (location.name.empty()) location.name = name;
   GgufFile::TensorData found = found_at(*file_, location);
-  FusedHalf half;
+  GgufFusedPart fused;
   if (found.tensor == nullptr) {
-    half = fused_half(*file_, location);
-    if (half.found.tensor != nullptr) found = half.found, location.name = half.name;
+    fused = find_fused(*file_, location);
+    if (fused.found.tensor != nullptr) found = fused.found, location.name = fused.name;
   }
   if (found.tensor == nullptr) {
     if (location.name.ends_with(kLatent) &&
@@ -141,14 +124,16 @@ Result<StoredTensor> GgufWeights::find_unnoted(std::string_view folder_name) con
   if (location.expert >= 0) {
     if (shape.size() < 2 || location.expert >= shape[0]) return wrong_shape(location.name, shape);
     matrix.rows /= shape[0];
-    matrix.data += location.expert * matrix.bytes();
+    matrix.skip_rows(location.expert * matrix.rows);
     shape.erase(shape.begin());
   }
-  if (half.found.tensor != nullptr) {
-    if (shape.size() != 2 || shape[0] % 2 != 0)
+  if (fused.found.tensor != nullptr) {
+    const bool is_list = shape.size() == 1;  // biases, one a row
+    if (is_list) matrix.rows = std::exchange(matrix.k, 1);
+    if (fused.rows < 1 || (is_list && matrix.type->block > 1))
       return wrong_shape(location.name, found.tensor->shape);
-    matrix.rows = shape[0] /= 2;
-    if (half.second) matrix.data += matrix.bytes();
+    matrix.skip_rows(fused.first);
+    matrix.rows = shape[0] = fused.rows;
   }
   if (name.ends_with("shared_expert_gate.weight") && shape.size() == 1)
     shape.insert(shape.begin(), 1);
@@ -186,7 +171,7 @@ std::vector<std::string> GgufWeights::unread() const {
 bool GgufWeights::has(std::string_view name) const {
   GgufLocation location = gguf_location(name_behind_layers(name, num_layers_));
   if (found_at(*file_, location).tensor != nullptr) return true;
-  if (fused_half(*file_, location).found.tensor != nullptr) return true;
+  if (find_fused(*file_, location).found.tensor != nullptr) return true;
   return location.name.ends_with(kLatent) &&
          file_->find(latent_parts(location).first).tensor != nullptr;
 }

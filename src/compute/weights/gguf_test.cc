@@ -1,10 +1,12 @@
 // Every type of block and three whole files are compared with the numbers that the gguf package of
 // llama.cpp reads from them.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 
 #include "compute/weights/gguf_blocks.h"
 #include "compute/weights/gguf_footprints.h"
@@ -14,6 +16,7 @@
 #include "compute/weights/hf_config.h"
 #include "compute/weights/matrix_rows.h"
 #include "compute/weights/safetensors.h"
+#include "gguf/folder_testing.h"
 
 namespace hocket {
 namespace {
@@ -97,6 +100,30 @@ TEST(Gguf, PricesHaveTheFormatThatTheLoaderMakes) {
   }
 }
 
+class WrittenGguf : public GgufFolderTest {};
+
+// Columns of value heads change places, and heads of 128 cut blocks of 256.
+TEST_F(WrittenGguf, MatricesWhoseBlocksAreCutHaveThePriceOfBytes) {
+  for (const auto& [head, format, keeps] :
+       {std::tuple(128u, "q8_0 in groups of 32", false), {256u, "q4_k in groups of 32", true}}) {
+    constexpr uint32_t kHeads = 32;
+    GgufText text;
+    text.counts(1, 5).text_value("general.architecture", "qwen35");
+    for (const auto& [key, number] : {std::pair("group_count", 16u),
+                                      {"time_step_rank", kHeads},
+                                      {"state_size", 128u},
+                                      {"inner_size", kHeads * head}})
+      text.u32_value(std::string("qwen35.ssm.") + key, number);
+    constexpr int kType = 12, kBlock = 256, kBlockBytes = 144;  // Q4_K
+    text.tensor("blk.0.ssm_out.weight", {kHeads * head, 2}, kType, 0)
+        .data(int64_t{2} * kHeads * head / kBlock * kBlockBytes);
+    const std::vector<GgufFootprint> prices = gguf_footprints(*opened(text), WeightFormat::bf16);
+    ASSERT_EQ(prices.size(), 1U);
+    EXPECT_EQ(prices[0].format, format);
+    EXPECT_EQ(prices[0].keeps_values, keeps);
+  }
+}
+
 TEST(Gguf, TensorsHaveTheNamesAndShapesOfAFolder) {
   const auto source = open_model_weights(kGolden / "gguf_deepseek2/model.gguf");
   ASSERT_TRUE(source.has_value()) << source.error().message;
@@ -153,6 +180,84 @@ TEST(Gguf, GateAndUpOfExpertsMayLieInOneTensor) {
   EXPECT_FALSE((*source)->find("model.layers.1.experts.8.up_proj.weight").has_value());
 }
 
+// The key of cached weights reads the header of each part.
+TEST_F(WrittenGguf, AFirstPartMayHoldNoTensors) {
+  const auto part = [](uint64_t tensors, uint32_t number) {
+    GgufText text;
+    text.counts(tensors, 3 + tensors).u32_value("split.no", number).u32_value("split.count", 2);
+    return std::move(tensors == 0 ? text.u32_value("general.alignment", 1 << 20)
+                                  : text.u32_value("split.tensors.count", 1)
+                                        .u32_value("general.file_type", 0)
+                                        .tensor("a", {8}, 0, 0)
+                                        .data(32));
+  };
+  write("m-00002-of-00002.gguf", part(1, 1));
+  auto file = GgufFile::open(write("m-00001-of-00002.gguf", part(0, 0)));
+  ASSERT_TRUE(file.has_value()) << file.error().message;
+  const GgufWeights weights(*std::move(file));
+  EXPECT_TRUE(weights.identity().has_value());
+  EXPECT_EQ(weights.unread(), (std::vector<std::string>{"a"}));
+}
+
+// Older files of Qwen3-Next hold the projections of a delta net as the folder does.
+TEST_F(WrittenGguf, ProjectionsOfDeltaNetsMayBeWhole) {
+  GgufText text;
+  text.counts(1, 6).text_value("general.architecture", "qwen3next");
+  for (const auto& [key, number] : {std::pair("block_count", 1u),
+                                    {"ssm.group_count", 2u},
+                                    {"ssm.time_step_rank", 4u},
+                                    {"ssm.state_size", 4u},
+                                    {"ssm.inner_size", 16u}})
+    text.u32_value(std::string("qwen3next.") + key, number);
+  constexpr int kRows = 2 * (2 * 4) + 2 * 16, kColumns = 8;
+  text.tensor("blk.0.ssm_in.weight", {kColumns, kRows}, 0, 0).data(kRows * kColumns * 4);
+  auto file = opened(text);
+  const std::byte* const data = file->find("blk.0.ssm_in.weight").data;
+  const GgufWeights weights(std::move(file));
+  const auto found = weights.find("model.layers.0.linear_attn.in_proj_qkvz.weight");
+  ASSERT_TRUE(found.has_value()) << found.error().message;
+  EXPECT_EQ(found->shape, (std::vector<int64_t>{kRows, kColumns}));
+  EXPECT_EQ(found->data, data);
+}
+
+// Layers may differ in their heads.
+TEST_F(WrittenGguf, QueriesKeysAndValuesMayLieInOneTensor) {
+  GgufText text;
+  text.counts(2, 6).text_value("general.architecture", "qwen3");
+  for (const auto& [key, number] : {std::pair("block_count", 2u),
+                                    {"attention.head_count", 4u},
+                                    {"attention.key_length", 2u},
+                                    {"attention.value_length", 1u}})
+    text.u32_value(std::string("qwen3.") + key, number);
+  text.i32s_value("qwen3.attention.head_count_kv", {4, 2});
+  constexpr int64_t kQueries = 4 * 2, kKeys = 2 * 2, kValues = 2 * 1, kColumns = 8;
+  constexpr int64_t kRows = kQueries + kKeys + kValues, kRowBytes = kColumns * 4;
+  text.tensor("blk.1.attn_qkv.weight", {kColumns, kRows}, 0, 0)
+      .tensor("blk.1.attn_qkv.bias", {kRows}, 0, kRows * kRowBytes)
+      .data(kRows * kRowBytes + kRows * 4);
+  auto file = opened(text);
+  const std::byte* const weight = file->find("blk.1.attn_qkv.weight").data;
+  const std::byte* const bias = file->find("blk.1.attn_qkv.bias").data;
+  const GgufWeights weights(std::move(file));
+  const auto expect = [&](std::string_view which, int64_t first, int64_t rows) {
+    const std::string name = fmt::format("model.layers.1.self_attn.{}_proj.", which);
+    EXPECT_TRUE(weights.has(name + "weight"));
+    const auto matrix = weights.find(name + "weight"), list = weights.find(name + "bias");
+    ASSERT_TRUE(matrix && list) << which;
+    EXPECT_EQ(matrix->shape, (std::vector<int64_t>{rows, kColumns}));
+    EXPECT_EQ(matrix->data, weight + first * kRowBytes);
+    EXPECT_EQ(matrix->bytes, rows * kRowBytes);
+    EXPECT_EQ(list->shape, (std::vector<int64_t>{rows}));
+    EXPECT_EQ(list->data, bias + first * 4);
+    EXPECT_EQ(list->bytes, rows * 4);
+  };
+  expect("q", 0, kQueries);
+  expect("k", kQueries, kKeys);
+  expect("v", kQueries + kKeys, kValues);
+  EXPECT_TRUE(weights.unread().empty());
+  EXPECT_FALSE(weights.has("model.layers.0.self_attn.q_proj.weight"));
+}
+
 TEST(Gguf, KeysAndValuesOfLatentsAreOneMatrixAgain) {
   const auto file = GgufFile::open(kGolden / "gguf_deepseek2/model.gguf");
   ASSERT_TRUE(file.has_value()) << file.error().message;
@@ -197,6 +302,15 @@ TEST(Gguf, ConfigIsThatOfTheFolder) {
   EXPECT_EQ(llama->rope.divisors.size(), 8);
   EXPECT_EQ(llama->rope.style, RopeConfig::Style::interleaved);
   EXPECT_TRUE(llama->tie_word_embeddings);
+}
+
+TEST_F(WrittenGguf, SeveralModelsInOneFolderAreNamed) {
+  for (const char* name : {"m-Q4_K_M.gguf", "m-Q8_0.gguf", "mmproj.gguf"})
+    write(name, GgufText().counts(0, 0));
+  const auto model = read_hf_config(folder_);
+  ASSERT_FALSE(model.has_value());
+  EXPECT_THAT(model.error().message,
+              HasSubstr("holds 2 models in GGUF: m-Q4_K_M.gguf, m-Q8_0.gguf"));
 }
 
 TEST(Gguf, AFileThatDoesNotExistIsNamed) {

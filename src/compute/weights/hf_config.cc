@@ -7,6 +7,7 @@
 #include <exception>
 
 #include "compute/weights/gguf_blocks.h"
+#include "compute/weights/hf_arithmetic.h"
 #include "compute/weights/hf_families.h"
 #include "compute/weights/json_fields.h"
 #include "compute/weights/quant_config.h"
@@ -17,76 +18,12 @@ namespace hocket {
 namespace {
 
 constexpr int64_t kMaxConfigBytes = int64_t{16} << 20;
+constexpr const char* kConfigFile = "config.json";
 constexpr const char* kQuantFile = "hf_quant_config.json";
 constexpr const char* kGenerationFile = "generation_config.json";
 constexpr Range kVocab{1, 1 << 24};
 constexpr Range kPositions{1, 1 << 26};
 constexpr Range kTokenIds{0, (1 << 24) - 1};
-
-// Keys that change the arithmetic of a model if the family's function does not read them, and the
-// values (as JSON) that change nothing.
-struct ArithmeticKey {
-  std::string_view key;
-  std::vector<std::string_view> neutral;
-};
-const std::vector<ArithmeticKey>& arithmetic_keys() {
-  static const std::vector<ArithmeticKey> keys = {
-      {"text_config", {}},
-      {"vision_config", {}},
-      {"audio_config", {}},
-      {"hidden_act", {"\"silu\"", "\"swish\""}},
-      {"use_sliding_window", {"false"}},
-      {"attention_bias", {"false"}},
-      {"qkv_bias", {"false"}},
-      {"mlp_bias", {"false"}},
-      {"use_bias", {"false"}},
-      {"lm_head_bias", {"false"}},
-      {"attn_output_gate", {"false"}},
-      {"attn_logit_softcapping", {"0"}},
-      {"final_logit_softcapping", {"0"}},
-      {"attention_multiplier", {}},
-      {"attention_value_scale", {"1"}},
-      {"query_pre_attn_scalar", {}},
-      {"embedding_multiplier", {"1"}},
-      {"residual_multiplier", {"1"}},
-      {"logits_scaling", {"1"}},
-      {"logit_scale", {"1"}},
-      {"scale_emb", {"1"}},
-      {"scale_depth", {"1"}},
-      {"swiglu_limit", {}},
-      {"add_full_attention_sink_bias", {"false"}},
-      {"add_swa_attention_sink_bias", {"false"}},
-      {"hybrid_layer_pattern", {}},
-      {"full_attention_interval", {"1"}},
-      {"no_rope_layers", {"[]"}},
-      {"kv_lora_rank", {"0"}},
-      {"q_lora_rank", {"0"}},
-      {"linear_num_key_heads", {"0"}},
-      {"index_topk", {}},
-      {"rope_interleave", {"false"}},
-      {"num_experts", {"0"}},
-      {"num_local_experts", {"0"}},
-      {"n_routed_experts", {"0"}},
-      {"n_shared_experts", {"0"}},
-      {"num_shared_experts", {"0"}},
-      {"shared_expert_intermediate_size", {"0"}},
-      {"shared_intermediate_size", {"0"}},
-      {"moe_num_experts", {"0"}},
-      {"moe_num_shared_experts", {"0"}},
-      {"linear_attn_config", {}},
-      {"num_expert_group", {"0", "1"}},
-      {"per_layer_config", {"{}"}},
-      {"routed_scaling_factor", {"1"}},
-      {"n_group", {"0", "1"}},
-      {"topk_group", {"0", "1"}},
-      {"scoring_func", {"\"softmax\""}},
-      {"topk_method", {"\"greedy\""}},
-      {"use_bidirectional_attention", {"false"}},
-      {"use_rope_layers", {"[]"}},
-      {"yarn_only_types", {R"(["full_attention"])"}},
-  };
-  return keys;
-}
 
 const HfFamily* read_family(JsonFields& config) {
   const std::vector<std::string> names = config.texts("architectures");
@@ -102,38 +39,6 @@ const HfFamily* read_family(JsonFields& config) {
                       fmt::join(supported_architectures(), ", "))
                     .with_fix("choose a model of one of these architectures"));
   return nullptr;
-}
-
-void refuse_other_arithmetic(JsonFields& config, const ModelConfig& model) {
-  for (const ArithmeticKey& entry : arithmetic_keys()) {
-    if (!config.has(entry.key) || config.was_read(entry.key)) continue;
-    const std::string value = config.show(entry.key);
-    const auto same = [&](std::string_view neutral) {
-      return value == neutral || value == std::string(neutral) + ".0";
-    };
-    if (std::none_of(entry.neutral.begin(), entry.neutral.end(), same))
-      config.refuse(unsupported(fmt::format(
-          "config.json: {} is {}, which would change the arithmetic and is not supported in {}",
-          entry.key, value, model.architecture)));
-  }
-  for (const std::string_view key : {"use_qk_norm", "qk_norm"})
-    if (config.has(key) && !config.was_read(key) && config.flag(key, {}) != model.qk_norm)
-      config.refuse(unsupported(fmt::format("config.json: {} is {}, which {} does not have", key,
-                                            config.show(key), model.architecture)));
-  if (!config.was_read("v_head_dim") &&
-      config.integer("v_head_dim", kHeadDim, model.head_dim) != model.head_dim)
-    config.refuse(unsupported(fmt::format("config.json: v_head_dim {} differs from head_dim {}",
-                                          config.show("v_head_dim"), model.head_dim)));
-  if (config.was_read("layer_types")) return;
-  const std::vector<std::string> kinds = config.texts("layer_types");
-  for (const std::string& kind : kinds)
-    if (kind != "full_attention")
-      config.refuse(unsupported(fmt::format(
-          "config.json: layer_types holds {}; only \"full_attention\" is supported", shown(kind))));
-  if (!kinds.empty() && static_cast<int>(kinds.size()) != model.num_layers)
-    config.refuse(error(ErrorCode::bad_config,
-                        "config.json: layer_types has {} entries for {} layers", kinds.size(),
-                        model.num_layers));
 }
 
 DType read_dtype(JsonFields& config) {
@@ -157,7 +62,7 @@ void add_eos(std::vector<TokenId>& ids, const std::vector<int64_t>& more) {
 }
 
 // Reads the language model from `text`. Keys that describe the whole folder may be there or in
-// `top`, which is the same object unless the family is nested.
+// `top`, which is the same object if the family is flat.
 void read_text_model(JsonFields& text, JsonFields& top, const HfFamily& family,
                      ModelConfig& model) {
   const auto either = [&](std::string_view key) -> JsonFields& {
@@ -173,8 +78,10 @@ void read_text_model(JsonFields& text, JsonFields& top, const HfFamily& family,
   const bool layernorm = !text.has("rms_norm_eps") && text.has("layernorm_epsilon");
   const std::string_view eps = layernorm ? "layernorm_epsilon" : "rms_norm_eps";
   model.rms_norm_eps = text.number(eps, {0, 0.1}, family.defaults.eps);
-  model.tie_word_embeddings =
-      either("tie_word_embeddings").flag("tie_word_embeddings", family.defaults.tied);
+  // The config of the part that has the head says it; in the other the key may be a default.
+  const std::string_view tie = "tie_word_embeddings";
+  const bool top_first = family.form == HfFamily::Form::wrapped && top.has(tie);
+  model.tie_word_embeddings = (top_first ? top : either(tie)).flag(tie, family.defaults.tied);
   model.stored_dtype = read_dtype(text.has("dtype") || text.has("torch_dtype") ? text : top);
   const bool own_quant = text.has("quantization_config") || text.has("compression_config");
   model.quant = read_quant_config(own_quant ? text : top);
@@ -214,7 +121,7 @@ ModelConfig read_model(JsonFields& config) {
   const HfFamily* family = read_family(config);
   if (!family) return model;
   model.architecture = family->architecture;
-  if (!family->nested) {
+  if (family->form == HfFamily::Form::flat) {
     read_text_model(config, config, *family, model);
     return model;
   }
@@ -271,12 +178,15 @@ std::optional<double> sampling_number(JsonFields& fields, std::string_view field
   return value;
 }
 
-// Prefixes the message of an error in a text that was made from a GGUF file.
+// Makes an error of a text that was made from a GGUF file one of the file: nobody can change the
+// text.
 template <class T>
 Result<T> read_from(const std::filesystem::path& gguf, Result<T> value) {
-  if (!value)
-    value.error().message = fmt::format("{}, read as the folder that it was made from: {}",
-                                        gguf.string(), value.error().message);
+  if (value) return value;
+  Error& e = value.error();
+  e.message =
+      fmt::format("{}, read as the folder that it was made from: {}", gguf.string(), e.message);
+  e.fix = "take another file of the model, or its folder in safetensors, if it is supported";
   return value;
 }
 
@@ -342,12 +252,28 @@ Result<GenerationFile> parse_generation_config(std::string_view json) {
 
 namespace {
 
+// A repository of GGUF files may hold a model several times, in several types.
+Result<void> refuse_several_files(const std::filesystem::path& folder) {
+  constexpr size_t kNamed = 8;
+  const std::vector<std::filesystem::path> models = gguf_models_in(folder);
+  std::error_code ec;
+  if (models.size() < 2 || std::filesystem::exists(folder / kConfigFile, ec)) return {};
+  std::string names;
+  for (size_t i = 0; i < std::min(models.size(), kNamed); ++i)
+    names += (i == 0 ? "" : ", ") + models[i].filename().string();
+  if (models.size() > kNamed) names += ", ...";
+  return fail(error(ErrorCode::model_not_found, "{} holds {} models in GGUF: {}", folder.string(),
+                    models.size(), names)
+                  .with_fix("--model-path must name one of the files"));
+}
+
 Result<ModelConfig> read_folder_config(const std::filesystem::path& folder) {
   std::error_code ec;
   if (!std::filesystem::is_directory(folder, ec))
     return fail(error(ErrorCode::model_not_found, "there is no folder {}", folder.string())
-                    .with_fix("--model-path must name a Hugging Face model folder"));
-  HOCKET_TRY(const std::string text, read_small_file(folder / "config.json", kMaxConfigBytes));
+                    .with_fix("--model-path must name a Hugging Face model folder or a GGUF file"));
+  HOCKET_TRY_VOID(refuse_several_files(folder));
+  HOCKET_TRY(const std::string text, read_small_file(folder / kConfigFile, kMaxConfigBytes));
   HOCKET_TRY(ModelConfig model, parse_hf_config(text));
   if (model.quant.layout == QuantConfig::Layout::none) {
     HOCKET_TRY(model.quant, read_quant_file(folder));

@@ -265,7 +265,7 @@ TEST(HfConfig, FieldsThatChangeTheArithmeticAreRefusedByName) {
       {"swiglu_limit", "7.0"},
       {"kv_lora_rank", "32"},
       {"attn_output_gate", "true"},
-      {"quantization_config", R"({"quant_method":"fp8"})"},
+      {"quantization_config", R"({"quant_method":"fp8","fmt":"e5m2"})"},
       {"layer_types",
        R"(["full_attention","sliding_attention","full_attention","full_attention"])"}};
   for (const auto& [key, json] : cases) {
@@ -274,8 +274,9 @@ TEST(HfConfig, FieldsThatChangeTheArithmeticAreRefusedByName) {
     EXPECT_THAT(e.message, HasSubstr(key));
     EXPECT_FALSE(e.fix.empty());
   }
-  EXPECT_THAT(refused_with(Keys{{"quantization_config", R"({"quant_method":"fp8"})"}}).message,
-              HasSubstr("fp8"));
+  EXPECT_THAT(
+      refused_with(Keys{{"quantization_config", R"({"quant_method":"fp8","fmt":"e5m2"})"}}).message,
+      HasSubstr("e5m2"));
   for (const char* kind : {"dynamic", "longrope", "mrope", "su"}) {
     const Error e = refused_with(
         Keys{{"rope_scaling", "{\"type\":\"" + std::string(kind) + "\",\"factor\":2}"}});

@@ -69,8 +69,9 @@ void read_qwen3_moe(JsonFields& config, ModelConfig& model) {
 }
 
 void read_qwen3_vl_moe(JsonFields& config, ModelConfig& model) {
-  read_qwen3(config, model, {.three_axes = true});
+  read_qwen3(config, model, {.three_axes = true, .theta = 5e5});
   read_qwen3_experts(config, model);
+  model.moe.norm_topk_prob = true;  // whatever the key says, as in the library
   model.moe.stacked = MoeConfig::Stacked::inputs_first;
 }
 
@@ -112,7 +113,7 @@ void read_glm4_moe(JsonFields& config, ModelConfig& model) {
 // DeepSeek-V3's layers with softmax scores, no correction bias, and queries scaled by position. Its
 // files repeat V3's scoring_func and topk_method, which have no meaning here.
 void read_mistral4(JsonFields& config, ModelConfig& model) {
-  read_mla(config, model, true);
+  read_mla(config, model, MlaRotation::of_mistral4);
   for (const std::string_view key : {"scoring_func", "topk_method"}) config.text(key, "");
   if (!read_expert_sizes(config, model, {.count = "n_routed_experts"})) return;
   model.moe.group_score = MoeConfig::GroupScore::two_best;
@@ -140,7 +141,7 @@ void read_minimax_m2(JsonFields& config, ModelConfig& model) {
     share =
         double(config.integer("rotary_dim", {2, double(std::max(dims, 2))})) / std::max(dims, 2);
   }
-  read_gqa(config, model, {.share = share});
+  read_gqa(config, model, {.share = share, .theta = 5e6});
   only(config, "scoring_func", "sigmoid");
   model.qk_norm = config.flag("use_qk_norm", true);
   only(config, "qk_norm_type", "per_layer");
@@ -164,7 +165,7 @@ void read_minimax_m2(JsonFields& config, ModelConfig& model) {
 // Softmax scores, and a correction bias for the choice alone. The layers from moe_layer_start_index
 // to moe_layer_end_index (-1: the last) have experts, every moe_layer_interval-th of them.
 void read_ernie4_5_moe(JsonFields& config, ModelConfig& model) {
-  read_gqa(config, model);
+  read_gqa(config, model, {.theta = 5e5});
   model.rope.style = RopeConfig::Style::interleaved;
   only(config, "moe_gate", "topk");
   if (!config.flag("moe_use_aux_free", true))
@@ -183,6 +184,8 @@ void read_ernie4_5_moe(JsonFields& config, ModelConfig& model) {
         (layer + 1) % interval == 0 && layer >= first && (last < 0 || layer <= last);
 }
 
+using Form = HfFamily::Form;
+
 constexpr std::array<HfFamily, 29> kFamilies = {
     {{"LlamaForCausalLM", read_llama},
      {"MistralForCausalLM", read_mistral},
@@ -193,26 +196,26 @@ constexpr std::array<HfFamily, 29> kFamilies = {
      {"DeepseekV3ForCausalLM", read_deepseek_v3},
      {"Glm4MoeForCausalLM", read_glm4_moe},
      {"Glm4MoeLiteForCausalLM", read_deepseek_v3},
-     {"KimiK25ForConditionalGeneration", read_deepseek_v3, true},
-     {"Qwen3VLMoeForConditionalGeneration", read_qwen3_vl_moe, true},
+     {"KimiK25ForConditionalGeneration", read_deepseek_v3, Form::wrapped_with_head},
+     {"Qwen3VLMoeForConditionalGeneration", read_qwen3_vl_moe, Form::wrapped},
      {"MiniMaxM2ForCausalLM", read_minimax_m2},
-     {"Ernie4_5_MoeForCausalLM", read_ernie4_5_moe},
+     {"Ernie4_5_MoeForCausalLM", read_ernie4_5_moe, Form::flat, {.eps = 1e-5, .tied = true}},
      {"Mistral4ForCausalLM", read_mistral4},
-     {"Mistral3ForConditionalGeneration", read_mistral3, true},
-     {"MiMoV2FlashForCausalLM", read_mimo_v2, false, {.eps = 1e-5}},
-     {"GptOssForCausalLM", read_gpt_oss, false, {.eps = 1e-5}},
-     {"Llama4ForCausalLM", read_llama4, false, {.eps = 1e-5}},
-     {"Llama4ForConditionalGeneration", read_llama4, true, {.eps = 1e-5}},
-     {"Step3p5ForCausalLM", read_step3p5, false, {.eps = 1e-5}},
-     {"Step3p7ForConditionalGeneration", read_step3p5, true, {.eps = 1e-5}},
-     {"Gemma4ForCausalLM", read_gemma4, false, {.tied = true}},
-     {"Gemma4ForConditionalGeneration", read_gemma4, true, {.tied = true}},
-     {"KimiLinearForCausalLM", read_kimi_linear, false, {.eps = std::nullopt}},
+     {"Mistral3ForConditionalGeneration", read_mistral3, Form::wrapped},
+     {"MiMoV2FlashForCausalLM", read_mimo_v2, Form::flat, {.eps = 1e-5}},
+     {"GptOssForCausalLM", read_gpt_oss, Form::flat, {.eps = 1e-5}},
+     {"Llama4ForCausalLM", read_llama4, Form::flat, {.eps = 1e-5}},
+     {"Llama4ForConditionalGeneration", read_llama4, Form::wrapped_with_head, {.eps = 1e-5}},
+     {"Step3p5ForCausalLM", read_step3p5, Form::flat, {.eps = 1e-5}},
+     {"Step3p7ForConditionalGeneration", read_step3p5, Form::wrapped, {.eps = 1e-5}},
+     {"Gemma4ForCausalLM", read_gemma4, Form::flat, {.tied = true}},
+     {"Gemma4ForConditionalGeneration", read_gemma4, Form::wrapped, {.tied = true}},
+     {"KimiLinearForCausalLM", read_kimi_linear, Form::flat, {.eps = std::nullopt}},
      {"Qwen3NextForCausalLM", read_qwen3_next},
      {"Qwen3_5ForCausalLM", read_qwen3_5},
-     {"Qwen3_5ForConditionalGeneration", read_qwen3_5, true},
+     {"Qwen3_5ForConditionalGeneration", read_qwen3_5, Form::wrapped},
      {"Qwen3_5MoeForCausalLM", read_qwen3_5_moe},
-     {"Qwen3_5MoeForConditionalGeneration", read_qwen3_5_moe, true}}};
+     {"Qwen3_5MoeForConditionalGeneration", read_qwen3_5_moe, Form::wrapped}}};
 
 }  // namespace
 

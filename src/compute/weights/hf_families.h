@@ -1,9 +1,10 @@
 // The keys of config.json that one architecture has and others do not. A further architecture needs
-// a row in the table and, if its keys differ, one short function. hf_config.cc refuses a key that
-// changes the arithmetic if that function does not read it. Private to the room. Source:
+// a row in the table and, if its keys differ, one short function. hf_arithmetic.cc refuses a key
+// that changes the arithmetic if that function does not read it. Private to the room. Source:
 // docs/models.md, "keys".   Thread: any.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,8 +20,9 @@ struct HfFamily {
   // Fills attention, rope, MLA and experts. The caller has set the sizes of the model, num_heads
   // and layer_is_moe (all dense) before. Errors are kept in `config`.
   void (*read)(JsonFields& config, ModelConfig& model);
-  // The language model is described by text_config, beside the configs of other parts.
-  bool nested = false;
+  // How config.json describes the language model: beside all else, or in text_config. A wrapped
+  // model's head belongs to the whole, or to the language model itself.
+  enum class Form : uint8_t { flat, wrapped, wrapped_with_head } form = Form::flat;
   // Values of keys that are missing: rms_norm_eps (required if empty), tie_word_embeddings.
   struct Defaults {
     std::optional<double> eps = 1e-6;

@@ -311,7 +311,12 @@ TEST(HfFamilies, WhatAFamilyDoesNotHaveIsRefusedByName) {
       {kQwen25, "{", R"({"mlp_bias":true,)", "mlp_bias"},
       {kQwen3, "{", R"({"n_shared_experts":1,)", "n_shared_experts"},
       {kQwen3, "{", R"({"rope_interleave":true,)", "rope_interleave"},
+      {kQwen3, "{", R"({"swiglu_alpha":1.702,)", "swiglu_alpha"},
+      {kQwen3, "{", R"({"zero_centered":true,)", "zero_centered"},
+      {kV3, "{", R"({"attn_res_block_size":12,)", "attn_res_block_size"},
+      {kV3, "{", R"({"mla_use_output_gate":true,)", "mla_use_output_gate"},
       {kQwen3, "{", R"({"use_qk_norm":false,)", "use_qk_norm"},
+      {kQwen3, R"("num_experts_per_tok":8)", R"("num_experts_per_tok":65)", "per_tok is 65"},
       {kV2, R"("topk_method":"group_limited_greedy")", R"("topk_method":"noaux_tc")", "noaux_tc"},
       {kV2, R"("scoring_func":"softmax")", R"("scoring_func":"sigmoid")", "scoring_func"},
       {kV2, R"("norm_topk_prob":false)", R"("norm_topk_prob":true)", "norm_topk_prob"},
@@ -330,6 +335,9 @@ TEST(HfFamilies, WhatAFamilyDoesNotHaveIsRefusedByName) {
     EXPECT_THAT(e.message, HasSubstr(c.named)) << c.to;
     EXPECT_THAT(e.fix, HasSubstr("a supported value")) << c.to;
   }
+  const std::string most =
+      with(kQwen3, R"("num_experts_per_tok":8)", R"("num_experts_per_tok":64)");
+  EXPECT_EQ(parsed(most).moe.top_k, 64);
 }
 
 TEST(HfFamilies, ImpossibleSizesAreRefusedByKey) {

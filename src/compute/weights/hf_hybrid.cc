@@ -97,9 +97,24 @@ void read_layer_list(JsonFields& lists, ModelConfig& model, std::string_view key
   }
 }
 
+// The library's own keys for the same; without layer_types every fourth layer attends.
+void read_kimi_keys(JsonFields& config, ModelConfig& model) {
+  DeltaNetConfig& net = model.delta_net;
+  net.channel_decay = true;
+  net.num_key_heads = net.num_value_heads =
+      static_cast<int>(config.integer("linear_num_heads", kNets));
+  net.key_dim = net.value_dim = static_cast<int>(config.integer("linear_head_dim", kNets));
+  check_taps(config, "linear_conv_kernel_dim");
+  model.layer_is_linear = linear_by_types(config, model);
+  if (!config.status() || !model.layer_is_linear.empty()) return;
+  for (int layer = 0; layer < model.num_layers; ++layer)
+    model.layer_is_linear.push_back((layer + 1) % 4 != 0);
+}
+
 // linear_attn_config lists the layers of each kind and gives the sizes of the delta nets.
 void read_kimi_delta(JsonFields& config, ModelConfig& model) {
   std::optional<JsonFields> linear = config.object("linear_attn_config");
+  if (!linear && config.has("linear_num_heads")) return read_kimi_keys(config, model);
   if (!linear)
     return config.refuse(error(ErrorCode::bad_config, "config.json: linear_attn_config is missing")
                              .with_fix("take the file from the model's publisher again"));

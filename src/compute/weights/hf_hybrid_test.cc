@@ -1,6 +1,7 @@
 // Kimi Linear's config.json: the important fields as published, with fewer layers.
 #include "compute/weights/hf_hybrid.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -92,8 +93,9 @@ TEST(KimiLinear, IsRefusedWhereItWouldBeAnotherModel) {
 TEST(KimiLinear, RefusesListsOfLayersThatAreNoLists) {
   for (const std::string value :
        {R"("x")", "0", "-5", "6", "99999999", "true", "{}", "1.5", "[0]", "[6]", "[true]"}) {
-    const auto why = [&](const std::string& key, const std::string& list) {
-      return refused(with(kKimiLinear, '"' + key + "\":" + list, '"' + key + "\":" + value))
+    const auto why = [&](const char* key, const char* list) {
+      return refused(with(kKimiLinear, fmt::format(R"("{}":{})", key, list),
+                          fmt::format(R"("{}":{})", key, value)))
           .message;
     };
     EXPECT_THAT(why("kda_layers", "[1,2,3,5]"), HasSubstr("kda_layers is " + value));
@@ -118,6 +120,34 @@ TEST(KimiLinear, LayerTypesMaySayTheSameAgain) {
   const std::string same = typed(full + ",", linear);
   EXPECT_THAT(refused(with(same, R"("linear_attn_config")", R"("other_config")")).message,
               HasSubstr("linear_attn_config is missing"));
+}
+
+// The library writes these keys into folders that it saves, and reads both forms.
+TEST(KimiLinear, TheLibrarysKeysMayStandInsteadOfItsConfig) {
+  const std::string lists = R"("linear_attn_config":{"full_attn_layers":[4],"head_dim":128,)"
+                            R"("kda_layers":[1,2,3,5],
+  "num_heads":32,"short_conv_kernel_size":4})";
+  const std::string saved =
+      with(with(kKimiLinear, lists,
+                R"("linear_head_dim":64,"linear_num_heads":16,"linear_conv_kernel_dim":4)"),
+           R"("first_k_dense_replace":1)",
+           R"("mlp_layer_types":["dense","sparse","sparse","sparse","sparse"])");
+  const ModelConfig m = parsed(saved);
+  EXPECT_TRUE(m.delta_net.channel_decay);
+  EXPECT_EQ(m.delta_net.num_key_heads, 16);
+  EXPECT_EQ(m.delta_net.value_dim, 64);
+  EXPECT_EQ(m.layer_is_linear, (std::vector<bool>{true, true, true, false, true}));
+  EXPECT_EQ(m.layer_is_moe, (std::vector<bool>{false, true, true, true, true}));
+  const std::string linear = R"("linear_attention",)";
+  const ModelConfig typed = parsed(with(
+      saved, "{",
+      R"({"layer_types":["full_attention",)" + linear + linear + linear + R"("full_attention"],)"));
+  EXPECT_EQ(typed.layer_is_linear, (std::vector<bool>{false, true, true, true, false}));
+  EXPECT_THAT(refused(with(saved, R"("linear_conv_kernel_dim":4)", R"("linear_conv_kernel_dim":3)"))
+                  .message,
+              HasSubstr("linear_conv_kernel_dim is 3"));
+  EXPECT_THAT(refused(with(saved, R"("linear_head_dim":64,)", "")).message,
+              HasSubstr("linear_head_dim is missing"));
 }
 
 }  // namespace

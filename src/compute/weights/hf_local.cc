@@ -15,6 +15,7 @@ namespace hocket {
 namespace {
 
 constexpr Range kLimits{1e-6, 1e6};
+constexpr double kGateSlope = 1.702;  // in limited_gate of core/model_config.h
 
 // A list of 0 and 1, one for each layer.
 std::vector<bool> read_marks(JsonFields& config, const ModelConfig& model, std::string_view key) {
@@ -253,7 +254,8 @@ void read_mimo_v2(JsonFields& config, ModelConfig& model) {
     model.intermediate_size = static_cast<int>(config.integer("intermediate_size", kIntermediate));
 }
 
-// Every second layer is sliding; all have sinks. Without any key of rotation it is YaRN's.
+// layer_types names the layers that slide; without it every second does, from the first on. All
+// have sinks. Without any key of rotation it is YaRN's.
 void read_gpt_oss(JsonFields& config, ModelConfig& model) {
   read_gqa(config, model, {.theta = 150000});
   if (!config.has("rope_parameters") && !config.has("rope_scaling")) {
@@ -265,7 +267,12 @@ void read_gpt_oss(JsonFields& config, ModelConfig& model) {
   model.qkv_bias = model.output_bias = config.flag("attention_bias", true);
   model.sinks = true;
   if (!config.status()) return;
-  read_local_layers(config, model, "sliding_attention");
+  if (config.has("layer_types")) {
+    read_local_layers(config, model, "sliding_attention");
+  } else {
+    for (int layer = 0; layer < model.num_layers; ++layer)
+      model.layer_is_local.push_back(layer % 2 == 0);
+  }
   model.local = model.far_attention();
   model.local.visible.window = static_cast<int>(config.integer("sliding_window", kWindowRange));
   model.local_rope = model.rope;
@@ -279,6 +286,9 @@ void read_gpt_oss(JsonFields& config, ModelConfig& model) {
   moe.interleaved = true;
   moe.activation = {Activation::Kind::limited_gate,
                     static_cast<float>(config.number("swiglu_limit", kLimits, 7))};
+  if (config.number("swiglu_alpha", kLimits, kGateSlope) != kGateSlope)
+    config.refuse(unsupported(fmt::format("config.json: swiglu_alpha is {}; supported is {}",
+                                          config.show("swiglu_alpha"), kGateSlope)));
   model.mlp_bias = true;
   model.layer_is_moe.assign(model.num_layers, true);
 }
@@ -334,6 +344,8 @@ void read_step3p5(JsonFields& config, ModelConfig& model) {
   model.num_kv_heads = static_cast<int>(config.integer("num_attention_groups", kHeads));
   model.head_dim = static_cast<int>(config.integer("head_dim", kHeadDim));
   model.centred_norms = model.qk_norm = true;
+  if (!config.flag("zero_centered", true))
+    config.refuse(unsupported("config.json: zero_centered is false, but supported is true here"));
   model.head_gates = config.flag("use_head_wise_attn_gate", true);
   if (!config.status()) return;
   model.softmax_scale = 1 / std::sqrt(double(model.head_dim));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "compute/kernels/combine.h"
 #include "compute/weights/hf_families.h"
 #include "compute/weights/rope_fields.h"
 
@@ -39,6 +40,15 @@ void read_head_sizes(JsonFields& config, ModelConfig& model) {
                       .with_param("head_dim"));
 }
 
+// The library's values where a config of Mistral 4 says nothing about rotation.
+void set_yarn_of_mistral4(RopeConfig& rope) {
+  rope.scaling = RopeConfig::Scaling::yarn;
+  rope.factor = 128;
+  rope.original_context = 8192;
+  rope.mscale = rope.mscale_all_dim = 1;
+  rope.query_beta = 0.1;
+}
+
 }  // namespace
 
 void only(JsonFields& config, std::string_view key, std::string_view supported) {
@@ -59,7 +69,8 @@ void read_gqa(JsonFields& config, ModelConfig& model, Rotation rotation) {
   model.softmax_scale = 1 / std::sqrt(double(model.head_dim));
 }
 
-void read_mla(JsonFields& config, ModelConfig& model, bool scaled_queries) {
+void read_mla(JsonFields& config, ModelConfig& model, MlaRotation rotation) {
+  const bool mistral4 = rotation == MlaRotation::of_mistral4;
   MlaConfig& mla = model.mla;
   mla.q_rank = static_cast<int>(config.integer("q_lora_rank", kRank, 0));
   mla.kv_rank = static_cast<int>(config.integer("kv_lora_rank", {1, kRank.max}));
@@ -69,13 +80,17 @@ void read_mla(JsonFields& config, ModelConfig& model, bool scaled_queries) {
   model.num_kv_heads = model.num_heads;
   model.head_dim = mla.nope_dim + mla.rope_dim;
   if (!config.status()) return;
-  model.rope = read_rope(config, {.dims = mla.rope_dim,
+  const int dims = mistral4 ? model.head_dim : mla.rope_dim;
+  model.rope = read_rope(config, {.dims = dims,
+                                  .share = double(mla.rope_dim) / dims,
                                   .positions = model.max_position_embeddings,
-                                  .scaled_queries = scaled_queries});
+                                  .scaled_queries = mistral4});
+  if (mistral4 && !config.has("rope_parameters") && !config.has("rope_scaling"))
+    set_yarn_of_mistral4(model.rope);
   if (config.status() && model.rope.rotary_dim != mla.rope_dim)
     config.refuse(
-        unsupported(fmt::format("config.json: with partial_rotary_factor, {} of the {} dimensions "
-                                "of qk_rope_head_dim would turn; supported is all of them",
+        unsupported(fmt::format("config.json: with partial_rotary_factor, {} dimensions of a head "
+                                "would turn; supported are the {} of qk_rope_head_dim",
                                 model.rope.rotary_dim, mla.rope_dim)));
   model.rope.style = config.flag("rope_interleave", true) ? RopeConfig::Style::interleaved
                                                           : RopeConfig::Style::half;
@@ -117,6 +132,9 @@ bool read_expert_sizes(JsonFields& config, ModelConfig& model, const ExpertKeys&
   }
   moe.num_experts = static_cast<int>(count);
   moe.top_k = static_cast<int>(config.integer(keys.per_token, {1, double(count)}));
+  if (moe.top_k > kMaxSlots)
+    config.refuse(unsupported(fmt::format("config.json: {} is {}; supported are 1 to {} experts",
+                                          keys.per_token, moe.top_k, kMaxSlots)));
   moe.intermediate_size = static_cast<int>(config.integer(keys.width, kIntermediate));
   return config.status().has_value();
 }

@@ -25,9 +25,15 @@ struct Rotation {
 // Reads grouped-query attention.
 void read_gqa(JsonFields& config, ModelConfig& model, Rotation rotation = {});
 
+// In Mistral 4, partial_rotary_factor is a share of a whole head, queries may be scaled by their
+// position, and missing keys mean the YaRN of the published model. In the other families the factor
+// is a share of qk_rope_head_dim.
+enum class MlaRotation : uint8_t { of_rope_part, of_mistral4 };
+
 // Reads multi-head latent attention. num_key_value_heads has no meaning there: every head has its
 // own keys.
-void read_mla(JsonFields& config, ModelConfig& model, bool scaled_queries = false);
+void read_mla(JsonFields& config, ModelConfig& model,
+              MlaRotation rotation = MlaRotation::of_rope_part);
 
 // The keys of the sizes that every family with experts has.
 struct ExpertKeys {

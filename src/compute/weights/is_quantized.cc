@@ -34,28 +34,61 @@ bool has_run_of_components(std::string_view module, std::string_view entry) {
 }
 
 // Returns true if the pattern matches. Patterns are few and modules many thousands, so compiled
-// patterns are kept.
+// patterns are kept, those of a model and of its draft model at once.
 bool matches(const std::string& pattern, std::string_view module) {
   thread_local std::unordered_map<std::string, std::optional<std::regex>> compiled;
-  if (compiled.size() > kPatterns) compiled.clear();
+  if (compiled.size() > 2 * (kPatterns + kTargets)) compiled.clear();
   auto [at, is_new] = compiled.try_emplace(pattern);
   if (is_new) at->second = compile(pattern);
   return at->second && std::regex_search(module.begin(), module.end(), *at->second,
                                          std::regex_constants::match_continuous);
 }
 
+// Returns true if `module` begins with a match of `glob`, behind which it ends or has a dot.
+bool matches_glob(std::string_view glob, std::string_view module) {
+  size_t star = glob.find('*');
+  if (!module.starts_with(glob.substr(0, star))) return false;
+  size_t at = star;  // the end of what is matched
+  while (star != glob.npos) {
+    glob.remove_prefix(star + 1);
+    star = glob.find('*');
+    if (star == glob.npos) break;
+    const std::string_view piece = glob.substr(0, star);
+    at = module.find(piece, at);
+    if (at == module.npos) return false;
+    at += piece.size();
+  }
+  if (glob.empty()) return true;
+  for (at = module.find(glob, at); at != module.npos; at = module.find(glob, at + 1)) {
+    const size_t end = at + glob.size();
+    if (end == module.size() || module[end] == '.') return true;
+  }
+  return false;
+}
+
 }  // namespace
 
-bool can_be_read(const std::string& pattern) {
-  return compile(pattern).has_value();
+bool can_be_read(const std::string& entry) {
+  if (entry.starts_with(kGlob)) return entry.size() <= kPatternChars;
+  return compile(entry.substr(entry.find(':') + 1)).has_value();
 }
 
 bool is_quantized(const QuantConfig& quant, std::string_view module) {
   if (quant.layout == QuantLayout::none) return false;
+  bool has_targets = false, is_target = false;
   for (const std::string& entry : quant.skipped) {
     std::string_view name = entry;
     if (name.starts_with(kPattern)) {
       if (matches(entry.substr(kPattern.size()), module)) return false;
+      continue;
+    }
+    if (name.starts_with(kTarget)) {
+      has_targets = true;
+      is_target = is_target || matches(entry.substr(kTarget.size()), module);
+      continue;
+    }
+    if (name.starts_with(kGlob)) {
+      if (matches_glob(name.substr(kGlob.size()), module)) return false;
       continue;
     }
     if (name.ends_with('.') && quant.layout != QuantLayout::awq) name.remove_suffix(1);
@@ -64,7 +97,7 @@ bool is_quantized(const QuantConfig& quant, std::string_view module) {
                                          : has_run_of_components(module, name))
       return false;
   }
-  return true;
+  return is_target || !has_targets;
 }
 
 }  // namespace hocket

@@ -119,6 +119,13 @@ TEST(LocalFamilies, GptOssHasSinksEverywhereAndLimitsItsGates) {
   EXPECT_EQ(moe_layers(m), 2);
   EXPECT_THAT(refused(with(kGptOss, R"("swiglu_limit":7.0)", R"("swiglu_limit":0)")).message,
               HasSubstr("swiglu_limit"));
+  const std::string three =
+      with(with(kGptOss, R"("num_hidden_layers":2)", R"("num_hidden_layers":3)"),
+           R"("layer_types":["sliding_attention","full_attention"],)", "");
+  EXPECT_EQ(parsed(three).layer_is_local, (std::vector<bool>{true, false, true}));
+  parsed(with(kGptOss, "{", R"({"swiglu_alpha":1.702,)"));
+  EXPECT_THAT(refused(with(kGptOss, "{", R"({"swiglu_alpha":1.5,)")).message,
+              HasSubstr("swiglu_alpha is 1.5; supported is 1.702"));
 }
 
 const std::string kLlama4 = R"({"architectures":["Llama4ForCausalLM"],"attention_bias":false,
@@ -222,6 +229,13 @@ TEST(LocalFamilies, StepIsRefusedIfItsAnglesGoToOtherLayers) {
               HasSubstr("use_rope_layers is [1,1,1,0]"));
   EXPECT_THAT(refused(with_keys(R"("yarn_only_types":["sliding_attention"],)")).message,
               HasSubstr("yarn_only_types is [\"sliding_attention\"]"));
+}
+
+TEST(LocalFamilies, TheNormsOfStepAreCentred) {
+  parsed(with(kStep37, R"("vocab_size")", R"("zero_centered":true,"vocab_size")"));
+  EXPECT_THAT(
+      refused(with(kStep37, R"("vocab_size")", R"("zero_centered":false,"vocab_size")")).message,
+      HasSubstr("zero_centered is false"));
 }
 
 TEST(LocalFamilies, StepMayNameTheAnglesOfEachKindInstead) {

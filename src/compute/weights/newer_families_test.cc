@@ -101,14 +101,16 @@ TEST(NewerFamilies, MiniMaxM2) {
               HasSubstr("shared_intermediate_size"));
 }
 
+const std::string kErnie45 = R"({"architectures":["Ernie4_5_MoeForCausalLM"],"bos_token_id":1,
+  "eos_token_id":2,"hidden_act":"silu","hidden_size":2560,"intermediate_size":12288,
+  "max_position_embeddings":131072,"moe_gate":"topk","moe_intermediate_size":1536,"moe_k":6,
+  "moe_layer_end_index":-1,"moe_layer_interval":2,"moe_layer_start_index":1,
+  "moe_num_experts":64,"moe_num_shared_experts":2,"moe_use_aux_free":true,
+  "num_attention_heads":20,"num_hidden_layers":6,"num_key_value_heads":4,"rms_norm_eps":1e-05,
+  "rope_theta":500000,"tie_word_embeddings":true,"use_bias":false,"vocab_size":103424})";
+
 TEST(NewerFamilies, Ernie45) {
-  const std::string ernie = R"({"architectures":["Ernie4_5_MoeForCausalLM"],"bos_token_id":1,
-    "eos_token_id":2,"hidden_act":"silu","hidden_size":2560,"intermediate_size":12288,
-    "max_position_embeddings":131072,"moe_gate":"topk","moe_intermediate_size":1536,"moe_k":6,
-    "moe_layer_end_index":-1,"moe_layer_interval":2,"moe_layer_start_index":1,
-    "moe_num_experts":64,"moe_num_shared_experts":2,"moe_use_aux_free":true,
-    "num_attention_heads":20,"num_hidden_layers":6,"num_key_value_heads":4,"rms_norm_eps":1e-05,
-    "rope_theta":500000,"tie_word_embeddings":true,"use_bias":false,"vocab_size":103424})";
+  const std::string& ernie = kErnie45;
   const ModelConfig m = parsed(ernie);
   EXPECT_EQ(m.rope.style, Style::interleaved);
   EXPECT_EQ(m.head_dim, 128);
@@ -120,6 +122,10 @@ TEST(NewerFamilies, Ernie45) {
   EXPECT_EQ(
       parsed(with(ernie, R"("moe_layer_end_index":-1)", R"("moe_layer_end_index":3)")).layer_is_moe,
       (std::vector<bool>{false, true, false, true, false, false}));
+  const ModelConfig bare = parsed(
+      with(with(ernie, R"("tie_word_embeddings":true,)", ""), R"("rms_norm_eps":1e-05,)", ""));
+  EXPECT_TRUE(bare.tie_word_embeddings);
+  EXPECT_EQ(bare.rms_norm_eps, 1e-5);
   EXPECT_THAT(refused(with(ernie, R"("use_bias":false)", R"("use_bias":true)")).message,
               HasSubstr("use_bias"));
   EXPECT_THAT(
@@ -148,7 +154,7 @@ TEST(NewerFamilies, ATextModelMayBeNested) {
   EXPECT_EQ(m.architecture, "KimiK25ForConditionalGeneration");
   EXPECT_EQ(m.vocab_size, 163840);
   EXPECT_EQ(m.mla.kv_rank, 512);
-  EXPECT_FALSE(m.tie_word_embeddings) << "the text model's own key comes first";
+  EXPECT_FALSE(m.tie_word_embeddings) << "the head belongs to the language model";
   EXPECT_EQ(m.quant.layout, QuantConfig::Layout::packed);
   EXPECT_THAT(m.left_aside, ElementsAre("vision_config"));
   EXPECT_THAT(m.placeholder_ids, ElementsAre(TokenId{163605}));
@@ -166,23 +172,51 @@ TEST(NewerFamilies, ATextModelMayBeNested) {
               HasSubstr("text_config"));
 }
 
+const std::string kQwen3VlText = R"({"architectures":["Qwen3MoeForCausalLM"],
+  "attention_bias":false,"decoder_sparse_step":1,"head_dim":128,"hidden_act":"silu",
+  "hidden_size":4096,"intermediate_size":12288,"max_position_embeddings":262144,
+  "mlp_only_layers":[],"moe_intermediate_size":1536,"norm_topk_prob":true,
+  "num_attention_heads":64,"num_experts":128,"num_experts_per_tok":8,"num_hidden_layers":94,
+  "num_key_value_heads":4,"rms_norm_eps":1e-06,"rope_theta":5000000,"vocab_size":151936,
+  "rope_scaling":{"rope_type":"default","mrope_interleaved":true,"mrope_section":[24,20,20]}})";
+
+// Returns the config of a model that wraps `text`, beside the keys `top`.
+std::string qwen3_vl(const std::string& text, const std::string& top = "") {
+  return R"({"architectures":["Qwen3VLMoeForConditionalGeneration"],"image_token_id":151655,
+             "video_token_id":151656,"vision_config":{},)" +
+         top + R"("text_config":)" + text + "}";
+}
+
 TEST(NewerFamilies, Qwen3VlReadsItsTextModel) {
-  const std::string text = R"({"architectures":["Qwen3MoeForCausalLM"],"attention_bias":false,
-    "decoder_sparse_step":1,"head_dim":128,"hidden_act":"silu","hidden_size":4096,
-    "intermediate_size":12288,"max_position_embeddings":262144,"mlp_only_layers":[],
-    "moe_intermediate_size":1536,"norm_topk_prob":true,"num_attention_heads":64,"num_experts":128,
-    "num_experts_per_tok":8,"num_hidden_layers":94,"num_key_value_heads":4,"rms_norm_eps":1e-06,
-    "rope_theta":5000000,"vocab_size":151936,"rope_scaling":{"rope_type":"default",
-    "mrope_interleaved":true,"mrope_section":[24,20,20]}})";
-  const ModelConfig m =
-      parsed(R"({"architectures":["Qwen3VLMoeForConditionalGeneration"],"image_token_id":151655,
-                 "video_token_id":151656,"vision_config":{},"text_config":)" +
-             text + "}");
+  const ModelConfig m = parsed(qwen3_vl(kQwen3VlText));
   EXPECT_TRUE(m.qk_norm && !m.qk_norm_over_heads);
   EXPECT_EQ(m.moe.stacked, MoeConfig::Stacked::inputs_first);
   EXPECT_EQ(m.rope.scaling, Scaling::none);
   EXPECT_EQ(m.placeholder_ids.size(), 2u);
-  EXPECT_THAT(refused(text).message, HasSubstr("mrope_section"));
+  EXPECT_TRUE(m.moe.norm_topk_prob);
+  for (const char* other : {"", R"("norm_topk_prob":false,)"}) {
+    const std::string text = with(kQwen3VlText, R"("norm_topk_prob":true,)", other);
+    EXPECT_TRUE(parsed(qwen3_vl(text)).moe.norm_topk_prob) << other;
+  }
+  EXPECT_THAT(refused(kQwen3VlText).message, HasSubstr("mrope_section"));
+  const std::string yarn = R"("rope_type":"yarn","factor":2)";
+  EXPECT_THAT(refused(with(kQwen3VlText, R"("rope_type":"default")", yarn)).message,
+              HasSubstr("mrope_section"));
+}
+
+TEST(NewerFamilies, APartThatHasTheHeadSaysWhetherItIsTheEmbedding) {
+  const std::string yes = R"("tie_word_embeddings":true,)", no = R"("tie_word_embeddings":false,)";
+  const auto vl = [](const std::string& top, const std::string& inner) {
+    return parsed(qwen3_vl(with(kQwen3VlText, "{", "{" + inner), top)).tie_word_embeddings;
+  };
+  EXPECT_FALSE(vl(no, yes));
+  EXPECT_TRUE(vl(yes, no));
+  EXPECT_TRUE(vl("", yes)) << "the inner key alone";
+  EXPECT_TRUE(vl(yes, "")) << "the outer key alone";
+  EXPECT_FALSE(vl("", ""));
+  const std::string inner_alone = with(with(kKimiK25, yes, ""), no, yes);
+  EXPECT_TRUE(parsed(with(inner_alone, "{", "{" + no)).tie_word_embeddings)
+      << "the head belongs to the language model";
 }
 
 const std::string kMistral4 = R"({"architectures":["Mistral4ForCausalLM"],"hidden_act":"silu",
@@ -208,6 +242,46 @@ TEST(NewerFamilies, Mistral4) {
                            R"("n_group":1,"scoring_func":"sigmoid","topk_method":"noaux_tc")"))
                   .message,
               HasSubstr("llama_4_scaling_beta"));
+}
+
+// The library's values, with which it computes a folder that leaves the keys out.
+TEST(NewerFamilies, MissingKeysOfRotationHaveTheFamilysValues) {
+  const auto theta = [](const std::string& json, const std::string& key) {
+    return parsed(with(json, key, "")).rope.theta;
+  };
+  EXPECT_EQ(theta(kMiniMaxM2, R"("rope_theta":5000000,)"), 5e6);
+  EXPECT_EQ(theta(kErnie45, R"("rope_theta":500000,)"), 5e5);
+  EXPECT_EQ(parsed(qwen3_vl(with(kQwen3VlText, R"("rope_theta":5000000,)", ""))).rope.theta, 5e5);
+
+  const ModelConfig whole = parsed(kMistral4);
+  const size_t begin = kMistral4.find(R"("rope_parameters")");
+  std::string without = kMistral4;
+  without.erase(begin, kMistral4.find('}') + 2 - begin);
+  const ModelConfig m = parsed(without);
+  EXPECT_EQ(m.rope.scaling, Scaling::yarn);
+  EXPECT_EQ(m.rope.theta, 10000);
+  EXPECT_EQ(m.rope.factor, 128);
+  EXPECT_EQ(m.rope.original_context, 8192);
+  EXPECT_EQ(m.rope.mscale, 1);
+  EXPECT_EQ(m.rope.query_beta, 0.1);
+  EXPECT_EQ(m.rope.rotary_dim, 64);
+  EXPECT_EQ(m.softmax_scale, whole.softmax_scale) << "YaRN's factor is in it";
+}
+
+TEST(NewerFamilies, TheShareOfMistral4ThatIsRotatedIsOneOfAWholeHead) {
+  const auto shared = [](const std::string& share) {
+    return with(kMistral4, R"("factor":128.0)",
+                R"("factor":128.0,"partial_rotary_factor":)" + share);
+  };
+  EXPECT_EQ(parsed(kMistral4).rope.rotary_dim, 64);
+  EXPECT_EQ(parsed(shared("0.5")).rope.rotary_dim, 64);
+  for (const char* share : {"0.25", "1.0"})
+    EXPECT_THAT(refused(shared(share)).message, HasSubstr("partial_rotary_factor")) << share;
+  // 44 times this quotient is a little less than 30.
+  const std::string odd = with(
+      with(shared("0.6818181818181818"), R"("qk_nope_head_dim":64)", R"("qk_nope_head_dim":14)"),
+      R"("qk_rope_head_dim":64)", R"("qk_rope_head_dim":30)");
+  EXPECT_EQ(parsed(odd).rope.rotary_dim, 30);
 }
 
 TEST(NewerFamilies, AWrapperOfMistralHoldsTextModelsOfSeveralKinds) {

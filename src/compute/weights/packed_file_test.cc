@@ -200,7 +200,7 @@ const FormatCase kAsked[] = {
     {"f32", DType::f32},
     {"int8", DType::bf16, {}, WeightFormat::int8},
     {"int4", DType::bf16, {}, WeightFormat::int4},
-    {"fp8_block", DType::bf16, {.layout = QuantLayout::fp8_block}},
+    {"fp8_block", DType::bf16, {.layout = QuantLayout::fp8_block, .group = 128}},
     {"fp8_channel", DType::bf16, {.layout = QuantLayout::fp8_channel}},
     {"w8a8", DType::bf16, {.layout = QuantLayout::int8_channel}},
     {"awq", DType::bf16, {.layout = QuantLayout::awq, .group = 32}},

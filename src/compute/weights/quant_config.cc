@@ -17,7 +17,8 @@ constexpr int kMxfpGroup = 32, kNvfpGroup = 16;
 Error unsupported_form(const std::string& message) {
   return error(ErrorCode::unsupported_model, "{}", message)
       .with_fix(
-          "use a folder of fp8 in blocks of 128 x 128, of 4 bits by AWQ or GPTQ, of MXFP4, MXFP8 "
+          "use a folder of fp8 in blocks of 128 x 128 or with one scale a matrix, of 4 bits by AWQ "
+          "or GPTQ, of MXFP4, MXFP8 "
           "or NVFP4, or of compressed-tensors (int-quantized W8A8, float-quantized per channel, "
           "pack-quantized of 4 bits); or the unquantized model with --quantization int8 or int4");
 }
@@ -61,16 +62,20 @@ void skip(JsonFields& quant, std::string_view key, QuantConfig& out) {
 }
 
 void check_patterns(JsonFields& quant, const QuantConfig& read) {
-  size_t patterns = 0;
+  size_t patterns = 0, targets = 0;
   for (const std::string& entry : read.skipped) {
-    if (!entry.starts_with(kPattern)) continue;
-    if (++patterns > kPatterns)
+    const bool glob = entry.starts_with(kGlob), is_target = entry.starts_with(kTarget);
+    if (!glob && !is_target && !entry.starts_with(kPattern)) continue;
+    if (!glob && !is_target && ++patterns > kPatterns)
       return quant.refuse(error(ErrorCode::bad_config, "{}: more than {} patterns of modules",
                                 quant.where(), kPatterns));
-    if (!can_be_read(entry.substr(kPattern.size())))
-      return quant.refuse(error(ErrorCode::bad_config,
-                                "{}: {} is not a regular expression that can be read",
-                                quant.where(), shown(entry)));
+    if (is_target && ++targets > kTargets)
+      return quant.refuse(
+          error(ErrorCode::bad_config, "{}: more than {} targets", quant.where(), kTargets));
+    if (!can_be_read(entry))
+      return quant.refuse(error(ErrorCode::bad_config, "{}: {} is not a {} that can be read",
+                                quant.where(), shown(entry),
+                                glob ? "name with stars" : "regular expression"));
   }
 }
 
@@ -78,14 +83,18 @@ void only_e4m3(JsonFields& quant) {
   only(quant, "fmt", {R"("e4m3")", R"("float8_e4m3fn")"});
 }
 
+// Without weight_block_size a matrix has one scale, and so may the rows that it multiplies, which
+// stay bf16 here.
 QuantConfig read_fp8(JsonFields& quant) {
-  QuantConfig out = {.layout = QuantLayout::fp8_block, .group = 128};
+  const bool blocks = quant.has("weight_block_size");
+  QuantConfig out = {.layout = QuantLayout::fp8_block, .group = blocks ? 128 : 0};
   only_e4m3(quant);
-  only(quant, "activation_scheme", {R"("dynamic")"});
-  if (!quant.has("weight_block_size"))
-    quant.refuse(unsupported_form(fmt::format(
-        "{}: fp8 with one scale a tensor (no weight_block_size) is not supported", quant.where())));
-  only(quant, "weight_block_size", {"[128,128]"});
+  if (blocks) {
+    only(quant, "activation_scheme", {R"("dynamic")"});
+    only(quant, "weight_block_size", {"[128,128]"});
+  } else {
+    only(quant, "activation_scheme", {R"("dynamic")", R"("static")"});
+  }
   skip(quant, "modules_to_not_convert", out);
   skip(quant, "ignored_layers", out);
   return out;
@@ -122,20 +131,10 @@ QuantConfig read_gptq(JsonFields& quant) {
   return out;
 }
 
-// Adds names in which a star stands for anything, as patterns.
+// Adds names in which a star stands for anything. Tools write one or more for each layer.
 void skip_globs(JsonFields& quant, std::string_view key, QuantConfig& out) {
-  for (const std::string& entry : quant.texts(key)) {
-    if (!entry.contains('*')) {
-      out.skipped.push_back(entry);
-      continue;
-    }
-    std::string pattern(kPattern);
-    for (const char c : entry)
-      pattern += c == '*'                                                  ? ".*"
-                 : std::isalnum(static_cast<unsigned char>(c)) || c == '_' ? std::string(1, c)
-                                                                           : std::string("\\") + c;
-    out.skipped.push_back(pattern + "($|\\.)");
-  }
+  for (const std::string& entry : quant.texts(key))
+    out.skipped.push_back(entry.contains('*') ? std::string(kGlob) + entry : entry);
 }
 
 QuantConfig read_mxfp4(JsonFields& quant) {
@@ -153,8 +152,7 @@ QuantConfig read_mxfp8(JsonFields& quant) {
   return out;
 }
 
-// Fields of ModelOpt, in quantization_config or in hf_quant_config.json. They say in which format
-// keys and values were meant to be kept, which --kv-cache-dtype decides here.
+// Fields of ModelOpt, in quantization_config or in hf_quant_config.json.
 QuantConfig read_modelopt(JsonFields& quant) {
   QuantConfig out = {.layout = QuantLayout::nvfp4, .group = kNvfpGroup};
   if (!quant.has("quant_algo"))
@@ -270,19 +268,19 @@ QuantConfig read_config_group(JsonFields& group, const std::string& format) {
   return out;
 }
 
-// Modules that match no target of any group stay unquantized: adds a pattern for them.
+// Modules that match no target of any group stay unquantized.
 void skip_beside_targets(JsonFields& quant, const std::vector<std::string>& targets,
                          QuantConfig& out) {
-  std::string any;
+  std::vector<std::string> patterns;
   for (const std::string& target : targets) {
     if (target == "Linear") return;
     if (!target.starts_with(kPattern))
       return quant.refuse(unsupported_form(
           fmt::format("{}: config_groups has the target {}; supported are \"Linear\" and patterns",
                       quant.where(), shown(target))));
-    any += (any.empty() ? "" : "|") + target.substr(kPattern.size());
+    patterns.push_back(std::string(kTarget) + target.substr(kPattern.size()));
   }
-  if (!any.empty()) out.skipped.push_back(std::string(kPattern) + "(?!" + any + ")");
+  out.skipped.insert(out.skipped.end(), patterns.begin(), patterns.end());
 }
 
 QuantConfig read_compressed_tensors(JsonFields& quant) {
@@ -331,6 +329,8 @@ constexpr std::array<Method, 9> kMethods = {{{"fp8", read_fp8},
 
 }  // namespace
 
+// kv_cache_scheme, the format in which keys and values were meant to be kept, changes no weight;
+// --kv-cache-dtype decides it here.
 QuantConfig read_quant_config(JsonFields& config) {
   std::optional<JsonFields> quant = config.object("quantization_config");
   if (!quant) quant = config.object("compression_config");
@@ -341,7 +341,6 @@ QuantConfig read_quant_config(JsonFields& config) {
   if (method != kMethods.end()) {
     out = method->read(*quant);
     check_patterns(*quant, out);
-    if (method->read != read_modelopt) only(*quant, "kv_cache_scheme", {});
   } else if (quant->status()) {
     quant->refuse(unsupported_form(name.empty()
                                        ? fmt::format("{}: quant_method is missing", quant->where())

@@ -13,6 +13,10 @@ constexpr std::string_view kQueryBeta = "llama_4_scaling_beta";
 RopeConfig::Scaling read_scaling_kind(JsonFields& rope, const RopeInput& input) {
   const std::string kind =
       rope.has("rope_type") ? rope.text("rope_type", "default") : rope.text("type", "default");
+  if (!input.three_axes && rope.has("mrope_section"))
+    rope.refuse(
+        unsupported("config.json: rope positions in three axes (mrope_section) are not "
+                    "supported"));
   if (kind == "linear") return RopeConfig::Scaling::linear;
   if (kind == "llama3") return RopeConfig::Scaling::llama3;
   if (kind == "yarn") return RopeConfig::Scaling::yarn;
@@ -23,10 +27,6 @@ RopeConfig::Scaling read_scaling_kind(JsonFields& rope, const RopeInput& input) 
         unsupported(fmt::format("config.json: rope scaling of type {} is not supported; "
                                 "supported are default, divided, linear, llama3, yarn",
                                 shown(kind))));
-  if (!input.three_axes && rope.has("mrope_section"))
-    rope.refuse(
-        unsupported("config.json: rope positions in three axes (mrope_section) are not "
-                    "supported"));
   return RopeConfig::Scaling::none;
 }
 
@@ -100,7 +100,8 @@ RopeConfig read_rope(JsonFields& config, const RopeInput& input) {
           kQueryBeta, rope->show(kQueryBeta))));
     config.absorb(*rope);
   }
-  out.rotary_dim = static_cast<int>(input.dims * share);
+  // A share that is a quotient, written as a decimal number, may be just below it.
+  out.rotary_dim = static_cast<int>(input.dims * share + 1e-6);
   if (out.rotary_dim < 2 || out.rotary_dim % 2 != 0)
     config.refuse(error(ErrorCode::bad_config,
                         "config.json: the rotary part of a head has {} of {} dimensions (head_dim, "

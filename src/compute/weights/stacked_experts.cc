@@ -16,11 +16,12 @@ constexpr std::string_view kExpertsFolder = "experts.";
 struct TensorKind {
   std::string_view of_one, of_all;  // ends of the names
   size_t axes;
-  bool outputs_first;       // whatever the form is
-  bool apart_only = false;  // not known of tensors that hold gate and up together
+  bool outputs_first;  // whatever the form is
+  // Numbers of fp8 are read row after row, so that they must lie with their outputs first.
+  bool only_with_outputs_first = false;
 };
 constexpr TensorKind kTensorKinds[] = {{".weight", "", 3, false},
-                                       {".weight_scale_inv", "", 3, true, true},
+                                       {".weight_scale_inv", "_scale_inv", 3, true, true},
                                        {".weight_packed", "_blocks", 4, true},
                                        {".weight_scale", "_scales", 3, true},
                                        {".bias", "_bias", 2, true}};
@@ -47,8 +48,9 @@ std::optional<Location> location_of(std::string_view name, MoeConfig::Stacked fo
     if (tensor.substr(module.size()) == kind.of_one) location.kind = &kind;
   const bool gate = module == ".gate_proj", up = module == ".up_proj";
   if (location.kind == nullptr || (!gate && !up && module != ".down_proj")) return std::nullopt;
+  if (location.kind->only_with_outputs_first && form == MoeConfig::Stacked::inputs_first)
+    return std::nullopt;
   const bool apart = form == MoeConfig::Stacked::apart;
-  if (location.kind->apart_only && !apart) return std::nullopt;
   if (apart) {
     location.tensor = std::string(name.substr(0, folder)) + std::string(tensor.substr(1));
     return location;
@@ -81,6 +83,20 @@ StoredTensor part_of(const StoredTensor& all, const Location& location, bool out
   return one;
 }
 
+// Returns the scale of one expert in [experts, 1, 1], which its gate and up share.
+Result<StoredTensor> scale_of(const StoredTensor& all, const Location& location, int num_experts) {
+  if (all.shape != std::vector<int64_t>{num_experts, 1, 1} || location.expert >= num_experts)
+    return fail(error(ErrorCode::unsupported_model,
+                      "{} does not hold one scale for each of {} experts, which is the only form "
+                      "of stacked experts in fp8 that is supported",
+                      location.tensor, num_experts)
+                    .with_fix("take a copy of the model that holds its experts one by one"));
+  if (all.type == StoredType::other) return all;  // the reader refuses the type by name
+  const int64_t size = stored_type_size(all.type);
+  return StoredTensor{
+      .type = all.type, .shape = {1, 1}, .data = all.data + location.expert * size, .bytes = size};
+}
+
 }  // namespace
 
 StackedExperts::StackedExperts(std::unique_ptr<WeightSource> files, const MoeConfig& moe)
@@ -100,6 +116,8 @@ Result<StoredTensor> StackedExperts::find(std::string_view name) const {
       files_->has(name) ? std::nullopt : location_of(name, form_);
   if (!location || !files_->has(location->tensor)) return files_->find(name);
   HOCKET_TRY(StoredTensor all, files_->find(location->tensor));
+  const bool is_scale = location->kind->of_one == ".weight_scale_inv";
+  if (is_scale && form_ != MoeConfig::Stacked::apart) return scale_of(all, *location, num_experts_);
   const bool outputs_first =
       location->kind->outputs_first || form_ != MoeConfig::Stacked::inputs_first;
   if (all.shape.size() != location->kind->axes || all.shape[0] != num_experts_ ||

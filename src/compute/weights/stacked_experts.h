@@ -12,6 +12,10 @@
 //   ...down_proj_scales  [experts, hidden, width / 32]      .weight_scale  [hidden, width / 32]
 //   ...down_proj_bias    [experts, hidden]                  .bias          [hidden]
 //
+// and fp8 with one scale an expert, which gate and up share:
+//
+//   ...gate_up_proj_scale_inv  [experts, 1, 1]              .weight_scale_inv [1, 1]
+//
 // Experts that are stacked apart have tensors ...gate_proj.weight, up_proj and down_proj without
 // "experts." in the name, and where they are fp8 in blocks, ...gate_proj.weight_scale_inv [experts,
 // outputs / 128, inputs / 128]. Nothing is copied. A tensor that the files hold for one expert is

@@ -124,20 +124,67 @@ TEST_P(StackedForms, InterleavedOutputsAreTakenApart) {
     }
 }
 
-TEST(StackedExperts, InFloat8AreRefusedByName) {
+// One scale an expert is for its gate and its up.
+TEST(StackedExperts, InFloat8HaveAScaleEach) {
+  constexpr uint8_t kOne = 0x38;
+  TestFolder folder;
+  folder.add("m.experts.gate_up_proj", "F8_E4M3", {kNumExperts, 2 * kWidth, kHidden},
+             std::vector<uint8_t>(kNumExperts * 2 * kWidth * kHidden, kOne));
+  folder.add("m.experts.gate_up_proj_scale_inv", "F32", {kNumExperts, 1, 1},
+             std::vector<float>{1, 2, 3});
+  folder.write_file();
+  const auto source = *open_model_weights(folder.path(), config_of(Stacked::outputs_first));
+  for (int e = 0; e < kNumExperts; ++e)
+    for (const char* part : {".gate_proj.weight", ".up_proj.weight"}) {
+      const std::string name = "m.experts." + std::to_string(e) + part;
+      const auto reader = MatrixReader::open(*source, {.layout = QuantConfig::Layout::fp8_block},
+                                             name, kWidth, kHidden);
+      ASSERT_TRUE(reader.has_value()) << describe(reader.error());
+      std::vector<uint8_t> numbers(kWidth * kHidden);
+      std::vector<float> scales(kWidth);
+      const ScaledRows rows = {.format = reader->format(),
+                               .numbers = {numbers.data(), kWidth, kHidden},
+                               .scales = {scales.data(), kWidth, 1},
+                               .zeros = {},
+                               .column_scales = {}};
+      ASSERT_TRUE(reader->read(0, rows));
+      for (const uint8_t number : numbers) ASSERT_EQ(number, kOne);
+      for (const float scale : scales) ASSERT_EQ(scale, float(1 + e)) << part;
+    }
+}
+
+TEST(StackedExperts, InFloat8WithBlocksAreRefusedByName) {
   TestFolder folder;
   folder.add("m.experts.gate_up_proj", "F8_E4M3", {kNumExperts, 2 * kWidth, kHidden},
              std::vector<uint8_t>(kNumExperts * 2 * kWidth * kHidden));
-  folder.add("m.experts.gate_up_proj_scale_inv", "F32", {kNumExperts, 1, 1},
-             std::vector<float>(kNumExperts, 1));
+  folder.add("m.experts.gate_up_proj_scale_inv", "F32", {kNumExperts, 2, 1},
+             std::vector<float>(kNumExperts * 2, 1));
   folder.write_file();
+  const QuantConfig fp8{.layout = QuantConfig::Layout::fp8_block, .group = 128};
   const auto source = *open_model_weights(folder.path(), config_of(Stacked::outputs_first));
-  const auto reader = MatrixReader::open(*source, {.layout = QuantConfig::Layout::fp8_block},
-                                         "m.experts.0.gate_proj.weight", kWidth, kHidden);
+  const auto reader =
+      MatrixReader::open(*source, fp8, "m.experts.0.gate_proj.weight", kWidth, kHidden);
   ASSERT_FALSE(reader.has_value());
   EXPECT_EQ(reader.error().message,
-            "m.experts.0.gate_proj.weight is stored as float8_e4m3, but "
-            "m.experts.0.gate_proj.weight_scale_inv is missing");
+            "m.experts.gate_up_proj_scale_inv does not hold one scale for each of 3 experts, which "
+            "is the only form of stacked experts in fp8 that is supported");
+  EXPECT_NE(reader.error().fix.find("one by one"), std::string::npos);
+}
+
+TEST(StackedExperts, InFloat8WithInputsFirstAreRefusedByName) {
+  TestFolder folder;
+  folder.add("m.experts.down_proj", "F8_E4M3", {kNumExperts, kWidth, kHidden},
+             std::vector<uint8_t>(kNumExperts * kWidth * kHidden));
+  folder.add("m.experts.down_proj_scale_inv", "F32", {kNumExperts, 1, 1},
+             std::vector<float>(kNumExperts, 1));
+  folder.write_file();
+  const auto source = *open_model_weights(folder.path(), config_of(Stacked::inputs_first));
+  const auto reader = MatrixReader::open(*source, {.layout = QuantConfig::Layout::fp8_block},
+                                         "m.experts.0.down_proj.weight", kHidden, kWidth);
+  ASSERT_FALSE(reader.has_value());
+  EXPECT_EQ(reader.error().message,
+            "m.experts.0.down_proj.weight is stored as float8_e4m3, but "
+            "m.experts.0.down_proj.weight_scale_inv is missing");
   EXPECT_NE(reader.error().fix.find("a copy that holds them one by one"), std::string::npos);
 }
 
@@ -234,8 +281,9 @@ TEST(StackedApart, Float8HasItsScalesInATensorBesideIt) {
   ASSERT_NE(source, nullptr);
   for (int e = 0; e < kNumExperts; ++e) {
     const std::string name = "m.moe.experts." + std::to_string(e) + ".up_proj.weight";
-    const auto reader = MatrixReader::open(*source, {.layout = QuantConfig::Layout::fp8_block},
-                                           name, kExpertRows, kColumns);
+    const auto reader =
+        MatrixReader::open(*source, {.layout = QuantConfig::Layout::fp8_block, .group = 128}, name,
+                           kExpertRows, kColumns);
     ASSERT_TRUE(reader.has_value()) << describe(reader.error());
     std::vector<uint8_t> numbers(kExpertRows * kColumns);
     std::vector<float> scales_read(kExpertRows * 2);

@@ -1,5 +1,4 @@
-// Every format that files have, written by hand (weight_folder_testing.h) and compared with the
-// packed weights, number by number.
+// Each format of files, written by hand (weight_folder_testing.h), becomes packed weights as it is.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,13 +13,17 @@ using QuantLayout = QuantConfig::Layout;
 using testing::AllOf;
 using testing::HasSubstr;
 
+const QuantConfig kFp8 = {.layout = QuantLayout::fp8_block, .group = 128};
+
 struct StoredCase {
   std::string name;
   QuantConfig quant;
   bool symmetric = true, modelopt = false;
 };
 std::vector<StoredCase> all_cases() {
-  return {{"fp8_block", {.layout = QuantLayout::fp8_block}},
+  return {{"fp8_block", kFp8},
+          {"fp8_tensor", {.layout = QuantLayout::fp8_block, .group = 0}},
+          {"fp8_tensor_renamed", {.layout = QuantLayout::fp8_block, .group = 0}, true, true},
           {"fp8_channel", {.layout = QuantLayout::fp8_channel}},
           {"int8_channel", {.layout = QuantLayout::int8_channel}},
           {"awq_32", {.layout = QuantLayout::awq, .group = 32}},
@@ -234,7 +237,7 @@ TEST_P(StoredFormat, RandomWeightsHaveTheFormatOfTheConfig) {
 }
 
 TEST(StoredFormats, DifferentFormatsInOneProductBecomeBf16) {
-  const TestMatrix q{"q", 24, 192, {.layout = QuantLayout::fp8_block}, true};
+  const TestMatrix q{"q", 24, 192, kFp8, true};
   TestFolder folder;
   add_quantized(folder, q);
   folder.add("k.weight", "BF16", {8, 192}, std::vector<uint16_t>(8 * 192, 0x3fc0));
@@ -277,12 +280,12 @@ std::string error_of(TestFolder& folder, const QuantConfig& quant, int n, int k)
 }
 
 TEST(StoredFormats, WhatIsMissingIsNamed) {
-  const QuantConfig fp8{.layout = QuantLayout::fp8_block},
-      int8{.layout = QuantLayout::int8_channel}, awq{.layout = QuantLayout::awq, .group = 32};
+  const QuantConfig int8{.layout = QuantLayout::int8_channel},
+      awq{.layout = QuantLayout::awq, .group = 32};
   TestFolder a, b, c, d;
   a.add("x.weight", "F8_E4M3", {16, 32}, std::vector<uint8_t>(512));
-  EXPECT_THAT(error_of(a, fp8, 16, 32), AllOf(HasSubstr("x.weight is stored as float8_e4m3"),
-                                              HasSubstr("x.weight_scale_inv is missing")));
+  EXPECT_THAT(error_of(a, kFp8, 16, 32), AllOf(HasSubstr("x.weight is stored as float8_e4m3"),
+                                               HasSubstr("x.weight_scale_inv is missing")));
   b.add("x.weight", "I8", {16, 32}, std::vector<uint8_t>(512));
   EXPECT_THAT(error_of(b, int8, 16, 32), HasSubstr("x.weight_scale is missing"));
   c.add("x.qzeros", "I32", {1, 2}, std::vector<uint32_t>(2));
@@ -293,16 +296,15 @@ TEST(StoredFormats, WhatIsMissingIsNamed) {
 }
 
 TEST(StoredFormats, WrongShapesAndTypesAreNamed) {
-  const QuantConfig fp8{.layout = QuantLayout::fp8_block},
-      packed{.layout = QuantLayout::packed, .group = 32};
+  const QuantConfig packed{.layout = QuantLayout::packed, .group = 32};
   TestFolder a, b, c, d;
   a.add("x.weight", "F8_E4M3", {130, 32}, std::vector<uint8_t>(130 * 32));
   a.add("x.weight_scale_inv", "F32", {1, 1}, std::vector<float>{1});
-  EXPECT_EQ(error_of(a, fp8, 130, 32),
+  EXPECT_EQ(error_of(a, kFp8, 130, 32),
             "x.weight_scale_inv has the shape [1, 1], but config.json asks for [2, 1]");
   b.add("x.weight", "F8_E5M2", {16, 32}, std::vector<uint8_t>(512));
   b.add("x.weight_scale_inv", "F32", {1, 1}, std::vector<float>{1});
-  EXPECT_EQ(error_of(b, fp8, 16, 32), "x.weight is stored as float8_e5m2, not as float8_e4m3");
+  EXPECT_EQ(error_of(b, kFp8, 16, 32), "x.weight is stored as float8_e5m2, not as float8_e4m3");
   c.add("x.weight_packed", "I32", {16, 8}, std::vector<uint32_t>(128));
   c.add("x.weight_scale", "I8", {16, 2}, std::vector<int8_t>(32));
   EXPECT_EQ(error_of(c, packed, 16, 64),
@@ -322,17 +324,15 @@ TEST(StoredFormats, NaNInFloat8IsRefused) {
       folder.add("x.weight", "F8_E4M3", {32, 32}, numbers);
       folder.add("x.weight_scale_inv", "F32", {1, 1}, std::vector<float>{1});
       folder.write_file();
-      const LoadOutcome loaded =
-          load(folder.path(), {.dtype = dtype, .stored = {.layout = QuantLayout::fp8_block}},
-               [](WeightLoader& l) { l.matrix("x.weight", 32, 32); });
+      const LoadOutcome loaded = load(folder.path(), {.dtype = dtype, .stored = kFp8},
+                                      [](WeightLoader& l) { l.matrix("x.weight", 32, 32); });
       ASSERT_FALSE(loaded.status.has_value());
       EXPECT_EQ(loaded.status.error().message,
                 "x.weight holds a float8 that is not a number, or a scale that is not finite");
     }
 }
 
-// int4 scales are rounded to the nearest float16, ties to even, and reported if the files hold
-// more.
+// They are rounded to the nearest float16, ties to even, and reported if that changes them.
 TEST(StoredFormats, ScalesOfInt4AreRounded) {
   const QuantConfig quant{.layout = QuantLayout::packed, .group = 32};
   const auto folder_of = [](TestFolder& folder, const char* type, const auto& scales) {

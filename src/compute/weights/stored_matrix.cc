@@ -115,6 +115,7 @@ class MatrixFinder {
 
  private:
   Result<bool> find_numbers();
+  std::string_view fp8_scale() const;
   Result<void> find_fp8_or_int8();
   Result<void> find_int4();
   Result<void> find_int4_zeros();
@@ -151,7 +152,7 @@ Result<bool> MatrixFinder::find_numbers() {
     case QuantLayout::gguf:
       return false;
     case QuantLayout::fp8_block:
-      mark = ".weight_scale_inv";
+      mark = fp8_scale();
       break;
     case QuantLayout::fp8_channel:
     case QuantLayout::int8_channel:
@@ -206,10 +207,20 @@ Result<void> MatrixFinder::find_scales(const std::string& suffix,
   return {};
 }
 
+// Returns the name of the scales of fp8_block; some tools have another one for a scale a matrix.
+std::string_view MatrixFinder::fp8_scale() const {
+  const bool other = quant_.group == 0 && source_.has(module_ + ".weight_scale");
+  return other ? ".weight_scale" : ".weight_scale_inv";
+}
+
 Result<void> MatrixFinder::find_fp8_or_int8() {
   const bool fp8 = found_.format.format == WeightFormat::fp8;
   HOCKET_TRY(found_.numbers,
              find_also(".weight", fp8 ? StoredType::f8_e4m3 : StoredType::i8, {n_, k_}));
+  if (quant_.layout == QuantLayout::fp8_block && quant_.group == 0) {
+    found_.scales.rows = n_;
+    return find_scales(std::string(fp8_scale()), {{}, {1}, {1, 1}});
+  }
   if (quant_.layout == QuantLayout::fp8_block) {
     found_.scales.rows = kFp8Block;
     found_.scales.row_stride = round_up(k_, kFp8Block) / kFp8Block, found_.scales.group_stride = 1;

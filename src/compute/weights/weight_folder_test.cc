@@ -129,6 +129,11 @@ void add_quantized(TestFolder& folder, const TestMatrix& m) {
       FAIL();
     case QuantLayout::fp8_block:
       folder.add(m.module + ".weight", "F8_E4M3", {m.n, m.k}, bytes_of<uint8_t>(m, 0));
+      if (m.is_fp8_tensor()) {
+        folder.add(m.module + (m.modelopt ? ".weight_scale" : ".weight_scale_inv"), "F32", {},
+                   std::vector<float>{m.scale(0, 0)});
+        break;
+      }
       folder.add(m.module + ".weight_scale_inv", "F32", {(m.n + 127) / 128, m.groups()},
                  scales_by_row(m, 128, m.groups()));
       break;

@@ -79,7 +79,8 @@ struct TestMatrix {
   int n = 0, k = 0;
   QuantConfig quant;
   bool symmetric = true;  // layout packed only: the matrix has no zero points
-  bool modelopt = false;  // layout nvfp4 only: the tensors have the names of ModelOpt
+  // Layouts nvfp4, and fp8_block with one scale: the tensors have the names of other tools.
+  bool modelopt = false;
 
   int group() const {
     if (quant.layout == Layout::mxfp4 || quant.layout == Layout::mxfp8) return kMxGroup;
@@ -88,6 +89,7 @@ struct TestMatrix {
     return fp8 ? 128 : quant.group == 0 ? k : quant.group;
   }
   int groups() const { return (k + group() - 1) / group(); }
+  bool is_fp8_tensor() const { return quant.layout == Layout::fp8_block && quant.group == 0; }
   uint64_t draw(uint64_t kind, uint64_t row, uint64_t col) const {
     uint64_t key = kind * 1'000'003 + row * 65'537 + col;
     for (const char c : module) key = mix64(key + static_cast<unsigned char>(c));
@@ -118,6 +120,7 @@ struct TestMatrix {
     if (quant.layout == Layout::mxfp4 || quant.layout == Layout::mxfp8)
       return std::ldexp(1.0f, scale_byte(row, g) - 127);
     if (quant.layout == Layout::fp8_block) row /= 128;
+    if (is_fp8_tensor()) row = g = 0;
     if (quant.layout == Layout::fp8_channel) g = 0;
     return static_cast<float>(1 + draw(2, row, g) % 1000) * 0x1p-12f;  // exact in float16
   }

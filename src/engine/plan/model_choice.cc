@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compute/models/family.h"
+#include "compute/moe/exchange_message.h"
 #include "compute/weights/gguf_source.h"
 #include "compute/weights/hf_config.h"
 #include "engine/plan/latent_form.h"
@@ -104,6 +105,19 @@ Result<void> check_ranks(int num_ranks, const ModelConfig& model) {
   return {};
 }
 
+// Kernels and messages count the experts of a layer that one rank has.
+Result<void> check_experts_of_rank(int groups, int num_ranks, int experts) {
+  const int most = (groups + num_ranks - 1) / num_ranks * (experts / groups);
+  if (most <= kMaxRankExperts) return {};
+  const int ranks = (experts + kMaxRankExperts - 1) / kMaxRankExperts;
+  return fail(error(ErrorCode::bad_value,
+                    "--ep-size {}: a rank would have {} experts of a layer, more than {}",
+                    num_ranks, most, kMaxRankExperts)
+                  .with_param("ep-size")
+                  .with_fix(fmt::format("--ep-size {} or more{}", std::max(ranks, num_ranks),
+                                        groups == experts ? "" : ", and --combine-groups 0")));
+}
+
 // One rank sums each group, so no group may be on two ranks. The default depends on the model
 // alone, so that the bits are the same on any number of ranks.
 Result<int> choose_combine_groups(int asked, int num_ranks, const ModelConfig& model) {
@@ -116,7 +130,10 @@ Result<int> choose_combine_groups(int asked, int num_ranks, const ModelConfig& m
   else if (groups < num_ranks)
     why = fmt::format("is below the {} ranks: some group of experts would be on two of them",
                       num_ranks);
-  if (why.empty()) return groups;
+  if (why.empty()) {
+    HOCKET_TRY_VOID(check_experts_of_rank(groups, num_ranks, experts));
+    return groups;
+  }
   return fail(
       error(ErrorCode::bad_value, "--combine-groups {} {}", groups, why)
           .with_param("combine-groups")

@@ -1,6 +1,7 @@
 #include "engine/runner/weight_changes.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "base/show_bytes.h"
@@ -9,7 +10,9 @@
 #include "compute/weights/gguf_footprints.h"
 #include "compute/weights/tracked_weight_source.h"
 #include "engine/plan/scheduler_settings.h"
+#include "gguf/config.h"
 #include "gguf/file.h"
+#include "gguf/tokenizer_json.h"
 
 namespace hocket {
 namespace {
@@ -52,6 +55,25 @@ bool leaves_draft_layers(const ModelChoice& choice, const WeightSource* files) {
     return false;
   return std::ranges::any_of(files->names(),
                              [](const std::string& name) { return name.contains(".nextn."); });
+}
+
+// Says what the blocks of a type are in memory. Types of less than four bits have wider formats,
+// and people choose these files by their size.
+SettingChange block_change(const GgufFootprint& price, WeightFormat quantize) {
+  constexpr double kGrown = 1.15;
+  const double times = static_cast<double>(price.memory_bytes) /
+                       static_cast<double>(std::max<int64_t>(price.file_bytes, 1));
+  SettingChange change{.flag = "weights",
+                       .from = fmt::format("{}, {}", price.type, show_bytes(price.file_bytes)),
+                       .to = fmt::format("{}, {}", price.format, show_bytes(price.memory_bytes)),
+                       .why = price.keeps_values
+                                  ? "kernels read this format; the values are the same"
+                                  : "kernels read this format; the values are rounded once"};
+  if (times <= kGrown) return change;
+  change.to += fmt::format(" ({:.1f} times)", times);
+  if (quantize == WeightFormat::bf16 && price.in_bytes)
+    change.why += "; --quantization int4 makes layers 4.38 bits a weight, at a loss";
+  return change;
 }
 
 }  // namespace
@@ -154,18 +176,19 @@ std::vector<SettingChange> weight_changes(const ModelChoice& choice, const Weigh
   return all;
 }
 
-Result<std::vector<SettingChange>> block_changes(const ModelChoice& choice,
-                                                 const std::string& path) {
+Result<std::vector<SettingChange>> file_changes(const ModelChoice& choice,
+                                                const ModelSettings& settings) {
   std::vector<SettingChange> changes;
-  if (choice.headers == nullptr || choice.dtype != DType::bf16) return changes;
-  HOCKET_TRY(const auto file, GgufFile::open(gguf_file_of(path)));
+  if (choice.headers == nullptr) return changes;
+  HOCKET_TRY(const auto file,
+             GgufFile::open(gguf_file_of(settings.model_path), GgufExtent::header));
+  std::vector<GgufAssumption> assumed = gguf_config_assumptions(*file);
+  if (settings.tokenizer_path.empty())
+    std::ranges::move(gguf_tokenizer_assumptions(*file), std::back_inserter(assumed));
+  for (const auto& [key, from, to, why] : assumed) changes.push_back({key, from, to, why});
+  if (choice.dtype != DType::bf16) return changes;
   for (const GgufFootprint& price : gguf_footprints(*file, choice.quantize))
-    changes.push_back({.flag = "weights",
-                       .from = fmt::format("{}, {}", price.type, show_bytes(price.file_bytes)),
-                       .to = fmt::format("{}, {}", price.format, show_bytes(price.memory_bytes)),
-                       .why = price.keeps_values
-                                  ? "kernels read this format; the values are the same"
-                                  : "kernels read this format; the values are rounded once"});
+    changes.push_back(block_change(price, choice.quantize));
   return changes;
 }
 

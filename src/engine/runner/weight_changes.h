@@ -25,9 +25,9 @@ Result<SettingChange> leave_modules(const SpeculationSettings& settings, int num
 std::vector<SettingChange> weight_changes(const ModelChoice& choice, const WeightLoader& loader,
                                           const WeightSource* files);
 
-// Returns what the blocks of a GGUF file at `path` are in memory, and what that costs; nothing for
-// other files. Errors: those of GgufFile::open().
-Result<std::vector<SettingChange>> block_changes(const ModelChoice& choice,
-                                                 const std::string& path);
+// Returns what the blocks of the GGUF file of `settings` are in memory, and what that costs;
+// nothing for other files. The header of the file is enough. Errors: those of GgufFile::open().
+Result<std::vector<SettingChange>> file_changes(const ModelChoice& choice,
+                                                const ModelSettings& settings);
 
 }  // namespace hocket
