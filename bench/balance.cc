@@ -23,16 +23,6 @@ constexpr std::array kBalancedRanks = {8, 32, 128};
 constexpr std::array kReplicaShares = {0.0, 0.12, 0.5};
 constexpr int kNodeRanks = 8, kExpertGroups = 8;  // for the hierarchical policy
 
-// The loads of experts: expert number i of a random sequence has i^-exponent.
-std::vector<uint64_t> power_law(int num_experts, double exponent, int seed) {
-  std::vector<uint64_t> loads;
-  for (int i = 1; i <= num_experts; ++i)
-    loads.push_back(static_cast<uint64_t>(std::llround(1e6 * std::pow(i, -exponent))));
-  std::mt19937 random(static_cast<unsigned>(seed));
-  std::ranges::shuffle(loads, random);
-  return loads;
-}
-
 // Means over layers.
 struct BalanceFigures {
   double balancedness = 0, moves = 0, us = 0;
@@ -90,6 +80,15 @@ void print_case(const BenchBalanceOptions& o, double exponent, int ranks, int re
 }
 
 }  // namespace
+
+std::vector<uint64_t> power_law(int num_experts, double exponent, int seed) {
+  std::vector<uint64_t> loads;
+  for (int i = 1; i <= num_experts; ++i)
+    loads.push_back(static_cast<uint64_t>(std::llround(1e6 * std::pow(i, -exponent))));
+  std::mt19937 random(static_cast<unsigned>(seed));
+  std::ranges::shuffle(loads, random);
+  return loads;
+}
 
 int bench_balance(const BenchBalanceOptions& o) {
   if (!o.json)

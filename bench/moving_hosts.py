@@ -178,6 +178,8 @@ def report(samples, info):
         else:
             print(f"{name:7} no samples")
     print(f"moved   {sum(one['experts'] for one in info)} experts, {sum(one['bytes'] for one in info) / 1e6:.1f} MB, {sum(one['load_seconds'] for one in info):.2f} s of cores; checks {info[0]['checks']}, rebalances {info[0]['rebalances']}")
+    if info[0]["steps"]:
+        print(f"ledger  {info[0]['steps']} steps while experts moved, {info[0]['step_seconds'] / info[0]['usual_seconds']:.3f} x like steps before")
     last = info[0]["last_check"]
     print(f"work    mean / largest {last['balancedness_before']:.3f} -> {last['balancedness_after']:.3f}")
 

@@ -1,7 +1,8 @@
 #include "apps/measure/bench_balance.h"
 
 #include "apps/flags.h"
-#include "bench/balance.h"
+#include "bench/balance_sources.h"
+#include "core/setting_ranges.h"
 
 namespace hocket {
 
@@ -14,16 +15,22 @@ Result<int> balance_command(const Arguments& arguments) {
                    .groups = {{"Bench",
                                {{"experts", &o.num_experts, "experts of a layer", ""},
                                 {"layers", &o.num_layers, "layers whose means are printed", ""},
-                                {"json", &o.json, "one object a line", ""}}}},
+                                {"by-source", &o.by_source,
+                                 "instead compares placements that put experts near the rows that "
+                                 "choose them",
+                                 ""},
+                                {"json", &o.json, "prints JSON, one object a line", ""}}}},
                    .takes_config = false},
                   arguments));
   if (!go) return 0;
-  if (o.num_experts < 8 || o.num_experts > 1024 || o.num_experts % 8 != 0)
-    return fail(ErrorCode::bad_value, "--experts {} is no multiple of 8 in 8 to 1024",
-                o.num_experts);
-  if (o.num_layers < 1 || o.num_layers > 1000)
-    return fail(ErrorCode::bad_value, "--layers {} is not in 1 to 1000", o.num_layers);
-  return bench_balance(o);
+  HOCKET_TRY_VOID(check_number("experts", o.num_experts, {8, 1024}));
+  if (o.num_experts % 8 != 0)
+    return fail(
+        error(ErrorCode::bad_value, "--experts is {}, must be a multiple of 8", o.num_experts)
+            .with_param("experts")
+            .with_fix("--experts 256"));
+  HOCKET_TRY_VOID(check_number("layers", o.num_layers, {1, 1000}));
+  return o.by_source ? bench_balance_by_source(o) : bench_balance(o);
 }
 
 }  // namespace hocket

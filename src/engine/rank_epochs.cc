@@ -43,21 +43,16 @@ void RankEpochs::leave() {
 
 bool RankEpochs::others_are_idle() const {
   for (int rank = 0; lockstep_ && rank < num_ranks(); ++rank)
-    if (rank != this->rank() && lockstep_->load_of(rank).num_requests > 0) return false;
+    if (rank != this->rank() && lockstep_->loads().of(rank).num_requests > 0) return false;
   return true;
 }
 
 AgreedStep RankEpochs::agreed() const {
-  if (!lockstep_) return {};
-  return {.pass = lockstep_->pass(),
-          .plan = lockstep_->plan(),
-          .is_trial = lockstep_->is_trial(),
-          .rows = lockstep_->rows(),
-          .hung_after = lockstep_->hung_after()};
+  return lockstep_ ? lockstep_->agreed() : AgreedStep();
 }
 
 std::optional<std::span<const PassSpec>> RankEpochs::module_passes() const {
-  return lockstep_ ? std::optional(lockstep_->module_passes()) : std::nullopt;
+  return lockstep_ ? std::optional(lockstep_->agreed().module_passes()) : std::nullopt;
 }
 
 void RankEpochs::end_steps() {

@@ -1,5 +1,6 @@
 #include "engine/rank_experts.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "cluster/member.h"
@@ -35,6 +36,26 @@ std::unique_ptr<Rebalance> make_rebalance(const RankParts& parts, const Runner& 
 }
 
 }  // namespace
+
+Result<std::optional<ExpertMover::Options>> mover_options(const ServerSettings& settings,
+                                                          const Runner& runner, int rank,
+                                                          ExpertStats* experts) {
+  const ParallelSettings& parallel = settings.parallel;
+  std::optional<ExpertMover::Options> mover;
+  if (experts == nullptr) return mover;
+  if (parallel.moves_experts())
+    mover = {.model = settings.model,
+             .rank = rank,
+             .max_retry_time = from_seconds(parallel.lost_rank_wait_s),
+             .max_expert_time = std::max(ExpertMover::Options().max_expert_time,
+                                         from_seconds(parallel.lost_rank_wait_s))};
+  if (parallel.enable_eplb) {
+    experts->count_always();
+    HOCKET_TRY(mover->rebalance,
+               rebalancer_of(parallel, runner.choice(), runner.placement().first()));
+  }
+  return mover;
+}
 
 RankExperts::RankExperts(RankParts& parts, Runner& runner, int rank, const Clock& clock,
                          const std::function<void()>& wake)

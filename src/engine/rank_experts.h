@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "engine/balance/expert_mover.h"
 #include "engine/balance/rebalance.h"
@@ -12,6 +13,13 @@
 namespace hocket {
 
 struct RankParts;
+
+// Returns how experts move to and from this rank; nullopt if they stay where they are. experts:
+// null for a dense model; counts from now on if counts decide where experts move. Errors: those of
+// rebalancer_of().
+Result<std::optional<ExpertMover::Options>> mover_options(const ServerSettings& settings,
+                                                          const Runner& runner, int rank,
+                                                          ExpertStats* experts);
 
 class RankExperts {
  public:

@@ -4,7 +4,7 @@ import { webcrypto } from "node:crypto";
 import { test } from "node:test";
 import { addBlock, emptyAnswer } from "../src/chat/blocks.js";
 import { addNode, asExport, asMarkdown, changeNode, messagesOf, newConversation, pathOf, readExport, removeNode, siblingsOf, switchTo } from "../src/chat/tree.js";
-import { lastCheck, oneRankEach, ranksOf } from "../src/experts/places.js";
+import { lastCheck, oneRankEach, ranksOf, stepsOfMoves } from "../src/experts/places.js";
 import { bytes, count, duration, percent, quantile } from "../src/lib/format.js";
 import { tiersOf } from "../src/live/tiers.js";
 import { hiddenShare, lanesOf, rangeOf, split } from "../src/timeline/steps.js";
@@ -123,6 +123,11 @@ test("ranks are drawn beside experts only where all layers have each on the same
   assert.deepEqual(oneRankEach(record([[9, 9, 9, 9], [0, 2, 1, 3], [0, 2, 1, 3]]), [1, 2]), [0, 1, 0, 1]);
   assert.equal(oneRankEach(record([[0, 1, 2, 3], [0, 2, 1, 3]]), [0, 1]), null);
   assert.equal(oneRankEach(record([[0, 1, 2, 0, 1, 3]], [0, 0, 0, 1, 1, 1]), [0]), null);
+});
+
+test("a step while experts move is shown beside like steps before", () => {
+  assert.equal(stepsOfMoves({ steps: 0, step_seconds: 0, usual_seconds: 0 }), null);
+  assert.deepEqual(stepsOfMoves({ steps: 50, step_seconds: 0.75, usual_seconds: 0.5 }), { moving: 15, usual: 10, ratio: 1.5 });
 });
 
 test("the last check says why experts move or stay", () => {

@@ -239,6 +239,7 @@ onPage("experts are recorded and drawn", "/#/experts", async (page) => {
 
 const moves = (more) => ({
   checks: 2, rebalances: 1, layers: 3, layers_left: 0, experts: 5, bytes: 2e6, load_seconds: 0.25, failures: 0, last_error: null,
+  steps: 50, step_seconds: 0.75, usual_seconds: 0.5,
   last_check: { balancedness_before: 0.62, balancedness_after: 0.91, gain_seconds: 41.2, cost_seconds: 0.2 }, ...more,
 });
 const card = (page) => page.locator("section[aria-label='Replicas and moves']");
@@ -261,7 +262,7 @@ showsMoves("before the first check nothing is said of balance", { replicas: 12, 
 
 showsMoves("the last check, its reason and all moves are shown", { replicas: 12, moves: moves() }, async (page) => {
   const text = await card(page).innerText();
-  for (const fact of [/before\s+62 %/, /after\s+91 %/, /41\.2 s/, /200 ms/, /saves more than it costs/, /12 in each layer/, /2, after 1 of which/, /5, 2\.0 MB in 250 ms/]) assert.match(text, fact);
+  for (const fact of [/before\s+62 %/, /after\s+91 %/, /41\.2 s/, /200 ms/, /saves more than it costs/, /12 in each layer/, /2, after 1 of which/, /5, 2\.0 MB in 250 ms/, /15 ms, 1\.50 times the 10 ms before/]) assert.match(text, fact);
   assert.equal(await card(page).getByRole("status").count(), 0);
 });
 
@@ -344,6 +345,7 @@ onPage("setup tells of the model, the machine and the settings", "/#/setup", asy
   await page.getByText("hocket-tiny-qwen3-moe").first().waitFor();
   assert.match(await page.locator("section[aria-label=Machine]").innerText(), /Cores\s+\d/);
   assert.match(await page.locator("section[aria-label=Ranks]").innerText(), /0–7/);
+  await page.getByText("prefix indexes").first().waitFor();
   await page.getByLabel("Search the settings").fill("--ep-size");
   assert.equal(await page.locator(".setting").count(), 1);
   assert.match(await page.locator(".setting").innerText(), /--ep-size\s+2/);

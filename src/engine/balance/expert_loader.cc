@@ -5,12 +5,14 @@
 #include <utility>
 
 #include "base/check.h"
+#include "compute/weights/read_ahead.h"
 #include "compute/weights/stacked_experts.h"
 
 namespace hocket {
 namespace {
 
-constexpr int64_t kAlignment = 64;  // the loader's
+constexpr int64_t kAlignment = 64;                   // the loader's
+constexpr int64_t kClearedBytes = int64_t{1} << 20;  // memory that a worker clears at once
 
 bool same_format(const PackedWeight& a, const PackedWeight& b) {
   return a.format == b.format && a.group == b.group && a.n == b.n && a.k == b.k;
@@ -32,6 +34,16 @@ const std::byte* memory_of(const ExpertWeights& expert) {
   return static_cast<const std::byte*>(expert.gate_up.data);
 }
 
+void clear(std::byte* memory, int64_t bytes, LoadingThreads* threads) {
+  const auto clear_piece = [&](int piece, int) {
+    const int64_t begin = piece * kClearedBytes;
+    std::memset(memory + begin, 0, static_cast<size_t>(std::min(kClearedBytes, bytes - begin)));
+  };
+  const auto pieces = static_cast<int>((bytes + kClearedBytes - 1) / kClearedBytes);
+  if (threads != nullptr) return threads->pool().run(pieces, clear_piece);
+  for (int piece = 0; piece < pieces; ++piece) clear_piece(piece, 0);
+}
+
 }  // namespace
 
 ExpertLoader::ExpertLoader(Options options, Runner& runner)
@@ -43,13 +55,21 @@ ExpertLoader::ExpertLoader(Options options, Runner& runner)
     in_file_.emplace_back(runner.experts(layer).begin(), runner.experts(layer).end());
 }
 
-Result<std::unique_ptr<LayerMove>> ExpertLoader::load_layer(int layer, const Placement& to) {
+Result<std::unique_ptr<LayerMove>> ExpertLoader::load_layer(int layer, const Placement& to,
+                                                            LoadingThreads* threads) {
   auto move = std::make_unique<LayerMove>(layer, to, options_.rank);
   const Placements now = runner_.placement();
   const std::span<const int> held = now.at(layer).experts_of(options_.rank);
   const std::span<const int> wanted = to.experts_of(options_.rank);
   const std::span<const ExpertWeights> here = runner_.experts(layer);
   if (here.empty()) return move;  // a layer without experts
+  const auto next_to_load = [&](size_t i) {
+    for (const int expert : wanted.subspan(i))
+      if (expert != wanted[i] && !std::ranges::binary_search(held, expert) &&
+          find_in_file(layer, expert) == nullptr)
+        return expert;
+    return -1;
+  };
   for (size_t i = 0; i < wanted.size(); ++i) {
     const auto found = std::ranges::lower_bound(held, wanted[i]);
     if (found != held.end() && *found == wanted[i]) {
@@ -59,7 +79,7 @@ Result<std::unique_ptr<LayerMove>> ExpertLoader::load_layer(int layer, const Pla
     } else if (const ExpertWeights* const kept = find_in_file(layer, wanted[i])) {
       move->experts.push_back(*kept);
     } else {
-      auto loaded = load_expert(layer, wanted[i]);
+      auto loaded = load_expert({layer, wanted[i], next_to_load(i)}, threads);
       if (!loaded) {
         reclaim(*move);
         return fail(std::move(loaded).error());
@@ -78,21 +98,34 @@ const ExpertWeights* ExpertLoader::find_in_file(int layer, int expert) const {
   return &in_file_.at(static_cast<size_t>(layer))[static_cast<size_t>(found - home.begin())];
 }
 
-Result<ExpertWeights> ExpertLoader::load_expert(int layer, int expert) {
+Result<ExpertWeights> ExpertLoader::load_expert(const Wanted& wanted, LoadingThreads* threads) {
   if (options_.is_over()) return fail(ErrorCode::shutting_down, "the move was given up");
   {
     MutexLock lock(mutex_);
     reading_since_ = RealClock().now();
   }
-  auto read = read_expert(layer, expert);
+  auto read = read_expert(wanted, threads);
   MutexLock lock(mutex_);
   reading_since_.reset();
   return read;
 }
 
-Result<ExpertWeights> ExpertLoader::read_expert(int layer, int expert) {
+// Asks the kernel for the files of an expert that is loaded soon. Its own load finds its errors.
+void ExpertLoader::ask_ahead(int layer, int expert) const {
+  const ReadAhead ahead(*source_);
+  WeightLoader::Options options = runner_.choice().loader_options();
+  options.source = &ahead;
+  WeightLoader measuring = WeightLoader::measuring(options);
+  hocket::load_expert(runner_.choice(), layer, expert, measuring);
+}
+
+Result<ExpertWeights> ExpertLoader::read_expert(const Wanted& wanted, LoadingThreads* threads) {
+  const auto [layer, expert, next] = wanted;
   HOCKET_TRY_VOID(open_source());
-  const Duration begin = options_.used_time();
+  const auto used_time = [&] {
+    return options_.used_time() + (threads != nullptr ? threads->time_of_others() : Duration{});
+  };
+  const Duration begin = used_time();
   WeightLoader::Options options = runner_.choice().loader_options();
   if (source_ != nullptr) options.source = source_.get();
   options.seed = static_cast<uint64_t>(options_.model.dummy_seed);
@@ -105,11 +138,13 @@ Result<ExpertWeights> ExpertLoader::read_expert(int layer, int expert) {
     memory_.give_back(slot);
     return fail(std::move(why));
   };
-  std::memset(slot.data, 0, static_cast<size_t>(options.bytes));
+  clear(slot.data, options.bytes, threads);
   options.memory = slot.data;
+  if (threads != nullptr) options.workers = &threads->pool();
   auto loading = WeightLoader::loading(options);
   if (!loading) return give_back(std::move(loading).error());
   const ExpertWeights loaded = hocket::load_expert(runner_.choice(), layer, expert, *loading);
+  if (threads != nullptr && source_ != nullptr && next >= 0) ask_ahead(layer, next);
   if (auto status = loading->status(); !status) return give_back(std::move(status).error());
   const ExpertWeights& first = runner_.experts(layer).front();
   if (!same_format(loaded.gate_up, first.gate_up) || !same_format(loaded.down, first.down))
@@ -122,7 +157,7 @@ Result<ExpertWeights> ExpertLoader::read_expert(int layer, int expert) {
   MutexLock lock(mutex_);
   ++loaded_.num_experts;
   loaded_.num_bytes += static_cast<uint64_t>(options.bytes);
-  loaded_.seconds += to_seconds(options_.used_time() - begin);
+  loaded_.seconds += to_seconds(used_time() - begin);
   loaded_.last_at = RealClock().now();
   return loaded;
 }

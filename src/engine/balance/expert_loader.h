@@ -18,6 +18,7 @@
 #include "compute/weights/weight_source.h"
 #include "core/server_settings.h"
 #include "engine/balance/expert_memory.h"
+#include "engine/balance/loading_threads.h"
 #include "engine/runner/runner.h"
 
 namespace hocket {
@@ -40,8 +41,11 @@ class ExpertLoader {
   ExpertLoader(Options options, Runner& runner);
 
   // Returns other places of a layer with this rank's experts, for Runner::place(); reclaim()
-  // follows. Errors: of the files, out_of_memory, shutting_down (it is over).
-  Result<std::unique_ptr<LayerMove>> load_layer(int layer, const Placement& to);
+  // follows. `threads`, which the calling thread has adopted, pack each expert together, and the
+  // kernel reads the next meanwhile; null: the caller alone packs. Errors: of the files,
+  // out_of_memory, shutting_down (it is over).
+  Result<std::unique_ptr<LayerMove>> load_layer(int layer, const Placement& to,
+                                                LoadingThreads* threads = nullptr);
   // Takes back the memory of experts of `move` that the model does not use.
   void reclaim(const LayerMove& move);
   // The next expert opens the files again, as they are then.
@@ -52,8 +56,13 @@ class ExpertLoader {
   std::optional<TimePoint> reading_since() const;
 
  private:
-  Result<ExpertWeights> load_expert(int layer, int expert);
-  Result<ExpertWeights> read_expert(int layer, int expert);
+  // An expert of a layer that is loaded, and the one behind it; -1: none.
+  struct Wanted {
+    int layer = 0, expert = 0, next = -1;
+  };
+  Result<ExpertWeights> load_expert(const Wanted& wanted, LoadingThreads* threads);
+  Result<ExpertWeights> read_expert(const Wanted& wanted, LoadingThreads* threads);
+  void ask_ahead(int layer, int expert) const;
   const ExpertWeights* find_in_file(int layer, int expert) const;
   Result<void> open_source();
 

@@ -36,13 +36,20 @@ ExpertMover::ExpertMover(Options options, Runner& runner, ExpertStats& stats)
                .used_time = options_.used_time,
                .is_over = [this] { return is_over(); }},
               runner),
+      threads_(runner.info().num_workers, runner.info().ranks.front().cpus),
       epoch_(RankSet::all(places_.num_ranks())) {
+  {
+    MutexLock lock(mutex_);
+    plan_input_.counts.reserve(stats.num_counts());
+  }
   mover_ = Thread({.name = "mover"}, [this] {
     setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kLowestPriority);
     run([](Task task) { return task != Task::none && task != Task::load_for_epoch; });
   });
-  takeover_ = Thread({.name = "takeover"},
-                     [this] { run([](Task task) { return task == Task::load_for_epoch; }); });
+  takeover_ = Thread({.name = "takeover"}, [this] {
+    threads_.adopt_caller();
+    run([](Task task) { return task == Task::load_for_epoch; });
+  });
 }
 
 ExpertMover::~ExpertMover() {
@@ -65,7 +72,8 @@ void ExpertMover::plan(std::span<const uint64_t> counts, uint64_t num_steps) {
   {
     MutexLock lock(mutex_);
     planned_ = false;
-    plan_input_ = {.counts = {counts.begin(), counts.end()}, .num_steps = num_steps};
+    plan_input_.counts.assign(counts.begin(), counts.end());
+    plan_input_.num_steps = num_steps;
     task_ = Task::plan;
   }
   changed_.notify_all();
@@ -75,7 +83,7 @@ void ExpertMover::plan_for(const RankSet& stay) {
   {
     MutexLock lock(mutex_);
     planned_ = false;
-    plan_input_ = {.stay = stay};
+    plan_input_.stay = stay;
     task_ = Task::plan_for;
   }
   changed_.notify_all();
@@ -150,17 +158,19 @@ void ExpertMover::note_balance_check(const ExpertChanges& changes, double gain_s
   stats_.num_remaining_layers = moves ? static_cast<int>(changes.layers.size()) : 0;
 }
 
+// The memory of a plan's input and that of the next are used in turn, so plan() allocates nothing.
 void ExpertMover::run(bool (*is_mine)(Task)) {
+  PlanInput input;
+  if (is_mine(Task::plan)) input.counts.reserve(stats_of_rows_.num_counts());
   for (;;) {
     Task task;
-    PlanInput input;
     {
       MutexLock lock(mutex_);
       while ((is_working_ || !is_mine(task_)) && !stops_) changed_.wait(lock);
       if (stops_) return;
       is_working_ = true;
       task = std::exchange(task_, Task::none);
-      input = std::exchange(plan_input_, {});
+      if (task == Task::plan || task == Task::plan_for) std::swap(input, plan_input_);
     }
     do_task(task, input);
     {
@@ -198,9 +208,10 @@ void ExpertMover::work_out(Task task, const PlanInput& input) {
   planned_.store(true, std::memory_order_release);
 }
 
+// The experts of an epoch are given up if there is another one.
 bool ExpertMover::is_over() const {
   MutexLock lock(mutex_);
-  return stops_ || (may_be_dropped_ && is_dropped());
+  return stops_ || (may_be_dropped_ ? is_dropped() : task_ != Task::none);
 }
 
 void ExpertMover::load_layers() {
@@ -318,7 +329,7 @@ void ExpertMover::load_places() {
 bool ExpertMover::load_layer_with_retries(int layer, const Placement& to, Retries& retries) {
   while (runner_.placement().at(layer).fingerprint() != to.fingerprint()) {
     if (is_superseded()) return false;
-    auto back = loader_.load_layer(layer, to);
+    auto back = loader_.load_layer(layer, to, &threads_);
     if (back) {
       runner_.place(**back);
       loader_.reclaim(**back);
@@ -328,6 +339,7 @@ bool ExpertMover::load_layer_with_retries(int layer, const Placement& to, Retrie
       epoch_.clear_error();
       continue;
     }
+    if (is_superseded()) return false;
     const Duration remaining = retries.failed(RealClock().now());
     note_load_error(back.error(), remaining);
     loader_.close_files();  // the next try opens the files as they are then

@@ -11,7 +11,8 @@
 //
 // The thread `mover` has the lowest priority, so it computes in the gaps of the steps. Between two
 // epochs no step runs and clients wait, so the thread `takeover` loads then, with that of any
-// thread. One of the two works at a time.
+// thread, and as many threads as the rank has workers pack each expert together. One of the two
+// works at a time.
 // Thread: engine, except where noted.
 #pragma once
 
@@ -34,6 +35,8 @@
 #include "engine/balance/epoch_places.h"
 #include "engine/balance/expert_changes.h"
 #include "engine/balance/expert_loader.h"
+#include "engine/balance/loading_threads.h"
+#include "engine/balance/moving_steps.h"
 #include "engine/balance/retries.h"
 #include "engine/runner/runner.h"
 #include "engine/stats/expert_move_stats.h"
@@ -59,8 +62,9 @@ class ExpertMover {
   // Ends what is under way; nothing computes any more.
   ~ExpertMover();
 
-  // Begins to work out the changes for `counts` (changes_for()), of which it takes a copy.
-  // Whatever else is begun before planned() returns them ends this.
+  // Begins to work out the changes for `counts` (changes_for()), at most ExpertStats::num_counts(),
+  // of which it takes a copy. Whatever else is begun before planned() returns them ends this.
+  // Allocates nothing.
   void plan(std::span<const uint64_t> counts, uint64_t num_steps);
   // Begins to work out the changes by which `stay` alone have all experts, as in their next epoch;
   // the other ranks keep theirs. There are none if `stay` have too few places.
@@ -87,7 +91,8 @@ class ExpertMover {
   // these are the experts of the start, else those of Placement::among(). It is called while no
   // step runs, and a later call replaces an earlier one. A layer that cannot be loaded is tried
   // again for Options::max_retry_time (engine/balance/retries.h). Returns how long the rank that
-  // loads most will take, as far as is known; 0 if nothing is begun.
+  // loads most will take at most, as far as is known: the time that one core needs; 0 if nothing is
+  // begun.
   Duration load_for_epoch(const RankSet& ranks);
   // Gives up what load_for_epoch() began if no expert has arrived for Options::max_expert_time.
   // Thread: engine.
@@ -110,6 +115,12 @@ class ExpertMover {
   ExpertMoveStats stats() const;  // Thread: any.
   void note_balance_check(const ExpertChanges& changes, double gain_seconds, double cost_seconds,
                           bool moves);
+  void note_step(const MovingSteps::Comparison& step) {
+    MutexLock lock(mutex_);
+    ++stats_.steps_total;
+    stats_.step_seconds_total += step.seconds;
+    stats_.usual_seconds_total += step.usual_seconds;
+  }
 
  private:
   enum class Task : uint8_t { none, plan, plan_for, load, load_for_epoch };
@@ -143,6 +154,7 @@ class ExpertMover {
   // The thread that has a task alone uses these.
   bool may_be_dropped_ = false;  // by drop(): while layers are loaded for a change
   ExpertLoader loader_;
+  LoadingThreads threads_;  // for `takeover` alone
   ExpertChanges changes_;
   std::unique_ptr<LayerMove> move_;
 

@@ -41,6 +41,7 @@ void Rebalance::restart(const RankSet& present) {
   check_ = 0;
   num_given_up_ = 0;
   has_move_ = false;
+  steps_ = {};
   start_over(false);
 }
 
@@ -144,8 +145,10 @@ void Rebalance::agreed(std::span<const BalanceVote> votes, std::span<const StepR
   if (agreement.computes) {
     ++num_steps_;
     if (std::ranges::any_of(reports, [](const StepReport& one) { return one.is_valid != 0; })) {
-      experts_us_ += slowest_of(reports).compute(Op::experts);
+      const StepReport slowest = slowest_of(reports);
+      experts_us_ += slowest.compute(Op::experts);
       ++num_reports_;
+      if (const auto step = steps_.note(slowest, phase_ == Phase::moving)) mover_.note_step(*step);
     }
   }
   const auto same = [&](const BalanceVote& vote) {

@@ -16,7 +16,7 @@
 //
 // If ranks ask to leave, and the others may serve without them, the ranks plan and move the same
 // way, with no check and no benefit, until the others have all experts (may_leave()). Thread:
-// engine. Allocates only in construction, and once a check.
+// engine. Allocates only in construction, for log lines and for errors.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,7 @@
 
 #include "base/clock.h"
 #include "engine/balance/expert_mover.h"
+#include "engine/balance/moving_steps.h"
 #include "engine/lockstep/lockstep.h"
 #include "engine/stats/expert_stats.h"
 
@@ -89,6 +90,7 @@ class Rebalance final : public BalanceVoter {
   // The steps since the last check, as all ranks saw them.
   int64_t num_steps_ = 0, num_reports_ = 0;
   double experts_us_ = 0;  // time of the slowest rank, summed over steps
+  MovingSteps steps_;
   TimePoint since_{};
   std::vector<uint64_t> mine_;      // [layers, experts] rows of this rank since the last check
   std::vector<uint64_t> gathered_;  // the same of all ranks, as of the last check

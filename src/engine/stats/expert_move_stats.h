@@ -18,6 +18,10 @@ struct ExpertMoveCounters {
   uint64_t bytes_total = 0;       // bytes of these
   double load_seconds_total = 0;  // time of one core for them
   uint64_t failures_total = 0;    // rebalances that were given up
+  // Steps during which experts were loaded and moved, of a size whose usual time is known; their
+  // time, that of the slowest rank; and the time of as many like steps before.
+  uint64_t steps_total = 0;
+  double step_seconds_total = 0, usual_seconds_total = 0;
 };
 
 inline constexpr auto kExpertMoveCounters = std::to_array<NamedCounter<ExpertMoveCounters>>(
@@ -53,7 +57,22 @@ inline constexpr auto kExpertMoveCounters = std::to_array<NamedCounter<ExpertMov
      {.value = &ExpertMoveCounters::failures_total,
       .name = "expert_move_failures_total",
       .help = "Rebalances that were given up",
-      .key = "failures"}});
+      .key = "failures"},
+     {.value = &ExpertMoveCounters::steps_total,
+      .name = "expert_move_steps_total",
+      .help = "Steps while experts moved, of a size whose usual time was known",
+      .key = "steps",
+      .is_shared = true},
+     {.value = &ExpertMoveCounters::step_seconds_total,
+      .name = "expert_move_step_seconds_total",
+      .help = "Time of the steps while experts moved",
+      .key = "step_seconds",
+      .is_shared = true},
+     {.value = &ExpertMoveCounters::usual_seconds_total,
+      .name = "expert_move_usual_seconds_total",
+      .help = "Time of as many like steps before experts moved",
+      .key = "usual_seconds",
+      .is_shared = true}});
 static_assert(names_each_member(kExpertMoveCounters));
 
 struct ExpertMoveStats : ExpertMoveCounters {

@@ -1,7 +1,7 @@
 // The card of replicas, and of experts that move while the server works.
 import { bytes, duration, exact, percent } from "../lib/format.js";
 import { Card, Facts, Notice } from "../ui/parts.jsx";
-import { lastCheck } from "./places.js";
+import { lastCheck, stepsOfMoves } from "./places.js";
 
 const inEachLayer = (replicas) => (replicas > 0 ? `${exact(replicas)} in each layer` : "none");
 
@@ -33,6 +33,7 @@ function LastCheck({ check }) {
 
 function Sums({ moves, replicas }) {
   const loaded = moves.experts > 0 ? `, ${bytes(moves.bytes)} in ${duration(1000 * moves.load_seconds)} of one core` : "";
+  const steps = stepsOfMoves(moves);
   return (
     <div>
       <h3>Since the start</h3>
@@ -42,6 +43,7 @@ function Sums({ moves, replicas }) {
           ["Checks", `${exact(moves.checks)}, after ${exact(moves.rebalances)} of which experts moved`],
           ["Layers changed", moves.layers_left > 0 ? `${exact(moves.layers)}, and ${exact(moves.layers_left)} still to change` : exact(moves.layers)],
           ["Experts loaded", `${exact(moves.experts)}${loaded}`],
+          ["A step while they move", steps ? `${duration(steps.moving)}, ${steps.ratio.toFixed(2)} times the ${duration(steps.usual)} before` : "not measured yet"],
         ]}
       />
     </div>

@@ -14,6 +14,12 @@ export function oneRankEach(record, layers) {
   return record.expert_rank.map((_, expert) => ranksOf(record, first, expert)[0]);
 }
 
+// The time of a step while experts move, and of like steps before, in ms; null if no step was compared.
+export function stepsOfMoves(moves) {
+  if (moves.steps === 0) return null;
+  return { moving: (1000 * moves.step_seconds) / moves.steps, usual: (1000 * moves.usual_seconds) / moves.steps, ratio: moves.step_seconds / moves.usual_seconds };
+}
+
 // The last check of the ranks' work, and what follows from it; null if there was none yet.
 export function lastCheck(moves) {
   if (moves.checks === 0) return null;

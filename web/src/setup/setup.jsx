@@ -59,8 +59,10 @@ function Memory({ memory }) {
   const parts = [
     { name: "weights", tone: "tone-violet", n: memory.weight_bytes },
     { name: "KV pages", tone: "tone-teal", n: memory.kv_bytes },
+    { name: "states", tone: "tone-blue", n: memory.state_bytes },
     { name: "work buffers", tone: "tone-amber", n: memory.work_bytes },
-  ];
+    { name: "prefix indexes", tone: "tone-grey", n: memory.index_bytes },
+  ].filter((part) => part.n > 0);
   const all = parts.reduce((sum, part) => sum + part.n, 0) || 1;
   const shown = parts.map((part) => ({ ...part, share: part.n / all, text: bytes(part.n) }));
   return (
