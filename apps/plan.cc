@@ -8,18 +8,20 @@
 #include "apps/commands.h"
 #include "apps/flags.h"
 #include "apps/loaded_model.h"
+#include "apps/plan_fit.h"
 #include "apps/plan_numbers.h"
 #include "apps/plan_overlap.h"
 #include "apps/plan_split.h"
 #include "apps/plan_weights.h"
 #include "base/show_bytes.h"
-#include "engine/cache_store_setup.h"
 #include "engine/forecast/forecast.h"
 #include "engine/forecast/limits.h"
 #include "engine/plan/folder_limit.h"
 #include "engine/plan/latent_form.h"
 #include "engine/rank_setup.h"
+#include "engine/runner/weight_changes.h"
 #include "engine/runner/worker_choice.h"
+#include "engine/tier/cache_store_setup.h"
 
 namespace hocket {
 namespace {
@@ -38,12 +40,13 @@ struct CapacityPlan {
   ForecastInput input;
   Forecast forecast;
   std::optional<Advice> advice;
-  std::optional<int> fitting_hosts;  // set if the model does not fit, but would on that many
+  FittingPlans fitting;  // only if the model does not fit
   std::string machine;
   std::string_view peak_name;
   std::optional<std::vector<OverlapPoint>> overlap;  // set with --overlap
   std::optional<std::vector<SplitPoint>> split;      // set with --disaggregation-hosts
   int disaggregation_hosts = 0;
+  std::vector<SettingChange> file_changes;
   std::string store;  // found at --kv-cache-store, or its fault; empty: there is none
 };
 
@@ -88,9 +91,7 @@ void print_memory(const CapacityPlan& plan) {
   print_line("budget", show_bytes(memory.budget_bytes),
              fmt::format("of {} available", show_bytes(plan.input.available_bytes)));
   if (!f.fits()) return;
-  for (const SettingChange& change : memory.changes)
-    print_line("changed", "",
-               fmt::format("{} {} -> {}: {}", change.flag, change.from, change.to, change.why));
+  print_changes(memory.changes);
   if (f.choice.model.mla.kv_rank > 0)
     print_line("prefix cache",
                caches_whole_answers(f.choice.model, f.choice.prompt_form) ? "all"
@@ -120,12 +121,7 @@ void print_speed(const CapacityPlan& plan) {
   }
 }
 
-std::string advice_text(const Forecast& f, const Advice& advice) {
-  if (!f.fits()) {
-    if (advice.fits) return advice.flags;
-    const std::string memory = show_bytes(advice.needed_bytes) + " of available memory";
-    return advice.flags.empty() ? memory : fmt::format("{}, and {}", advice.flags, memory);
-  }
+std::string advice_text(const Advice& advice) {
   return fmt::format("{}: decode {} -> {} tokens/s at batch {}, {:.2f} x", advice.flags,
                      rate(advice.tokens_per_s_before), rate(advice.tokens_per_s), advice.batch,
                      advice.tokens_per_s / advice.tokens_per_s_before);
@@ -150,11 +146,12 @@ void print_table(const CapacityPlan& plan) {
              plan.machine, speed.read_bytes_per_s / 1e9, plan.peak_name,
              speed.operations_per_s / 1e9, speed.integer_operations_per_s / 1e9);
   print_weights(f.cost);
+  print_changes(plan.file_changes);
   print_memory(plan);
   print_speed(plan);
   if (!plan.store.empty()) fmt::print("\nstore    {}\n", plan.store);
   if (f.fits())
-    fmt::print("\nadvice   {}\n", plan.advice ? advice_text(f, *plan.advice)
+    fmt::print("\nadvice   {}\n", plan.advice ? advice_text(*plan.advice)
                                               : "no single flag would raise decoding by 5 %");
   if (plan.overlap) print_overlap(*plan.overlap, f.num_ranks);
   if (plan.split) print_split(*plan.split, plan.disaggregation_hosts);
@@ -165,6 +162,7 @@ Json advice_json(const std::optional<Advice>& advice) {
   return {{"flag", advice->flags},
           {"fits", advice->fits},
           {"needed_bytes", advice->needed_bytes},
+          {"context_length", advice->context_length},
           {"batch", advice->batch},
           {"decode_tokens_per_s", advice->tokens_per_s},
           {"decode_tokens_per_s_before", advice->tokens_per_s_before}};
@@ -213,8 +211,8 @@ void print_json(const CapacityPlan& plan) {
               {"decode_context", f.kv_len},
               {"decode_tokens_per_s", decode},
               {"ranks", f.num_ranks},
-              {"fitting_hosts", plan.fitting_hosts ? Json(*plan.fitting_hosts) : Json()},
               {"advice", advice_json(plan.advice)}};
+  add_fitting_json(plan.fitting, out);
   if (plan.overlap) out["overlap"] = overlap_json(*plan.overlap);
   if (plan.split) out["disaggregation"] = split_json(*plan.split);
   if (!plan.store.empty()) out["store"] = plan.store;
@@ -290,10 +288,11 @@ Result<CapacityPlan> make_plan(const PlanFlags& flags) {
                     {},
                     {},
                     0,
+                    {},
                     {}};
+  HOCKET_TRY(plan.file_changes, file_changes(plan.forecast.choice, flags.settings.model));
   if (!plan.forecast.fits())
-    if (const auto ranks = fitting_ranks(plan.input, plan.forecast))
-      plan.fitting_hosts = (*ranks + a_host - 1) / a_host;
+    plan.fitting = find_fitting_plans(plan.input, plan.forecast, plan.advice, a_host);
   if (flags.overlap) plan.overlap = plan_overlap(plan.input, plan.forecast, flags.num_hosts() > 1);
   plan.disaggregation_hosts = flags.disaggregation_hosts;
   if (flags.disaggregation_hosts > 0 && plan.forecast.fits())
@@ -311,11 +310,11 @@ Result<void> check_ranks(PlanFlags& flags) {
   ParallelSettings& parallel = flags.settings.parallel;
   if (flags.overlap && parallel.ep_size == 1)
     parallel.ep_size = flags.nnodes = std::max(2, flags.nnodes);
-  if (flags.nnodes < 0 || parallel.ep_size % flags.num_hosts() != 0)
-    return fail(error(ErrorCode::bad_value, "--ep-size {} ranks on --nnodes {} hosts",
-                      parallel.ep_size, flags.nnodes)
+  if (parallel.ep_size % flags.num_hosts() != 0)
+    return fail(error(ErrorCode::bad_value, "--nnodes is {}, must divide the {} ranks of --ep-size",
+                      flags.nnodes, parallel.ep_size)
                     .with_param("nnodes")
-                    .with_fix("as many ranks on each host"));
+                    .with_fix("--nnodes 2 --ep-size 4"));
   HOCKET_TRY_VOID(check_split_hosts(flags.disaggregation_hosts, parallel));
   return check_parallel(flags.settings);
 }
@@ -328,24 +327,28 @@ Result<int> plan_all(const Arguments& arguments) {
       groups.begin(),
       {"Plan",
        {{"memory-gb", &flags.memory_gb, "memory of another machine, GB; 0: this one's", ""},
-        {"read-gbs", &flags.read_gbs, "GB/s from memory; 0: measured here", ""},
-        {"peak-gflops", &flags.peak_gflops, "GFLOP/s; 0: measured here", ""},
-        {"peak-gops", &flags.peak_gops, "int8 Gop/s; 0: twice --peak-gflops, or measured here", ""},
+        {"read-gbs", &flags.read_gbs, "memory bandwidth, GB/s; 0: measured here", ""},
+        {"peak-gflops", &flags.peak_gflops, "speed of bf16 products, GFLOP/s; 0: measured here",
+         ""},
+        {"peak-gops", &flags.peak_gops,
+         "speed of int8 products, Gop/s; 0: twice --peak-gflops, or measured here", ""},
         {"nnodes", &flags.nnodes, "hosts like this one that the ranks are on; 0: one", ""},
         {"overlap", &flags.overlap,
-         "the best plan of overlap for sizes of steps and speeds of links; of two hosts, or as "
-         "--ep-size, --nnodes and --ep-link-gbit say",
+         "also the best overlap plan for several sizes of steps and speeds of links, on two hosts "
+         "or as --ep-size, --nnodes and --ep-link-gbit say",
          ""},
         {"disaggregation-hosts", &flags.disaggregation_hosts,
-         "number of hosts like this one: for which prompts and intervals of tokens prefill apart "
-         "from decode pays; 0: not asked",
+         "number of hosts like this one: also whether separate hosts for prefill pay, by prompt "
+         "length and time between tokens; 0: no",
          ""},
-        {"json", &flags.json, "one object", ""}}});
-  HOCKET_TRY(const bool go,
-             parse_flags({.command = "plan",
-                          .about = "what fits and how fast it would be, from config.json alone",
-                          .groups = std::move(groups)},
-                         arguments));
+        {"json", &flags.json, "prints one JSON object", ""}}});
+  HOCKET_TRY(
+      const bool go,
+      parse_flags(
+          {.command = "plan",
+           .about = "forecast memory use and speed from config.json, without loading the model",
+           .groups = std::move(groups)},
+          arguments));
   if (!go) return 0;
   HOCKET_TRY_VOID(choose_model(flags.settings));
   HOCKET_TRY_VOID(check_ranks(flags));
@@ -354,12 +357,7 @@ Result<int> plan_all(const Arguments& arguments) {
   flags.json ? print_json(plan) : print_table(plan);
   if (plan.forecast.fits()) return 0;
   Error refusal = *plan.forecast.refusal;
-  if (plan.advice) refusal.fix = advice_text(plan.forecast, *plan.advice);
-  if (plan.fitting_hosts) {
-    const int hosts = *plan.fitting_hosts, a_host = plan.forecast.num_ranks / flags.num_hosts();
-    refusal.fix += fmt::format("; or {} hosts like this one: --nnodes {} --ep-size {}", hosts,
-                               hosts, hosts * a_host);
-  }
+  if (plan.advice) refusal.fix = fitting_text(*plan.advice, plan.fitting);
   return fail(std::move(refusal));
 }
 

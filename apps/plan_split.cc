@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace hocket {
 namespace {
@@ -22,10 +23,15 @@ std::string split_cell(const SplitPoint& point) {
 Result<void> check_split_hosts(int num_hosts, const ParallelSettings& parallel) {
   if (num_hosts == 0 || (num_hosts >= 2 && num_hosts <= kMaxSplitHosts && parallel.ep_size == 1))
     return {};
-  return fail(error(ErrorCode::bad_value,
-                    "--disaggregation-hosts {} is neither 0 nor in 2 to {}, or its hosts are not a "
-                    "rank each, as --ep-size {} says",
-                    num_hosts, kMaxSplitHosts, parallel.ep_size)
+  Error why =
+      num_hosts < 2 || num_hosts > kMaxSplitHosts
+          ? error(ErrorCode::bad_value,
+                  "--disaggregation-hosts is {}, must be 0 or between 2 and {}", num_hosts,
+                  kMaxSplitHosts)
+          : error(ErrorCode::bad_value,
+                  "--disaggregation-hosts plans hosts of one rank each, and --ep-size asks for {}",
+                  parallel.ep_size);
+  return fail(std::move(why)
                   .with_param("disaggregation-hosts")
                   .with_fix("--disaggregation-hosts 2, without --ep-size and --overlap"));
 }

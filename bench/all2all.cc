@@ -334,16 +334,19 @@ Result<void> be_rank(const BenchAllToAllOptions& options, int rank, const std::s
 
 Result<void> check(const BenchAllToAllOptions& o) {
   constexpr int kMaxBytes = 256 << 20;
-  if (o.num_ranks < 2 || o.num_ranks > 64) return bad_flag("ranks", "is 2 to 64");
-  if (o.rank >= o.num_ranks) return bad_flag("rank", "is less than --ranks");
-  if ((o.rank >= 0) != !o.addr.empty()) return bad_flag("rank", "and --addr come together");
-  if (o.rank < 0 && !o.mpirun.empty()) return bad_flag("mpirun", "is for ranks started by hand");
-  if (o.rounds < 1) return bad_flag("rounds", "is at least 1");
-  if (o.link_gbit < 0) return bad_flag("link-gbit", "is a rate");
-  if (o.bytes.empty()) return bad_flag("bytes", "is a list of lengths");
-  for (const int bytes : o.bytes) {
-    if (bytes < 1 || bytes > kMaxBytes) return bad_flag("bytes", "are 1 to 268435456 each");
-  }
+  HOCKET_TRY_VOID(check_number("ranks", o.num_ranks, {2, 64}));
+  HOCKET_TRY_VOID(check_number("rank", o.rank, {-1.0, o.num_ranks - 1.0}));
+  if (o.rank >= 0 && o.addr.empty())
+    return bad_flag("rank", "is given without --addr", "--addr HOST:PORT, where rank 0 listens");
+  if (o.rank < 0 && !o.addr.empty())
+    return bad_flag("addr", "is given without --rank", "--rank N, this process's rank");
+  if (o.rank < 0 && !o.mpirun.empty())
+    return bad_flag("mpirun", "is for ranks that are started by hand",
+                    "--rank and --addr, or leave out --mpirun");
+  HOCKET_TRY_VOID(check_number("rounds", o.rounds, {1, 1e6}));
+  HOCKET_TRY_VOID(check_number("link-gbit", o.link_gbit, {0, 1e6}));
+  if (o.bytes.empty()) return bad_flag("bytes", "is empty", "--bytes 4000,500000");
+  HOCKET_TRY_VOID(check_each("bytes", o.bytes, {1, kMaxBytes}));
   return {};
 }
 

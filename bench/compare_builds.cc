@@ -74,9 +74,10 @@ Result<bool> compare_form(const std::string& form, const CompareBuildsOptions& o
 }
 
 Result<bool> run(CompareBuildsOptions o) {
-  if (o.before.empty() || o.rounds < 1)
-    return fail(error(ErrorCode::usage, "--compare takes a program, --rounds is at least 1")
+  if (o.before.empty())
+    return fail(error(ErrorCode::usage, "--compare names no program to compare with")
                     .with_fix("hocket bench --compare OLD [NEW]"));
+  HOCKET_TRY_VOID(check_number("rounds", o.rounds, {1, 1e6}));
   if (o.after.empty()) {
     HOCKET_TRY(o.after, own_path());
   }

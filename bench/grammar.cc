@@ -230,10 +230,10 @@ void print_text(const BenchGrammarOptions& options, const std::vector<Pace>& pac
 }
 
 Result<void> run(const BenchGrammarOptions& options) {
-  if (options.num_schemas < 1 || options.rows < 1 || options.rows > 256 || options.output_len < 2 ||
-      options.output_len > 2048 || options.rounds < 1)
-    return fail(ErrorCode::bad_value,
-                "--schemas and --rounds are 1 or more, --rows 1 to 256, --output-len 2 to 2048");
+  HOCKET_TRY_VOID(check_number("schemas", options.num_schemas, {1, 1e9}));
+  HOCKET_TRY_VOID(check_number("rounds", options.rounds, {1, 1e6}));
+  HOCKET_TRY_VOID(check_number("rows", options.rows, {1, 256}));
+  HOCKET_TRY_VOID(check_number("output-len", options.output_len, {2, 2048}));
   const ModelSettings& model = options.settings.model;
   const std::filesystem::path folder =
       model.tokenizer_path.empty() ? model.model_path : model.tokenizer_path;

@@ -160,15 +160,16 @@ void print_head(const Runner& runner, const PassLimits& limits, int64_t resident
 }
 
 Result<void> check(const BenchOneBatchOptions& o) {
-  const auto positive = [](const std::vector<int>& list) {
-    return std::ranges::all_of(list, [](int n) { return n >= 1; });
-  };
-  if (!positive(o.input_lens) || !positive(o.batches) || o.context_len < 1 || o.output_len < 1 ||
-      o.rounds < 1 || o.shared_prefix < 0)
-    return fail(ErrorCode::bad_value,
-                "--input-len, --batch, --context-len, --output-len and --rounds are at least 1");
+  HOCKET_TRY_VOID(check_each("input-len", o.input_lens, {1, 1e9}));
+  HOCKET_TRY_VOID(check_each("batch", o.batches, {1, 1e6}));
+  HOCKET_TRY_VOID(check_number("context-len", o.context_len, {1, 1e9}));
+  HOCKET_TRY_VOID(check_number("output-len", o.output_len, {1, 1e9}));
+  HOCKET_TRY_VOID(check_number("rounds", o.rounds, {1, 1e6}));
+  HOCKET_TRY_VOID(check_number("shared-prefix", o.shared_prefix, {0, 1e9}));
   if (o.input_lens.empty() && o.batches.empty())
-    return fail(ErrorCode::bad_value, "there is nothing to measure: no --input-len, no --batch");
+    return fail(error(ErrorCode::bad_value,
+                      "there is nothing to measure, because --input-len and --batch are empty")
+                    .with_fix("--input-len 512, or --batch 1,16"));
   return {};
 }
 

@@ -25,25 +25,29 @@ std::vector<T> or_else(const std::vector<T>& given, const std::vector<T>& own) {
 }
 
 Result<void> check(const BenchOverlapOptions& o) {
-  const auto are_rows = [](const std::vector<int>& rows) {
-    return std::ranges::all_of(rows, [](int n) { return n >= 1 && n <= 65536; });
-  };
-  if (o.rounds < 1 || o.auto_steps < 1)
-    return bad_flag("rounds", "and --auto-steps are at least 1");
-  if (o.num_ranks < 2 || o.num_ranks > 64) return bad_flag("num-ranks", "is 2 to 64");
-  if (o.rank >= o.num_ranks) return bad_flag("rank", "is less than --num-ranks");
-  if ((o.rank >= 0) != !o.addr.empty()) return bad_flag("rank", "and --addr come together");
-  if (o.rank >= 0 && (!o.real || o.quick)) return bad_flag("rank", "is of --real, without --quick");
-  if (o.search && o.real) return bad_flag("search", "is of virtual time, without --real");
-  if (!are_rows(o.decode_rows)) return bad_flag("decode-rows", "are 1 to 65536 each");
-  if (!are_rows(o.prefill_rows)) return bad_flag("prefill-rows", "are 1 to 65536 each");
-  if (!std::ranges::all_of(o.link_gbit, [](double g) { return g > 0 && g <= 1e4; }))
-    return bad_flag("link-gbit", "are rates above 0");
-  if (!std::ranges::all_of(o.ranks, [](int n) { return n >= 2 && n <= 64; }))
-    return bad_flag("ranks", "are 2 to 64 each");
+  constexpr NumberRange kRows{1, 65536};
+  HOCKET_TRY_VOID(check_number("rounds", o.rounds, {1, 1e6}));
+  HOCKET_TRY_VOID(check_number("auto-steps", o.auto_steps, {1, 1e9}));
+  HOCKET_TRY_VOID(check_number("num-ranks", o.num_ranks, {2, 64}));
+  HOCKET_TRY_VOID(check_number("rank", o.rank, {-1.0, o.num_ranks - 1.0}));
+  if (o.rank >= 0 && o.addr.empty())
+    return bad_flag("rank", "is given without --addr", "--addr HOST:PORT, where rank 0 listens");
+  if (o.rank < 0 && !o.addr.empty())
+    return bad_flag("addr", "is given without --rank", "--rank N, this process's rank");
+  if (o.rank >= 0 && (!o.real || o.quick))
+    return bad_flag("rank", "needs --real without --quick", "--real, or leave out --rank");
+  if (o.search && o.real)
+    return bad_flag("search", "is for virtual time, and --real measures a model",
+                    "one of --search and --real");
+  HOCKET_TRY_VOID(check_each("decode-rows", o.decode_rows, kRows));
+  HOCKET_TRY_VOID(check_each("prefill-rows", o.prefill_rows, kRows));
+  HOCKET_TRY_VOID(
+      check_each("link-gbit", o.link_gbit, {.low = 0, .high = 1e4, .low_excluded = true}));
+  HOCKET_TRY_VOID(check_each("ranks", o.ranks, {2, 64}));
   if (!o.shape.empty() &&
       std::ranges::find(overlap_shapes(), o.shape, &OverlapShape::name) == overlap_shapes().end())
-    return bad_flag("shape", "is not one of qwen3-30b, shared-16b, free");
+    return bad_flag("shape", fmt::format("{} is not a shape of this bench", o.shape),
+                    "--shape qwen3-30b, shared-16b or free");
   return {};
 }
 

@@ -96,13 +96,13 @@ StageTimes ShapeTimes::full(const Bucket& bucket) const {
   t.of(Op::combine_start) = op_us(0, 0);
   t.of(Op::combine_wait) = copy(copies);
   // Prefill cuts a half into parts by rows, and each part reads the experts again, each wave their
-  // down projections. Decode cuts it by experts, which are read once, but each takes a copy of the
-  // row.
+  // down projections. Decode cuts it by experts, which are read once; in parts each takes a copy of
+  // the row.
   const bool by_rows = bucket.phase == Phase::prefill;
   const double again_us =
       by_rows ? op_us(expert_bytes, 0) : copy((spread(bucket.phase) - 1) * copies);
   t.part_us = 4 * s.launch_us + again_us;
-  t.wave_us = 2 * s.launch_us + (by_rows ? again_us / 3 : again_us);
+  t.wave_us = 2 * s.launch_us + (by_rows ? again_us / 3 : 0);
   t.up_first = by_rows;
   return t;
 }

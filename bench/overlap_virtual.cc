@@ -124,11 +124,10 @@ Result<PlayedStep> VirtualBench::play_rank(const PlanTimes& times, LoopbackHub& 
 // kappa.
 Result<PlayedStep> VirtualBench::play(const Plan& plan) const {
   const std::vector<StageTimes> halves = times_of_halves(plan);
-  const int messages = plan.grain().num_waves();
   double longest_us = 0;
   for (const StageTimes& half : halves)
-    longest_us =
-        std::max({longest_us, half.dispatch.busy_in(messages), half.combine.busy_in(messages)});
+    longest_us = std::max(
+        {longest_us, half.dispatch.busy_in(plan.grain()), half.combine.busy_in(plan.grain())});
   LoopbackHub hub(point_.ranks,
                   {.bytes_per_s = kMaxTransferBytes / longest_us * 1e6,
                    .latency = from_seconds(whole_.dispatch.latency_us * 1e-6)},

@@ -98,11 +98,13 @@ class Peers {
                       .with_fix("--llama-bench PATH --peer-model small-bf16=FILE"));
     for (const PeerPrograms* programs : {&o_.llama, &o_.ik})
       if (programs->bench.empty() && !programs->batched_bench.empty())
-        return fail(ErrorCode::usage, "{} without its llama-bench, which names the version",
-                    programs->batched_bench);
-    if (o_.rounds < 1 || o_.context_len < 1 || o_.output_len < 1)
-      return fail(ErrorCode::bad_value, "--rounds, --context-len and --output-len are at least 1");
-    return {};
+        return fail(error(ErrorCode::usage,
+                          "{} is given without its llama-bench, which says the version",
+                          programs->batched_bench)
+                        .with_fix("--llama-bench PATH, or --ik-llama-bench PATH"));
+    HOCKET_TRY_VOID(check_number("rounds", o_.rounds, {1, 1e6}));
+    HOCKET_TRY_VOID(check_number("context-len", o_.context_len, {1, 1e9}));
+    return check_number("output-len", o_.output_len, {1, 1e9});
   }
 
   void start(const ModelFile& model) {

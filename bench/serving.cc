@@ -220,15 +220,14 @@ Result<void> write_log(const std::string& path, const LoadOptions& load, const L
 }
 
 Result<void> check(const LoadOptions& o) {
-  if (o.num_prompts < 1 || o.max_concurrency < 1 || o.max_concurrency > 4096 || o.input_len < 1 ||
-      o.output_len < 1 || o.shared_prefix_len < 0)
-    return fail(ErrorCode::bad_value,
-                "--num-prompts, --max-concurrency (up to 4096), --random-input-len and "
-                "--random-output-len are at least 1");
-  if (o.range_ratio < 0 || o.range_ratio > 1 || o.request_rate < 0 || o.seconds < 0)
-    return fail(ErrorCode::bad_value,
-                "--random-range-ratio is in [0, 1]; --request-rate and --seconds are not negative");
-  return {};
+  HOCKET_TRY_VOID(check_number("num-prompts", o.num_prompts, {1, 1e7}));
+  HOCKET_TRY_VOID(check_number("max-concurrency", o.max_concurrency, {1, 4096}));
+  HOCKET_TRY_VOID(check_number("random-input-len", o.input_len, {1, 1e9}));
+  HOCKET_TRY_VOID(check_number("random-output-len", o.output_len, {1, 1e9}));
+  HOCKET_TRY_VOID(check_number("shared-prefix-len", o.shared_prefix_len, {0, 1e9}));
+  HOCKET_TRY_VOID(check_number("random-range-ratio", o.range_ratio, {0, 1}));
+  HOCKET_TRY_VOID(check_number("request-rate", o.request_rate, {0, 1e9}));
+  return check_number("seconds", o.seconds, {0, 1e9});
 }
 
 Result<int> run(BenchServingOptions& options) {

@@ -47,7 +47,7 @@ Result<int> kernels(const Arguments& arguments) {
                           .groups = {{"Bench",
                                       {{"quick", &o.quick, "fewer runs", ""},
                                        {"num-threads", &o.threads, "0: one a core", ""},
-                                       {"json", &o.json, "one object a line", ""}}}},
+                                       {"json", &o.json, "prints JSON, one object a line", ""}}}},
                           .takes_config = false},
                          arguments));
   return go ? bench_kernels(o) : 0;
@@ -72,7 +72,7 @@ Result<int> one_batch(const Arguments& arguments) {
         {"rounds", &o.rounds, "counted rounds", ""},
         {"by-operation", &o.by_operation,
          "also the time of each operation, and its share of the limits", ""},
-        {"json", &o.json, "one object a line", ""}}});
+        {"json", &o.json, "prints JSON, one object a line", ""}}});
   HOCKET_TRY(const bool go, parse_flags({.command = "bench one-batch",
                                          .about = "prefill and decode of a whole model, no server",
                                          .groups = std::move(groups)},
@@ -118,7 +118,7 @@ Result<int> serving(const Arguments& arguments) {
          "small, mid, hybrid, hybrid-small, gptoss: serve random weights, with --endpoint generate",
          ""},
         {"log", &o.log, "writes the requests to this file, for hocket simulate --trace", ""},
-        {"json", &o.json, "one object", ""}}});
+        {"json", &o.json, "prints one JSON object", ""}}});
   HOCKET_TRY(const bool go, parse_flags({.command = "bench serving",
                                          .about = "many clients over HTTP",
                                          .groups = std::move(groups)},
@@ -153,7 +153,7 @@ Result<int> streams(const Arguments& arguments) {
                         {"busy", &o.num_busy, "clients that ask again and again", ""},
                         {"seconds", &o.seconds, "seconds of each of the two parts", ""},
                         {"output-len", &o.output_len, "tokens of a busy answer", ""},
-                        {"json", &o.json, "one object a line", ""}}}},
+                        {"json", &o.json, "prints JSON, one object a line", ""}}}},
            .takes_config = false},
           arguments));
   return go ? bench_streams(o) : 0;
@@ -166,7 +166,7 @@ Result<int> scheduler(const Arguments& arguments) {
                           .about = "the policy's work in a step, without a model",
                           .groups = {{"Bench",
                                       {{"quick", &o.quick, "fewer steps and sizes", ""},
-                                       {"json", &o.json, "one object a line", ""}}}},
+                                       {"json", &o.json, "prints JSON, one object a line", ""}}}},
                           .takes_config = false},
                          arguments));
   return go ? bench_scheduler(o) : 0;
@@ -188,7 +188,7 @@ Result<int> grammar(const Arguments& arguments) {
         {"rows", &o.rows, "answers at a time", ""},
         {"output-len", &o.output_len, "tokens of an answer", ""},
         {"rounds", &o.rounds, "counted rounds", ""},
-        {"json", &o.json, "one object a line", ""}}});
+        {"json", &o.json, "prints JSON, one object a line", ""}}});
   HOCKET_TRY(const bool go,
              parse_flags({.command = "bench grammar",
                           .about = "compiling and masks; answers with a schema beside free text",
@@ -219,7 +219,7 @@ Result<int> all2all(const Arguments& arguments) {
                          "measure the wait that is left after 12 ms of computing instead", ""},
                         {"link-gbit", &o.link_gbit,
                          "rate of a rank's link, to print the share of it that is reached", ""},
-                        {"json", &o.json, "one object a line", ""}}},
+                        {"json", &o.json, "prints JSON, one object a line", ""}}},
                       {"Ranks started by hand, on hosts or in network name spaces",
                        {{"rank", &o.rank, "rank of this process; -1: all are started here", ""},
                         {"addr", &o.addr, "host:port where rank 0 listens", ""},
@@ -247,7 +247,7 @@ Result<int> overlap(const Arguments& arguments) {
                         {"decode-rows", &decode_rows, "answers of a rank, as 1,64", ""},
                         {"prefill-rows", &prefill_rows, "prompt tokens of a rank, as 512", ""},
                         {"link-gbit", &links, "rates of a rank's link, as 0.2,1", ""},
-                        {"json", &o.json, "one object a line", ""}}},
+                        {"json", &o.json, "prints JSON, one object a line", ""}}},
                       {"Virtual time",
                        {{"search", &o.search, "compare with the best of all orders, too", ""},
                         {"ranks", &ranks, "numbers of ranks, as 2,8", ""},
@@ -298,7 +298,7 @@ Result<int> peers(const Arguments& arguments) {
                   {"context-len", &o.context_len, "tokens of a sequence before decoding", ""},
                   {"output-len", &o.output_len, "decode steps of a round", ""},
                   {"rounds", &o.rounds, "rounds of all programs in turn", ""},
-                  {"json", &o.json, "one object a line", ""}}}},
+                  {"json", &o.json, "prints JSON, one object a line", ""}}}},
            .takes_config = false},
           arguments));
   if (!go) return 0;
@@ -324,14 +324,16 @@ Result<int> compare(const Arguments& arguments) {
                                {"batch", &batches, "sequences of the decodes", ""},
                                {"output-len", &o.output_len, "decode steps of a round", ""},
                                {"rounds", &o.rounds, "rounds of both programs in turn", ""},
-                               {"json", &o.json, "one object a line", ""}}}},
+                               {"json", &o.json, "prints JSON, one object a line", ""}}}},
                   .takes_config = false},
                  arguments));
   if (!go) return 0;
   HOCKET_TRY(o.input_lens, parse_list(input_lens, "input-len"));
   HOCKET_TRY(o.batches, parse_list(batches, "batch"));
   if (programs.empty() || programs.size() > 2)
-    return fail(ErrorCode::usage, "--compare takes one program or two");
+    return fail(error(ErrorCode::usage, "--compare names {} programs, must name one or two",
+                      programs.size())
+                    .with_fix("hocket bench --compare OLD [NEW]"));
   o.before = programs[0];
   if (programs.size() == 2) o.after = programs[1];
   return compare_builds(o);

@@ -2,6 +2,7 @@
 
 #include "apps/flags.h"
 #include "bench/control.h"
+#include "core/setting_ranges.h"
 
 namespace hocket {
 
@@ -12,12 +13,11 @@ Result<int> control_command(const Arguments& arguments) {
                           .about = "what TLS costs between ranks: control messages and pages",
                           .groups = {{"Bench",
                                       {{"rounds", &o.rounds, "counted rounds", ""},
-                                       {"json", &o.json, "one object a line", ""}}}},
+                                       {"json", &o.json, "prints JSON, one object a line", ""}}}},
                           .takes_config = false},
                          arguments));
   if (!go) return 0;
-  if (o.rounds < 1 || o.rounds > 1000)
-    return fail(ErrorCode::bad_value, "--rounds {} is not in 1 to 1000", o.rounds);
+  HOCKET_TRY_VOID(check_number("rounds", o.rounds, {1, 1000}));
   return bench_control(o);
 }
 

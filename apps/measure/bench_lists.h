@@ -23,7 +23,8 @@ Result<std::vector<Number>> parse_list(const std::vector<std::string>& values, c
       const auto [stop, code] = std::from_chars(value.data() + at, value.data() + end, number);
       if (code != std::errc() || stop != value.data() + end)
         return fail(
-            error(ErrorCode::bad_value, "--{} {} is not a list of numbers as 1,4,16", flag, value)
+            error(ErrorCode::bad_value, "--{} is '{}', must be a list of numbers", flag, value)
+                .with_fix(fmt::format("--{} 1,4,16", flag))
                 .with_param(flag));
       HOCKET_TRY_VOID(check_setting(flag, number));
       numbers.push_back(number);

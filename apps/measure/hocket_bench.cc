@@ -1,5 +1,5 @@
 // hocket-bench COMMAND [arguments]: the commands that measure. `hocket` starts it
-// (bench_program.h), so that who only serves need not compile them.
+// (bench_program.h), so that a build that only serves does not compile them.
 #include <array>
 
 #include "apps/program.h"
@@ -8,10 +8,11 @@ namespace hocket {
 namespace {
 
 constexpr std::array kCommands = {
-    Command{"bench", "kernels | one-batch | serving | scheduler", bench},
-    Command{"simulate", "traffic through the real scheduler in virtual time", simulate},
-    Command{"replay", "requests of a dump again, against a server or in virtual time", replay},
-    Command{"serve", "the server that benches measure", serve},
+    Command{"bench", "measure speed: kernels, one-batch, serving, scheduler and others", bench},
+    Command{"simulate", "run the real scheduler in virtual time, on recorded or random requests",
+            simulate},
+    Command{"replay", "send the requests of a dump again, to a server or in virtual time", replay},
+    Command{"serve", "start the server that benches measure", serve},
 };
 
 }  // namespace

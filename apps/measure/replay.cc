@@ -34,20 +34,23 @@ Result<bool> parse(ReplayFlags& f, Arguments arguments) {
   std::string url;
   bool in_virtual_time = false;
   FlagGroup where = server_flags(server, url);
-  where.flags.push_back({"timeout", &server.timeout_s, "seconds of silence", ""});
+  where.flags.push_back(
+      {"timeout", &server.timeout_s, "seconds of silence that fail a request", ""});
   HOCKET_TRY(
       const bool go,
       parse_flags(
           {.command = "replay",
-           .about = "FILE...: requests of --dump-requests-folder again, each when it was due",
+           .about =
+               "FILE...: send the requests of --dump-requests-folder again, at the recorded times",
            .groups = {std::move(where),
                       {"Traffic",
-                       {{"speed", &f.options.speed, "2: twice as fast as it was", ""},
+                       {{"speed", &f.options.speed,
+                         "factor of the recorded speed; 2: twice as fast", ""},
                         {"max-concurrency", &f.options.max_concurrency,
-                         "clients; with none free, requests are late", ""},
+                         "clients; when all are busy, requests are sent late", ""},
                         {"virtual", &in_virtual_time,
-                         "first: no server, but the scheduler in virtual time, with the "
-                         "flags of hocket simulate",
+                         "uses the scheduler in virtual time and no server; must come first, "
+                         "and takes the flags of hocket simulate",
                          ""}}}},
            .takes_config = false},
           arguments));

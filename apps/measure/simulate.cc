@@ -55,18 +55,19 @@ std::vector<FlagGroup> flags_of(SimulateFlags& f) {
         {"shared-prefix", &f.synthetic.shared_prefix_len, "tokens that all prompts begin with", ""},
         {"seed", &f.synthetic.seed, "seed of lengths and gaps", ""},
         {"max-concurrency", &f.concurrency,
-         "clients, one request at a time each; 0: as the trace says, else no limit", ""}}},
+         "clients, each with one request at a time; 0: as the trace says, or no limit", ""}}},
       {"Steps",
        {{"step-model", &f.step_model,
          "output of bench one-batch --json, or a saved model; none: the shipped one", ""},
         {"save-step-model", &f.save_step_model, "writes the model that is used", ""}}},
       {"Scheduler",
-       {{"policies", &f.policies, "as fcfs,lpm; none: all, and with --compare the log's", ""},
-        {"page-size", &s.page_tokens, "tokens", ""},
-        {"max-total-tokens", &f.max_total_tokens, "KV capacity", ""},
-        {"max-running-requests", &s.max_running_requests, "at once", ""},
-        {"max-queued-requests", &s.max_queued_requests, "waiting; more are refused", ""},
-        {"chunked-prefill-size", &s.chunk_tokens, "tokens; -1: whole prompts", ""},
+       {{"policies", &f.policies, "as fcfs,lpm; default: all, or with --compare that of the log",
+         ""},
+        {"page-size", &s.page_tokens, "tokens of a KV page", ""},
+        {"max-total-tokens", &f.max_total_tokens, "KV capacity, tokens", ""},
+        {"max-running-requests", &s.max_running_requests, "requests at once", ""},
+        {"max-queued-requests", &s.max_queued_requests, "requests that wait; more are refused", ""},
+        {"chunked-prefill-size", &s.chunk_tokens, "tokens of a chunk; -1: whole prompts", ""},
         {"max-prefill-tokens", &s.max_prefill_tokens, "prompt tokens of one pass", ""},
         {"max-chunked-requests", &s.max_chunked_requests,
          "long prompts that share the steps, computed in part at the same time", ""},
@@ -74,16 +75,16 @@ std::vector<FlagGroup> flags_of(SimulateFlags& f) {
          "as of serve: auto, which is latency with half of each step for prompts; prefill-first: "
          "running requests wait; mixed: they join; latency: chunks sized for --itl-slo-ms",
          ""},
-        {"enable-mixed-chunk", &f.mixed_chunk, "--prefill-policy mixed", ""},
+        {"enable-mixed-chunk", &f.mixed_chunk, "same as --prefill-policy mixed", ""},
         {"itl-slo-ms", &f.itl_slo_ms,
          "goal for the time between two tokens of a request, ms; for --prefill-policy latency", ""},
         {"schedule-conservativeness", &s.conservativeness,
          "factor of the memory reserved for running requests", ""},
-        {"disable-radix-cache", &f.no_prefix_cache, "no prefix is reused", ""}}},
+        {"disable-radix-cache", &f.no_prefix_cache, "reuses no prefix", ""}}},
       {"Hosts",
        {{"disaggregation-hosts", &f.disaggregation_hosts,
-         "number of hosts, 2 or more: all do both, beside each number of them that computes "
-         "prompts alone",
+         "number of hosts, 2 or more: compares all hosts doing both with 1, 2, ... of them "
+         "computing only prompts",
          ""},
         {"link-gbit", &f.link_gbit, "Gbit/s of each host's link, for pages", ""},
         {"kv-bytes-per-token", &f.kv_bytes_per_token,
@@ -91,15 +92,16 @@ std::vector<FlagGroup> flags_of(SimulateFlags& f) {
          ""}}},
       {"Output",
        {{"csv", &f.csv, "writes the table to this file", ""},
-        {"compare", &f.compare, "beside what the log says was measured", ""}}}};
+        {"compare", &f.compare, "prints the figures that the log measured, too", ""}}}};
 }
 
 Result<bool> parse(SimulateFlags& f, const Arguments& arguments) {
-  return parse_flags({.command = "simulate",
-                      .about = "traffic through the real scheduler in virtual time",
-                      .groups = flags_of(f),
-                      .takes_config = false},
-                     arguments);
+  return parse_flags(
+      {.command = "simulate",
+       .about = "run the real scheduler in virtual time, on recorded or random requests",
+       .groups = flags_of(f),
+       .takes_config = false},
+      arguments);
 }
 
 Result<std::vector<Named>> policies_of(const SimulateFlags& f, const Trace& trace) {
@@ -144,8 +146,10 @@ Result<void> settle_prefill(SimulateFlags& f) {
 Result<void> check_hosts(const SimulateFlags& f) {
   if (f.disaggregation_hosts == 0) return {};
   if (f.disaggregation_hosts < 2 || f.disaggregation_hosts > kMaxVirtualHosts)
-    return fail(error(ErrorCode::bad_value, "--disaggregation-hosts {} is neither 0 nor in 2 to {}",
+    return fail(error(ErrorCode::bad_value,
+                      "--disaggregation-hosts is {}, must be 0 or between 2 and {}",
                       f.disaggregation_hosts, kMaxVirtualHosts)
+                    .with_param("disaggregation-hosts")
                     .with_fix("--disaggregation-hosts 2"));
   if (f.compare || f.no_prefix_cache)
     return fail(error(ErrorCode::bad_value,
@@ -163,7 +167,7 @@ Result<void> complete(SimulateFlags& f) {
   SchedulerOptions& s = f.scheduler;
   if (s.page_tokens < 1 || (s.page_tokens & (s.page_tokens - 1)) != 0)
     return fail(
-        error(ErrorCode::bad_value, "--page-size is {}, which is no power of two", s.page_tokens)
+        error(ErrorCode::bad_value, "--page-size is {}, must be a power of two", s.page_tokens)
             .with_fix("--page-size 16"));
   constexpr double kMaxPages = 1 << 28;
   HOCKET_TRY_VOID(

@@ -47,6 +47,13 @@ def test_671_billion_parameters_on_a_laptop():
     assert 0.5 * figures["weight_bytes"] < figures["advice"]["needed_bytes"] < 0.7 * figures["weight_bytes"]
 
 
+def test_the_memory_of_a_gguf_file_is_said_by_type():
+    status, out, _ = plan("--model-path", str(ROOT / "tests/golden/gguf_qwen3moe"))
+    assert status == 0
+    lines = re.findall(r"^  changed .*weights (\S+), (\S+ \S+) -> (\S+) in groups of", out, re.M)
+    assert ("Q6_K", "q6_k") in [(line[0], line[2]) for line in lines], out
+
+
 def test_the_module_that_drafts_is_planned():
     flags = ("--model-path", str(ROOT / "tests/golden/deepseek_v3_mtp"), "--max-total-tokens", "1024")
     _, without, _ = plan_json(*flags)
@@ -67,15 +74,27 @@ def test_the_advice_works():
 
 
 @pytest.mark.parametrize("ranks_a_host", (1, 2))
-def test_so_many_hosts_as_are_named_are_enough(ranks_a_host):
-    machine = ("--model-path", str(ROOT / "tests/configs/qwen3_235b_a22b"), "--memory-gb", "200")
+@pytest.mark.parametrize("model", ("qwen3_235b_a22b", "deepseek_v3", "qwen3_5_397b_a17b"))
+def test_so_many_hosts_as_are_named_are_enough(model, ranks_a_host):
+    machine = ("--model-path", str(ROOT / "tests/configs" / model), "--memory-gb", "200")
     status, figures, err = plan_json(*machine, "--nnodes", "1", "--ep-size", str(ranks_a_host))
-    hosts = figures["fitting_hosts"]
-    assert status == 4 and hosts > 1
-    assert f"; or {hosts} hosts like this one: --nnodes {hosts} --ep-size {hosts * ranks_a_host}\n" in err + "\n"
-    for number in (hosts, hosts - 1):
-        status, figures, _ = plan_json(*machine, "--nnodes", str(number), "--ep-size", str(number * ranks_a_host))
-        assert figures["fits"] == (number == hosts) and status == (0 if number == hosts else 4), number
+    assert status == 4
+    advised = figures["advice"]["flag"].split()
+    assert figures["fitting_hosts"] == (figures["fitting"] or {}).get("hosts")  # the old name
+    for key, flags in (("fitting", []), ("fitting_with_advice", advised)):
+        found = figures[key]
+        if not found:  # the flags are enough on this host, or spare none
+            assert key == "fitting_with_advice"
+            continue
+        hosts, ranks, context = found["hosts"], found["ranks"], found["context_length"]
+        command = ["--nnodes", str(hosts), "--ep-size", str(ranks), *flags]
+        assert hosts > 1 and ranks == hosts * ranks_a_host
+        assert f"; or {hosts} hosts like this one, for contexts of {context} tokens: {' '.join(command)}" in err
+        status, then, _ = plan_json(*machine, *command)
+        assert status == 0 and then["fits"] and then["context_length"] == context
+        fewer = ("--nnodes", str(hosts - 1), "--ep-size", str(ranks - ranks_a_host))
+        status, then, _ = plan_json(*machine, *fewer, *flags)
+        assert status == 4 and not then["fits"]
 
 
 def test_the_table_is_as_wide_as_a_terminal():

@@ -27,11 +27,11 @@ void ExchangeBuffers::lay_out(const Shape& of, Layout& layout) {
   heads = table<std::byte>(layout, int64_t{kHalves} * max_parts * num_ranks,
                            kMessageHeadBytes + dispatch_head_bytes(rank_experts));
   sources = layout.array<const std::byte*>(of.expert_rows());
-  ids = table<int32_t>(layout, of.arriving_rows(), of.top_k);
+  ids = table<int32_t>(layout, of.listed_rows(), of.top_k);
+  first_sum = layout.array<int32_t>(of.listed_rows());
   position = table<int32_t>(layout, of.arriving_rows(), of.top_k);
   nodes = table<int32_t>(layout, of.arriving_rows(), of.top_k);
   weights = table<float>(layout, of.arriving_rows(), of.top_k);
-  first_sum = layout.array<int32_t>(of.arriving_rows());
   segments = table<int32_t>(layout, kHalves, int64_t{max_parts} * rank_experts * num_ranks + 1);
   expert_offsets = table<int32_t>(layout, kHalves, int64_t{max_parts} * (rank_experts + 1));
   results = layout.array<const std::byte*>(int64_t{of.max_rows} * of.top_k);

@@ -44,6 +44,11 @@ struct ExchangeBuffers {
       return std::max(int64_t{max_rows} * ranks_per_row(), int64_t{limits.max_decode_rows} * top_k);
     }
     int64_t arriving_rows() const { return int64_t{limits.num_ranks} * max_rows; }
+    // A step without prompts lists each row once for every wave.
+    int64_t listed_rows() const {
+      return limits.num_ranks *
+             std::max(int64_t{max_rows}, int64_t{limits.max_parts} * limits.max_decode_rows);
+    }
     int num_places() const { return std::max(num_experts, limits.num_ranks * limits.rank_experts); }
     int64_t expert_rows() const { return arriving_rows() * experts_per_row(); }
   };
@@ -60,11 +65,12 @@ struct ExchangeBuffers {
   View<std::byte> heads;         // [2 * max_parts * ranks, head of a combine, head of a dispatch]
   // The arrived rows, by rank of source.
   const std::byte** sources = nullptr;  // [expert_rows] source of each expert row
-  // [arriving_rows, k] experts that are computed here, and their expert rows, -1 elsewhere; and the
+  View<int32_t> ids;                    // [listed_rows, k] experts of sums made here, -1 elsewhere
+  int32_t* first_sum = nullptr;         // [listed_rows] number of the first sum of each
+  // [arriving_rows, k] expert rows of the experts that are computed here, -1 elsewhere; and the
   // nodes that their sums belong to.
-  View<int32_t> ids, position, nodes;
-  View<float> weights;           // [arriving_rows, k]
-  int32_t* first_sum = nullptr;  // [arriving_rows] number of the first sum of each
+  View<int32_t> position, nodes;
+  View<float> weights;  // [arriving_rows, k]
   // [2, max_parts * rank_experts * ranks + 1] begins of rows, by wave, expert, source.
   View<int32_t> segments;
   View<int32_t> expert_offsets;         // [2, max_parts * (rank_experts + 1)]

@@ -80,8 +80,10 @@ std::array<MessageSizes, kMaxLanes> ExpertParallelDispatcher::max_bytes(const Op
     format.layout = RowLayout::per_expert;
     format.num_experts = experts;
     dispatch = std::max(dispatch, format.dispatch_bytes(expert_rows));
-    // A row has one sum on a rank for each node there that has one of its experts.
-    const int64_t sums = rows * std::min(moe.top_k, max_nodes);
+    // A row has one sum on a rank for each node there that has one of its experts. The sums of all
+    // answers may leave in one wave.
+    const int64_t summed_rows = std::max(rows, int64_t{limits.max_decode_rows});
+    const int64_t sums = summed_rows * std::min(moe.top_k, max_nodes);
     format.row_bytes = result_bytes_of(options);
     const int64_t combine = format.combine_bytes(std::max(sums, expert_rows));
     for (int half = 0; half < kMaxHalves; ++half) {
@@ -148,12 +150,15 @@ void ExpertParallelDispatcher::begin_pass(const PassSpec& pass, int num_rows) {
   HOCKET_CHECK((is_number_of_parts(pass.parts) && is_number_of_parts(pass.waves)));
   pass_.parts = std::min(pass.parts, max_parts);
   pass_.waves = std::min(pass.waves, max_parts / pass_.parts);
-  if (pass.phase == Phase::prefill || pass_.parts * pass_.waves == 1)
+  const bool has_prompts = pass.phase == Phase::prefill;
+  using WavesOf = PerRankExchange::WavesOf;
+  per_rank_.cut_waves_of(has_prompts ? WavesOf::rows : WavesOf::experts);
+  if (has_prompts || pass_.parts == 1)
     rows_ = &per_rank_;
   else
     rows_ = &per_expert_;
-  HOCKET_CHECK(num_rows <= rows_->max_rows(1));
   rows_->begin_pass(grain(), pass.first_layer);
+  HOCKET_CHECK(num_rows <= rows_->max_rows(1));
   for (HalfState& state : halves_) std::ranges::fill(state.rows_from, 0);
 }
 

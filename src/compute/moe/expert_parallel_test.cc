@@ -244,7 +244,7 @@ TEST(ExpertParallelDispatch, PartsComeInAnyOrder) {
 
 // Counts bytes: however many experts of a rank a row meets, it travels there once. It comes back as
 // one sum from rank 0, which has an aligned part of the tree of groups, and as one for each node of
-// the others. Decode in several parts sends it once for each expert.
+// the others, also in waves of experts. Decode in several parts sends it once for each expert.
 TEST(ExpertParallelDispatch, ARowTravelsToARankOnceAndComesBackAsOne) {
   constexpr auto kRowBytes = static_cast<size_t>(round_up(kHidden, 32)) * sizeof(float);
   constexpr size_t kSlotBytes = kTopK * (sizeof(int32_t) + sizeof(float));
@@ -256,8 +256,8 @@ TEST(ExpertParallelDispatch, ARowTravelsToARankOnceAndComesBackAsOne) {
       pass_there_and_back(rank, neighbours, full_ranges(), id);
       size_t all = 0;
       for (int half = 0; half < kMaxHalves; ++half)
-        for (int part = 0; part < id.parts; ++part)
-          all += rank.exchange->times(lane_of(half, part), kind).out_bytes;
+        for (int i = 0; i < id.parts * (kind == MessageKind::combine ? id.waves : 1); ++i)
+          all += rank.exchange->times(lane_of(half, i), kind).out_bytes;
       return all;
     };
     // Pairs of a row and an expert, a rank and a node, where one of the row's experts is.
@@ -285,16 +285,16 @@ TEST(ExpertParallelDispatch, ARowTravelsToARankOnceAndComesBackAsOne) {
     ASSERT_GT(back_pairs, back_sums);
     EXPECT_EQ(back_sums, back_rows);  // neighbours are in one part of the tree, or in its two ends
     uint64_t step = 0;
-    for (const Phase phase : {Phase::prefill, Phase::decode}) {
-      const size_t messages = kMaxHalves * (kRanks - 1);
-      EXPECT_EQ(bytes_of({step++, phase}, MessageKind::dispatch),
-                messages * dispatch_head_bytes(kHere) + out_rows * (kRowBytes + kSlotBytes));
-      EXPECT_EQ(bytes_of({step++, phase}, MessageKind::combine),
-                messages * kMessageHeadBytes + back_sums * kRowBytes);
-    }
+    for (const Phase phase : {Phase::prefill, Phase::decode})
+      for (const int waves : {1, 2, 8}) {
+        const size_t messages = kMaxHalves * (kRanks - 1);
+        EXPECT_EQ(bytes_of({step++, phase, 1, waves}, MessageKind::dispatch),
+                  messages * dispatch_head_bytes(kHere) + out_rows * (kRowBytes + kSlotBytes));
+        EXPECT_EQ(bytes_of({step++, phase, 1, waves}, MessageKind::combine),
+                  waves * messages * kMessageHeadBytes + back_sums * kRowBytes);
+      }
     const size_t messages = 2 * kMaxHalves * (kRanks - 1);
-    const PassSpec parts{step++, Phase::decode, 2};
-    EXPECT_EQ(bytes_of(parts, MessageKind::combine),
+    EXPECT_EQ(bytes_of({step++, Phase::decode, 2}, MessageKind::combine),
               messages * kMessageHeadBytes + back_pairs * kRowBytes);
   });
 }

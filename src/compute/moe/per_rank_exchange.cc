@@ -6,6 +6,25 @@
 #include "compute/kernels/combine.h"
 
 namespace hocket {
+namespace {
+
+// Returns the wave that computes one of a rank's experts, if waves are shares of these.
+int wave_of_expert(int expert, int num_experts, int waves) {
+  return ((expert + 1) * waves - 1) / num_experts;
+}
+
+// Returns 1 for the first slot of a node and 0 for its others, so that these add up to the nodes.
+int is_first_of_node(const int32_t* nodes, int slot) {
+  return std::find(nodes, nodes + slot, nodes[slot]) == nodes + slot ? 1 : 0;
+}
+
+}  // namespace
+
+// Where each row is listed for every wave, there is room for the rows of a step without prompts.
+int PerRankExchange::max_rows(int /*num_experts*/) const {
+  return waves_of_ == WavesOf::experts && grain_.waves > 1 ? config_.limits.exchange.max_decode_rows
+                                                           : config_.limits.max_rows;
+}
 
 RowExchange::Range PerRankExchange::experts_of(int rank, int /*part*/) const {
   return {0, static_cast<int>(config_.placements.first().experts_of(rank).size())};
@@ -103,64 +122,159 @@ void PerRankExchange::count_by_wave(std::span<const ArrivedRows> arrived, int ex
     }
 }
 
-// Lists for every arrived row, wave by wave and source by source, its slots here and where their
-// expert rows are placed. The lists are kept until the sums are made; the messages are not.
-void PerRankExchange::list_arrived(const Part& part, std::span<const ArrivedRows> arrived,
+// Lists the slots of an arrived row that are computed here: their nodes, weights and expert rows.
+// The lists are kept until the sums are made; the messages are not. next[e * num_ranks]: the place
+// of the source's next row at expert e.
+void PerRankExchange::list_slots(const Part& part, const ArrivedRows& from, int64_t i, int64_t row,
+                                 int32_t* next) {
+  const ExchangeBuffers& lists = part.context.work.exchange;
+  const std::span<const int> experts_here = placement_of(part).experts_of(config_.rank);
+  const int32_t* const ids = from.ids.row(i);
+  int32_t* const nodes = lists.nodes.row(row);
+  std::copy_n(from.weights.row(i), config_.top_k, lists.weights.row(row));
+  for (int s = 0; s < config_.top_k; ++s) {
+    lists.position.row(row)[s] = nodes[s] = -1;
+    if (ids[s] < 0) continue;
+    nodes[s] = sent_node(config_.leaves[experts_here[ids[s]]], config_.top_k, [&](int other) {
+      return ids[other] < 0 ? config_.leaves[-1 - ids[other]] : -1;
+    });
+    const int32_t place = next[ids[s] * config_.num_ranks]++;
+    lists.position.row(row)[s] = place;
+    lists.sources[place] = from.row(i);
+  }
+}
+
+// Lists the rows wave by wave and source by source.
+void PerRankExchange::list_by_rows(const Part& part, std::span<const ArrivedRows> arrived,
                                    std::span<int32_t> segments) {
   const ExchangeBuffers& lists = part.context.work.exchange;
-  const int half = part.half.index, top_k = config_.top_k;
+  const int half = part.half.index;
   const int experts = experts_of(config_.rank, part.index).count;
   const std::span<const int> experts_here = placement_of(part).experts_of(config_.rank);
   int64_t num_rows = 0;
   for (const ArrivedRows& rows : arrived) num_rows += rows.num_rows;
-  int64_t row = ExchangeBuffers::region_begin(half, lists.shape.arriving_rows(), 0, num_rows);
+  const int64_t first_row =
+      ExchangeBuffers::region_begin(half, lists.shape.arriving_rows(), 0, num_rows);
+  const int64_t first_listed =
+      ExchangeBuffers::region_begin(half, lists.shape.listed_rows(), 0, num_rows);
+  int64_t at = 0;
   int32_t sum = 0;
   for (int wave = 0; wave < grain_.waves; ++wave) {
     std::vector<int32_t>& first = returned_of({part.context, part.half, part.index, wave}).first;
-    const int64_t begin = row;
+    const int64_t begin = at;
     for (int peer = 0; peer < config_.num_ranks; ++peer) {
       const ArrivedRows& rows = arrived[peer];
       const Range here = cut({0, rows.num_rows}, wave, grain_.waves);
       first[peer] = sum;
-      for (int64_t i = here.begin; i < here.end(); ++i, ++row) {
-        const int32_t* const ids = rows.ids.row(i);
-        std::copy_n(rows.weights.row(i), top_k, lists.weights.row(row));
-        lists.first_sum[row] = sum;
-        int32_t* const nodes = lists.nodes.row(row);
-        for (int s = 0; s < top_k; ++s) {
-          lists.position.row(row)[s] = lists.ids.row(row)[s] = nodes[s] = -1;
-          if (ids[s] < 0) continue;
-          lists.ids.row(row)[s] = experts_here[ids[s]];
-          nodes[s] = sent_node(config_.leaves[experts_here[ids[s]]], top_k, [&](int other) {
-            return ids[other] < 0 ? config_.leaves[-1 - ids[other]] : -1;
-          });
-          const int32_t place = segments[(wave * experts + ids[s]) * config_.num_ranks + peer]++;
-          lists.position.row(row)[s] = place;
-          lists.sources[place] = rows.row(i);
-          sum += std::find(nodes, nodes + s, nodes[s]) != nodes + s ? 0 : 1;
+      for (int64_t i = here.begin; i < here.end(); ++i, ++at) {
+        list_slots(part, rows, i, first_row + at,
+                   segments.data() + wave * experts * config_.num_ranks + peer);
+        const int32_t* const nodes = lists.nodes.row(first_row + at);
+        lists.first_sum[first_listed + at] = sum;
+        for (int s = 0; s < config_.top_k; ++s) {
+          const int32_t id = rows.ids.row(i)[s];
+          lists.ids.row(first_listed + at)[s] = id < 0 ? -1 : experts_here[id];
+          if (id >= 0) sum += is_first_of_node(nodes, s);
         }
       }
     }
     first[config_.num_ranks] = sum;
-    arrived_[half][wave] = {begin, static_cast<int>(row - begin)};
+    const int count = static_cast<int>(at - begin);
+    arrived_[half][wave] = {{first_row + begin, count}, {first_listed + begin, count}};
   }
+}
+
+// Lists the rows source by source, their ids once for each wave: those of the sums that leave with
+// it. So no sum is numbered behind the rows that were computed before it, whose places it takes:
+//
+//   row     experts of wave 0   of wave 1    its sums leave with
+//   r0      e1                  e5           wave 1, as one node
+//   r1      e0 e2                            wave 0
+void PerRankExchange::list_by_experts(const Part& part, std::span<const ArrivedRows> arrived,
+                                      std::span<int32_t> segments) {
+  const ExchangeBuffers& lists = part.context.work.exchange;
+  const int half = part.half.index, waves = grain_.waves;
+  const int experts = experts_of(config_.rank, part.index).count;
+  const std::span<const int> experts_here = placement_of(part).experts_of(config_.rank);
+  int num_rows = 0;
+  for (const ArrivedRows& rows : arrived) num_rows += rows.num_rows;
+  const int64_t first_row =
+      ExchangeBuffers::region_begin(half, lists.shape.arriving_rows(), 0, num_rows);
+  const int64_t first_listed =
+      ExchangeBuffers::region_begin(half, lists.shape.listed_rows(), 0, int64_t{num_rows} * waves);
+  const auto listed = [&](int wave, int64_t at) { return first_listed + wave * num_rows + at; };
+  std::array<int32_t, kMaxParts> sums{};
+  int64_t at = 0;
+  for (int peer = 0; peer < config_.num_ranks; ++peer) {
+    const ArrivedRows& rows = arrived[peer];
+    for (int wave = 0; wave < waves; ++wave)
+      returned_of({part.context, part.half, part.index, wave}).first[peer] = sums[wave];
+    for (int64_t i = 0; i < rows.num_rows; ++i, ++at) {
+      list_slots(part, rows, i, first_row + at, segments.data() + peer);
+      for (int wave = 0; wave < waves; ++wave) {
+        std::fill_n(lists.ids.row(listed(wave, at)), config_.top_k, -1);
+        lists.first_sum[listed(wave, at)] = sums[wave];
+      }
+      const int32_t* const ids = rows.ids.row(i);
+      const int32_t* const nodes = lists.nodes.row(first_row + at);
+      for (int s = 0; s < config_.top_k; ++s) {
+        if (ids[s] < 0) continue;
+        int wave = 0;  // that of the last expert of the slot's node
+        for (int other = 0; other < config_.top_k; ++other)
+          if (nodes[other] == nodes[s])
+            wave = std::max(wave, wave_of_expert(ids[other], experts, waves));
+        lists.ids.row(listed(wave, at))[s] = experts_here[ids[s]];
+        sums[wave] += is_first_of_node(nodes, s);
+      }
+    }
+  }
+  int32_t before = 0;
+  for (int wave = 0; wave < waves; ++wave) {
+    std::vector<int32_t>& first = returned_of({part.context, part.half, part.index, wave}).first;
+    first[config_.num_ranks] = sums[wave];
+    for (int32_t& each : first) each += before;
+    arrived_[half][wave] = {{first_row, num_rows}, {listed(wave, 0), num_rows}, before};
+    before += sums[wave];
+  }
+}
+
+void PerRankExchange::list_arrived(const Part& part, std::span<const ArrivedRows> arrived,
+                                   std::span<int32_t> segments) {
+  if (waves_of_ == WavesOf::rows)
+    list_by_rows(part, arrived, segments);
+  else
+    list_by_experts(part, arrived, segments);
   move_back(segments);
 }
 
-// Writes one row for each node of each row that arrived; list_arrived() has counted them.
+// Writes one row for each sum of the wave; list_arrived() has counted them.
 void PerRankExchange::write_results(const Part& part, const ExpertRows& rows, MatrixView out,
                                     Returned&) {
   const ExchangeBuffers& lists = part.context.work.exchange;
-  const auto [begin, count] = arrived_[part.half.index][part.wave];
+  const auto& [at, listed, first_sum] = arrived_[part.half.index][part.wave];
   combine_partly(part.context.backend,
                  {.y = rows.y,
-                  .ids = lists.ids.slice_rows(begin, count),
-                  .position = lists.position.slice_rows(begin, count),
-                  .weights = lists.weights.slice_rows(begin, count),
-                  .nodes = lists.nodes.slice_rows(begin, count),
-                  .first = {lists.first_sum + begin, static_cast<size_t>(count)},
+                  .ids = lists.ids.slice_rows(listed.begin, listed.count),
+                  .position = lists.position.slice_rows(at.begin, at.count),
+                  .weights = lists.weights.slice_rows(at.begin, at.count),
+                  .nodes = lists.nodes.slice_rows(at.begin, at.count),
+                  .first = {lists.first_sum + listed.begin, static_cast<size_t>(listed.count)},
                   .leaves = config_.leaves,
-                  .out = out});
+                  .out = out.slice_rows(first_sum, out.rows - first_sum)});
+}
+
+// Returns the wave that computes the last expert of a slot's node, for a row of the half.
+int PerRankExchange::wave_of_node(const Part& part, int64_t row, const int32_t* nodes,
+                                  int slot) const {
+  const Placement& placement = placement_of(part);
+  const int32_t* const places = places_of(part, row);
+  const int experts = experts_of(placement.rank_at(places[slot]), part.index).count;
+  int wave = 0;
+  for (int other = 0; other < config_.top_k; ++other)
+    if (nodes[other] == nodes[slot])
+      wave =
+          std::max(wave, wave_of_expert(placement.local_at(places[other]), experts, grain_.waves));
+  return wave;
 }
 
 // Numbers the sums of a part's rows as the ranks send them: token by token, nodes ascending. Sets
@@ -208,7 +322,9 @@ void PerRankExchange::number_results(const Part& part, const Routing& routing) {
     for (const int slot : std::span(slots.data(), num_nodes)) {
       const int rank = placement.rank_at(places[slot]);
       int& wave = wave_of[rank];
-      if (!std::exchange(is_met[rank], true)) {
+      if (waves_of_ == WavesOf::experts) {
+        wave = wave_of_node(part, t, nodes.data(), slot);
+      } else if (!std::exchange(is_met[rank], true)) {
         ++row_number[rank];
         const Range sent = leaving(part, rank);
         while (row_number[rank] >= cut({0, sent.count}, wave, grain_.waves).end()) ++wave;

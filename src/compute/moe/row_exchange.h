@@ -1,7 +1,7 @@
 // The exchange of rows in one mode: which rows are in which message, where arrived rows lie, and
-// how results are summed. per_rank_exchange.h is for prefill, per_expert_exchange.h for decode;
-// each draws the way of one row. This base has what both share: the memory, the messages, and the
-// sorting by expert.
+// how results are summed. per_rank_exchange.h is for prefill and for answers in one part,
+// per_expert_exchange.h for answers in several parts; each draws the way of one row. This base has
+// what both share: the memory, the messages, and the sorting by expert.
 //
 //   rows here  -> lists by rank -> message -> | rows of all ranks, by expert: e0: r0 r0 r2 | e1: ..
 //                 own rows ------- no copy -> | (source ranks ascending, in each source order)

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "base/clock_testing.h"
 #include "base/count_allocations_testing.h"
 #include "compute/overlap/ledger.h"
 #include "compute/overlap/planner.h"

@@ -188,7 +188,7 @@ void FittedTimes::note(const StepReport& step, const Plan& plan, int num_halves)
     for (size_t k = 0; k < kNumFitted; ++k) sum[k] += expected[i][k];
   }
   Values all = measured_of(step);
-  if (plan.grain().num_waves() > 1) {
+  if (plan.parts > 1) {
     const StageTimes prior = prior_->at(halves[0]);
     all[kDispatch] /= prior.dispatch.spread, all[kCombine] /= prior.combine.spread;
   }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <random>
 
+#include "base/clock_testing.h"
 #include "compute/overlap/served_testing.h"
 
 namespace hocket {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <random>
 
+#include "base/clock_testing.h"
 #include "compute/overlap/ledger.h"
 
 namespace hocket {

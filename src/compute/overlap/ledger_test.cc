@@ -7,6 +7,8 @@
 #include <array>
 #include <random>
 
+#include "base/clock_testing.h"
+
 namespace hocket {
 namespace {
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/clock_testing.h"
 #include "compute/overlap/served_testing.h"
 
 namespace hocket::testing {

@@ -24,6 +24,22 @@ double us_of(Picoseconds ps) {
   return static_cast<double>(ps) / kPicosecondsPerUs;
 }
 
+// Returns the link's time for each wave of a combine that takes `busy` in all.
+std::array<Picoseconds, kMaxParts> time_of_waves(const TransferTime& combine, Picoseconds busy,
+                                                 const Grain& grain) {
+  std::array<Picoseconds, kMaxParts> waves{};
+  const int num = grain.num_waves();
+  const bool are_equal = grain.parts > 1 || combine.spread == 1;
+  Picoseconds before = 0;
+  for (int wave = 0; wave < num; ++wave) {
+    const double share = combine.share_of_waves(wave + 1, grain);
+    const Picoseconds sent = std::llround(share * static_cast<double>(busy));
+    waves[static_cast<size_t>(wave)] = are_equal ? time_of_piece(busy, wave, num) : sent - before;
+    before = sent;
+  }
+  return waves;
+}
+
 constexpr int kMaxPeriod = 8;  // the longest sequence of kinds that is looked for
 
 // Says if a layer has this operation.
@@ -78,10 +94,9 @@ Predictor::Predictor(std::span<const StageTimes> halves, const Grain& grain,
   for (size_t i = 0; i < halves.size(); ++i) {
     const StageTimes& times = halves[i];
     Half& half = halves_[i];
-    half.dispatch = {to_ps(times.dispatch.busy_in(grain.num_waves())),
-                     to_ps(times.dispatch.latency_us)};
-    half.combine = {to_ps(times.combine.busy_in(grain.num_waves())),
-                    to_ps(times.combine.latency_us)};
+    half.dispatch = {to_ps(times.dispatch.busy_in(grain)), to_ps(times.dispatch.latency_us)};
+    half.combine = {to_ps(times.combine.busy_in(grain)), to_ps(times.combine.latency_us)};
+    half.waves = time_of_waves(times.combine, half.combine.busy, grain);
     half.part = to_ps(times.part_us);
     half.wave = to_ps(times.wave_us);
     half.up_first = times.up_first;
@@ -124,7 +139,7 @@ void Predictor::send_back(Core& core, int half, int wave) const {
   const Half& times = halves_[static_cast<size_t>(half)];
   const int waves = grain_.num_waves();
   core.now += time_of_piece(times.stages[index_of({Op::combine_start})], wave, waves);
-  core.send(time_of_piece(times.combine.busy, wave, waves));
+  core.send(times.waves[static_cast<size_t>(wave)]);
   core.halves[static_cast<size_t>(half)].back = core.busy + times.combine.latency;
 }
 

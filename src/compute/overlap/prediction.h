@@ -11,6 +11,7 @@
 #include <span>
 
 #include "compute/overlap/order.h"
+#include "compute/overlap/plan.h"
 #include "compute/overlap/stage_times.h"
 
 namespace hocket {
@@ -45,6 +46,7 @@ class Predictor {
   struct Half {
     std::array<Picoseconds, kNumStages> stages{};  // by index_of(Stage)
     Transfer dispatch, combine;
+    std::array<Picoseconds, kMaxParts> waves{};  // the link's time for each wave of the combine
     Picoseconds part = 0, wave = 0;
     bool up_first = false;
   };

@@ -36,7 +36,8 @@ class Waits final : public ExchangeListener {
 MeasuredTime play_for_real(const PlanTimes& plan, const LayerCounts& layers, int num_ranks) {
   double longest_us = 0;
   for (const StageTimes& half : plan.halves)
-    longest_us = std::max({longest_us, half.dispatch.busy_us, half.combine.busy_us});
+    longest_us =
+        std::max({longest_us, half.dispatch.busy_in(plan.grain), half.combine.busy_in(plan.grain)});
   const Duration latency(std::llround(plan.halves[0].dispatch.latency_us * 1e3));
   LoopbackHub hub(num_ranks, {.bytes_per_s = kBytesPerSecond, .latency = latency},
                   LoopbackHub::Time::virtual_time);
@@ -100,6 +101,22 @@ TEST(Prediction, IsWhatEveryNamedOrderTakes) {
       const DrawnTimes drawn(random);
       const int num_ranks = ++round % 3 == 0 ? 4 : 2;
       expect_as_played(drawn.plan(table.at(index), grain), drawn.layers, num_ranks);
+    }
+}
+
+// Waves of sums that are not equally long end between two nanoseconds.
+TEST(Prediction, IsWhatWavesOfExpertsTake) {
+  std::mt19937 random(7);
+  const OrderTable& table = OrderTable::builtin();
+  for (const int waves : {2, 4, 8})
+    for (int index = 0; index < table.size(); ++index) {
+      DrawnTimes drawn(random);
+      for (StageTimes& half : drawn.halves)
+        half.dispatch.spread = half.combine.spread = 1 + static_cast<double>(random() % 30) / 10;
+      const PlanTimes plan = drawn.plan(table.at(index), {.waves = waves});
+      const double predicted_us = predict(plan, drawn.layers).step_us;
+      EXPECT_NEAR(predicted_us, to_us(play_for_real(plan, drawn.layers, 3).step), 1)
+          << plan.order.name << " x " << waves;
     }
 }
 

@@ -73,7 +73,8 @@ void move_to_best_share(const SearchInput& q, Cuts& cuts, Candidate& candidate,
                         SearchResult& answer) {
   for (int apart = kEvenShare / 2; apart > 0; apart /= 2)
     for (const int share : {candidate.plan.share - apart, candidate.plan.share + apart}) {
-      if (cuts.are_alike(share, candidate.plan.share)) continue;
+      if (share < 1 || share >= kWholeShare || cuts.are_alike(share, candidate.plan.share))
+        continue;
       const Predictor predictor(cuts.at(share), candidate.plan.grain(), q.layers);
       answer.lower_bound_us = std::min(answer.lower_bound_us, predictor.lower_bound_us());
       keep_faster(predictor.step_us(q.orders.at(candidate.plan.order)), share, candidate);
@@ -82,7 +83,9 @@ void move_to_best_share(const SearchInput& q, Cuts& cuts, Candidate& candidate,
 
 // Predicts the candidates of two halves. The best share depends on the grain more than on the
 // order, so it is sought for the fastest order of each grain, and the others are predicted there,
-// too. A search for each order would take four times as long.
+// too. A search for each order would take four times as long. In waves of one part, which may be of
+// unequal length, the best share may lie in a valley of its own near the least one: there all
+// orders are predicted at two shares more, and the fastest one after that is moved again.
 void predict_two_halves(const SearchInput& q, SearchResult& answer) {
   const auto is_two = [](const Candidate& candidate) {
     return candidate.kind == PlanKind::two_batch;
@@ -90,16 +93,25 @@ void predict_two_halves(const SearchInput& q, SearchResult& answer) {
   if (std::ranges::none_of(answer.candidates, is_two)) return;
   Cuts cuts(q);
   for (const Grain& grain : kTuning.grains) {
+    const auto predict_at = [&](int share) {
+      if (!cuts.are_alike(share, kEvenShare))
+        predict_grain(q, cuts.at(share), grain, share, answer);
+    };
+    const bool is_in_waves = grain.parts == 1 && grain.waves > 1;
     predict_grain(q, cuts.at(kEvenShare), grain, kEvenShare, answer);
-    Candidate& best =
-        *std::ranges::min_element(answer.candidates, {}, [&](const Candidate& candidate) {
-          return is_two(candidate) && candidate.plan.grain() == grain
-                     ? candidate.step_us
-                     : std::numeric_limits<double>::infinity();
-        });
-    move_to_best_share(q, cuts, best, answer);
-    const int share = best.plan.share;
-    if (!cuts.are_alike(share, kEvenShare)) predict_grain(q, cuts.at(share), grain, share, answer);
+    if (is_in_waves) predict_at(kEvenShare / 2), predict_at(1);
+    const Candidate* moved = nullptr;
+    for (int round = 0; round < (is_in_waves ? 2 : 1); ++round) {
+      Candidate& best =
+          *std::ranges::min_element(answer.candidates, {}, [&](const Candidate& candidate) {
+            return is_two(candidate) && candidate.plan.grain() == grain
+                       ? candidate.step_us
+                       : std::numeric_limits<double>::infinity();
+          });
+      if (std::exchange(moved, &best) == &best) break;
+      move_to_best_share(q, cuts, best, answer);
+      predict_at(best.plan.share);
+    }
   }
 }
 

@@ -85,8 +85,8 @@ StepReport report_of(const SearchInput& step, const Plan& plan, const Noisy& noi
               : 0;
       add(report.compute_us[i], noisy(count * (times.compute[i] + parts)));
     }
-    add(report.dispatch_busy_us, noisy(layers.num_moe * times.dispatch.busy_us));
-    add(report.combine_busy_us, noisy(layers.num_moe * times.combine.busy_us));
+    add(report.dispatch_busy_us, noisy(layers.num_moe * times.dispatch.busy_in(plan.grain())));
+    add(report.combine_busy_us, noisy(layers.num_moe * times.combine.busy_in(plan.grain())));
     add(report.dispatch_kb, layers.num_moe * StageMachine::kb(half.rows));
     add(report.combine_kb, layers.num_moe * StageMachine::kb(half.rows));
     report.latency_us = static_cast<float>(times.dispatch.latency_us);

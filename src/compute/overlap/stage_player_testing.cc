@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/check.h"
 #include "compute/comm/message_head.h"
@@ -18,6 +19,21 @@ size_t bytes_of(double busy_us, double bytes_per_s, int num_messages) {
   const double bytes = busy_us * 1e-6 * bytes_per_s / num_messages;
   return static_cast<size_t>(
       std::max(std::round(bytes) - static_cast<double>(sizeof(MessageHead)), 0.0));
+}
+
+// Returns what a rank's dispatch sends to a peer, as a multiple of the mean over its peers.
+double weight_of(const std::vector<double>& loads, size_t rank, size_t peer) {
+  if (loads.empty()) return 1;
+  const auto num_ranks = static_cast<double>(loads.size());
+  return loads[peer] * (num_ranks - 1) / (num_ranks - loads[rank]);
+}
+
+double max_weight(const std::vector<double>& loads) {
+  double most = 1;
+  for (size_t rank = 0; rank < loads.size(); ++rank)
+    for (size_t peer = 0; peer < loads.size(); ++peer)
+      if (peer != rank) most = std::max(most, weight_of(loads, rank, peer));
+  return most;
 }
 
 }  // namespace
@@ -57,7 +73,9 @@ Result<std::unique_ptr<StagePlayer>> StagePlayer::create(Transport& transport,
   HOCKET_CHECK(options.num_halves >= 1 && options.num_halves <= kMaxHalves);
   const int num_peers = transport.num_ranks() - 1;
   HOCKET_CHECK(num_peers >= 1);
-  const size_t most = bytes_of(options.longest_busy_us, options.bytes_per_s, num_peers) + 1;
+  if (!options.loads.empty()) HOCKET_CHECK(std::ssize(options.loads) == transport.num_ranks());
+  const double longest_us = max_weight(options.loads) * options.longest_busy_us;
+  const size_t most = bytes_of(longest_us, options.bytes_per_s, num_peers) + 1;
   AllToAll::Options exchange;
   for (int half = 0; half < options.num_halves; ++half)
     for (int part = 0; part < kMaxParts; ++part)
@@ -67,10 +85,13 @@ Result<std::unique_ptr<StagePlayer>> StagePlayer::create(Transport& transport,
   return std::unique_ptr<StagePlayer>(new StagePlayer(options, std::move(made), most));
 }
 
-StagePlayer::StagePlayer(const Options& options, std::unique_ptr<AllToAll> exchange,
-                         size_t max_bytes)
-    : options_(options), exchange_(std::move(exchange)), bytes_(max_bytes), pieces_(1) {
-  messages_.resize(static_cast<size_t>(exchange_->num_ranks()));
+StagePlayer::StagePlayer(Options options, std::unique_ptr<AllToAll> exchange, size_t max_bytes)
+    : options_(std::move(options)),
+      exchange_(std::move(exchange)),
+      bytes_(max_bytes),
+      pieces_(static_cast<size_t>(exchange_->num_ranks())) {
+  for (size_t rank = 0; rank < pieces_.size(); ++rank)
+    messages_.push_back(std::span(pieces_).subspan(rank, 1));
   for (int half = 0; half < kMaxHalves; ++half)
     halves_[static_cast<size_t>(half)] = Half{.index = half, .rows = {half, 1}};
 }
@@ -96,13 +117,20 @@ void StagePlayer::start(Playing& playing, int half, int message, MessageKind kin
   const StageTimes& times = playing.times(half);
   const bool is_out = kind == MessageKind::dispatch;
   const Grain& grain = playing.plan.grain;
-  const int num_messages =
-      (is_out ? grain.parts : grain.num_waves()) * (exchange_->num_ranks() - 1);
-  const double busy_us = (is_out ? times.dispatch : times.combine).busy_in(grain.num_waves());
-  const size_t num_bytes = bytes_of(busy_us, options_.bytes_per_s, num_messages);
-  HOCKET_CHECK(num_bytes <= bytes_.size());
-  pieces_[0] = std::span(bytes_).first(num_bytes);
-  std::ranges::fill(messages_, std::span(pieces_));
+  const int num_peers = exchange_->num_ranks() - 1;
+  const TransferTime& transfer = is_out ? times.dispatch : times.combine;
+  const double share = is_out ? 1.0 / grain.parts
+                              : transfer.share_of_waves(message + 1, grain) -
+                                    transfer.share_of_waves(message, grain);
+  const double busy_us = share * transfer.busy_in(grain);
+  const auto own = static_cast<size_t>(exchange_->rank());
+  for (size_t peer = 0; peer < pieces_.size(); ++peer) {
+    if (peer == own) continue;
+    const double weight = is_out ? weight_of(options_.loads, own, peer) : 1;
+    const size_t num_bytes = bytes_of(weight * busy_us, options_.bytes_per_s, num_peers);
+    HOCKET_CHECK(num_bytes <= bytes_.size());
+    pieces_[peer] = std::span(bytes_).first(num_bytes);
+  }
   playing.note(exchange_->start(lane_of(half, message), kind, playing.stamp(step_), messages_));
 }
 

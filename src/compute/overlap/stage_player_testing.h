@@ -43,6 +43,9 @@ class StagePlayer {
     // link a lower rate saves memory.
     double bytes_per_s = 1e9;
     double longest_busy_us = 0;  // the longest transfer; it limits the length of messages
+    // The rows of each rank's experts, as a multiple of the mean, below the number of ranks: what a
+    // dispatch sends is shared out so. Empty: evenly.
+    std::vector<double> loads = {};
     int num_halves = kMaxHalves;
     ExchangeListener* watch = nullptr;  // outlives the player
   };
@@ -57,16 +60,16 @@ class StagePlayer {
  private:
   struct Playing;  // the step that is played
 
-  StagePlayer(const Options& options, std::unique_ptr<AllToAll> exchange, size_t max_bytes);
+  StagePlayer(Options options, std::unique_ptr<AllToAll> exchange, size_t max_bytes);
   void run_op(Playing& playing, int layer, Op op, int half);
   void start(Playing& playing, int half, int message, MessageKind kind);
   int wait_part(Playing& playing, int half);
   void send_back(Playing& playing, int half);
 
-  Options options_;
+  const Options options_;
   std::unique_ptr<AllToAll> exchange_;
   std::vector<std::byte> bytes_;  // the bytes of every message; their values mean nothing
-  std::vector<std::span<const std::byte>> pieces_;                     // the one piece of a message
+  std::vector<std::span<const std::byte>> pieces_;  // the one piece of the message to each rank
   std::vector<std::span<const std::span<const std::byte>>> messages_;  // one per rank
   std::array<Half, kMaxHalves> halves_;
   // The parts of a half: the lanes that are still waited for (open), the part that is computed

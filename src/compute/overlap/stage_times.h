@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -34,16 +35,35 @@ struct Bucket {
   auto operator<=>(const Bucket&) const = default;
 };
 
+// The number of messages to each rank for the rows of a half: they leave in `parts`, and each part
+// is sent back in `waves`.
+struct Grain {
+  int parts = 1, waves = 1;
+
+  int num_waves() const { return parts * waves; }
+  bool operator==(const Grain&) const = default;
+};
+
 // A transfer in one message occupies the link for busy_us; its last byte arrives latency_us after
-// that. In p parts or waves the half occupies the link for `spread` times as long in all, because a
-// row may travel to a rank in several of the messages; each message has an equal share of that
-// time.
+// that. `spread` is the mean number of a row's experts on a rank that has one of them. In several
+// parts a row travels for each of these: the half occupies the link for `spread` times as long in
+// all, and each message has an equal share of that time. In waves of one part a row travels once,
+// and its sum leaves with the wave of the last of these experts:
+//
+//   experts computed       1/4    1/2    3/4    all
+//   sums sent, spread 2    1/16   1/4    9/16   all
+//   sums sent, spread 1    1/4    1/2    3/4    all        as in a step with prompts
 struct TransferTime {
   double busy_us = 0;
   double latency_us = 0;
   double spread = 1;
 
-  double busy_in(int num_waves) const { return num_waves > 1 ? busy_us * spread : busy_us; }
+  double busy_in(const Grain& grain) const { return grain.parts > 1 ? busy_us * spread : busy_us; }
+  // Returns the share of a combine that its first `num` waves carry.
+  double share_of_waves(int num, const Grain& grain) const {
+    const double share = static_cast<double>(num) / grain.num_waves();
+    return grain.parts > 1 || spread == 1 ? share : std::pow(share, spread);
+  }
 };
 
 // The kind of attention of each layer of a model.
@@ -130,15 +150,6 @@ struct StageTimes {
       sum += layers.count({Op::attn_in, kind}) * (of(Op::attn_in, kind) + of(Op::attn_core, kind));
     return sum / std::max(layers.num_layers(), 1);
   }
-};
-
-// The number of messages to each rank for the rows of a half: they leave in `parts`, and each part
-// is sent back in `waves`.
-struct Grain {
-  int parts = 1, waves = 1;
-
-  int num_waves() const { return parts * waves; }
-  bool operator==(const Grain&) const = default;
 };
 
 // Returns the time of one of `pieces` pieces; the first one also has the remainder.

@@ -84,5 +84,22 @@ TEST(StepReports, TheSlowestOfEachKindCounts) {
   EXPECT_EQ(all.compute(Op::attn_core, 1), 9);
 }
 
+// With k experts of a row on a rank, the share x of the experts has all of them with x^k.
+TEST(StageTimes, SumsLeaveWithTheirLastExpert) {
+  const TransferTime even{.busy_us = 100}, twice{.busy_us = 100, .spread = 2};
+  const Grain waves{.waves = 4}, parts{.parts = 2, .waves = 2};
+  for (const TransferTime& one : {even, twice})
+    for (const Grain& grain : {waves, parts}) {
+      EXPECT_EQ(one.share_of_waves(0, grain), 0);
+      EXPECT_EQ(one.share_of_waves(4, grain), 1);
+    }
+  EXPECT_EQ(even.share_of_waves(1, waves), 0.25);
+  EXPECT_DOUBLE_EQ(twice.share_of_waves(1, waves), 1.0 / 16);
+  EXPECT_DOUBLE_EQ(twice.share_of_waves(3, waves), 9.0 / 16);
+  EXPECT_EQ(twice.share_of_waves(1, parts), 0.25);
+  EXPECT_EQ(twice.busy_in(waves), 100);
+  EXPECT_EQ(twice.busy_in(parts), 200);
+}
+
 }  // namespace
 }  // namespace hocket

@@ -107,13 +107,16 @@ std::vector<Change> changes(const ServerSettings& settings, const Forecast& now)
   return all;
 }
 
-// Returns the memory that must be available for a start: for the whole context if it was asked for,
-// else for the shortest that is offered.
+// Returns the context for which needed_bytes() is: the whole one if it was asked for, else the
+// shortest that is offered.
+int needed_context(const ServerSettings& settings) {
+  return settings.model.context_length > 0 ? settings.model.context_length : kShortContext;
+}
+
+// Returns the memory that must be available for a start.
 int64_t needed_bytes(const ServerSettings& settings, const Forecast& f) {
-  const int context =
-      settings.model.context_length > 0 ? settings.model.context_length : kShortContext;
   const MemoryPlanInput input = memory_plan_input(settings, f.choice);
-  const int pages = pages_for(context, settings.memory.page_size);
+  const int pages = pages_for(needed_context(settings), settings.memory.page_size);
   const auto used = static_cast<double>(f.total_bytes() - f.memory.kv_bytes - f.memory.tree_bytes +
                                         kv_bytes_of(input, f.memory, pages) +
                                         tree_bytes_of(input, f.memory, pages));
@@ -128,17 +131,31 @@ std::optional<Advice> advice_for(const ForecastInput& q, const Forecast& now,
   const Result<Forecast> then = forecast(changed, now.kv_len);
   if (!then) return std::nullopt;
   const int batch_before = running_batch(q.settings, now), batch = running_batch(q.settings, *then);
-  return Advice{.flags = std::move(flags),
-                .fits = then->fits(),
-                .needed_bytes = needed_bytes(settings, *then),
-                .batch = batch,
-                .tokens_per_s_before = decode_speed(now, batch_before, q.speed),
-                .tokens_per_s = decode_speed(*then, batch, q.speed)};
+  return Advice{
+      .flags = std::move(flags),
+      .settings = settings,
+      .fits = then->fits(),
+      .needed_bytes = needed_bytes(settings, *then),
+      .context_length = then->fits() ? then->memory.context_length : needed_context(settings),
+      .batch = batch,
+      .tokens_per_s_before = decode_speed(now, batch_before, q.speed),
+      .tokens_per_s = decode_speed(*then, batch, q.speed)};
+}
+
+// Returns how many ranks there must be so that the weights alone fit; more than kMaxRanksTried: no
+// number of them is enough.
+int min_fitting_ranks(const Forecast& now) {
+  const int64_t experts = now.cost.part(WeightPart::experts).bytes;
+  const int64_t room = now.memory.budget_bytes - (now.cost.weight_bytes() - experts);
+  if (room <= 0) return kMaxRanksTried + 1;
+  return static_cast<int>(std::min<int64_t>((experts + room - 1) / room, kMaxRanksTried + 1));
 }
 
 // Adds up changes that matter, until the model fits or there are no more.
 Advice combine(const ForecastInput& q, const Forecast& now) {
-  Advice best{.needed_bytes = needed_bytes(q.settings, now)};
+  Advice best{.settings = q.settings,
+              .needed_bytes = needed_bytes(q.settings, now),
+              .context_length = needed_context(q.settings)};
   ServerSettings settings = q.settings;
   std::vector<Change> kept;
   for (const Change& change : changes(q.settings, now)) {
@@ -230,13 +247,14 @@ Result<Forecast> forecast(const ForecastInput& q, int kv_len) {
 
 // Tries one number after the other: with each rank there are fewer weights here, but more room for
 // rows of others.
-std::optional<int> fitting_ranks(const ForecastInput& q, const Forecast& now) {
+std::optional<FittingRanks> fitting_ranks(const ForecastInput& q, const Forecast& now, int a_host) {
   ForecastInput spread = q;
   int& ranks = spread.settings.parallel.ep_size;
   const int most = std::min(kMaxRanksTried, now.choice.model.moe.num_experts);
-  for (ranks = now.num_ranks + 1; ranks <= most; ++ranks) {
+  const int least = std::max(now.num_ranks + 1, min_fitting_ranks(now));
+  for (ranks = (least + a_host - 1) / a_host * a_host; ranks <= most; ranks += a_host) {
     const Result<Forecast> then = forecast(spread, now.kv_len);
-    if (then && then->fits()) return ranks;
+    if (then && then->fits()) return FittingRanks{ranks, then->memory.context_length};
   }
   return std::nullopt;
 }

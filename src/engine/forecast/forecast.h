@@ -62,8 +62,10 @@ Result<Forecast> forecast(const ForecastInput& input, int kv_len = 0);
 struct Advice {
   // Flags such as "--quantization int8"; several if no single one is enough; empty if none helps.
   std::string flags;
+  ServerSettings settings;  // with these flags
   bool fits = false;
   int64_t needed_bytes = 0;  // available memory that would be enough
+  int context_length = 0;    // tokens of the longest request: here, or in that memory
   int batch = 0;             // batch of the speeds
   double tokens_per_s_before = 0, tokens_per_s = 0;
 };
@@ -75,8 +77,14 @@ struct Advice {
 std::optional<Advice> advise(const ForecastInput& input, const Forecast& now);
 
 inline constexpr int kMaxRanksTried = 64;
-// Returns over how many ranks like this one the experts of a model have to be spread so that it
-// fits; nullopt if kMaxRanksTried would not be enough, or the model is dense.
-std::optional<int> fitting_ranks(const ForecastInput& input, const Forecast& now);
+struct FittingRanks {
+  int ranks = 0;
+  int context_length = 0;  // tokens of the longest request there
+};
+// Returns over how many ranks like this one the experts of a model that does not fit have to be
+// spread so that it fits, a multiple of `a_host`; nullopt if kMaxRanksTried would not be enough, or
+// the model is dense.
+std::optional<FittingRanks> fitting_ranks(const ForecastInput& input, const Forecast& now,
+                                          int a_host);
 
 }  // namespace hocket

@@ -72,19 +72,39 @@ TEST(Forecast, ALaptopIsTooSmallFor671BillionParameters) {
   EXPECT_FALSE(must(enough).fits());
 }
 
+// The numbers of ranks and the contexts that are named, with the flags that were given and with
+// those of the advice.
 TEST(Forecast, SoManyRanksAreEnoughAndOneFewerIsNot) {
-  ForecastInput q = input("configs/deepseek_v3", 256 * kGb);
-  const Forecast f = must(q);
-  ASSERT_FALSE(f.fits());
-  const std::optional<int> ranks = fitting_ranks(q, f);
-  ASSERT_TRUE(ranks.has_value());
-  EXPECT_GE(*ranks, 4);  // 671 GB of weights, and attention on each
-  q.settings.parallel.ep_size = *ranks;
-  EXPECT_TRUE(must(q).fits());
-  q.settings.parallel.ep_size = *ranks - 1;
-  EXPECT_FALSE(must(q).fits());
+  for (const char* model :
+       {"configs/deepseek_v3", "configs/qwen3_235b_a22b", "configs/qwen3_5_397b_a17b"}) {
+    ForecastInput q = input(model, 128 * kGb);
+    const Forecast one = must(q);
+    ASSERT_FALSE(one.fits()) << model;
+    const auto advice = advise(q, one);
+    ASSERT_TRUE(advice.has_value());
+    for (const ServerSettings& settings : {ServerSettings(q.settings), advice->settings}) {
+      q.settings = settings;
+      const std::optional<FittingRanks> found = fitting_ranks(q, must(q), 1);
+      ASSERT_TRUE(found.has_value()) << model;
+      q.settings.parallel.ep_size = found->ranks;
+      const Forecast enough = must(q);
+      EXPECT_TRUE(enough.fits()) << model << ", " << found->ranks;
+      EXPECT_EQ(enough.memory.context_length, found->context_length);
+      q.settings.parallel.ep_size = found->ranks - 1;
+      EXPECT_FALSE(must(q).fits()) << model << ", " << found->ranks;
+    }
+  }
+}
+
+TEST(Forecast, RanksFillTheirHostsAndMayNeverBeEnough) {
+  const ForecastInput q = input("configs/deepseek_v3", 256 * kGb);
+  const auto single = fitting_ranks(q, must(q), 1), of_three = fitting_ranks(q, must(q), 3);
+  ASSERT_TRUE(single && of_three);
+  EXPECT_GE(single->ranks, 4);  // 671 GB of weights, and attention on each
+  EXPECT_EQ(of_three->ranks % 3, 0);
+  EXPECT_GE(of_three->ranks, single->ranks);
   const ForecastInput tiny = input("configs/deepseek_v3", 16 * kGb);
-  EXPECT_EQ(fitting_ranks(tiny, must(tiny)), std::nullopt);  // attention alone needs more
+  EXPECT_FALSE(fitting_ranks(tiny, must(tiny), 1));  // attention alone needs more
 }
 
 TEST(Forecast, TheRoomsAreThere) {

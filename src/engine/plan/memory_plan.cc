@@ -211,7 +211,8 @@ int64_t window_pages_for(const MemoryPlanInput& q, const MemoryPlan& plan, int64
   const double asked = q.settings.memory.swa_full_tokens_ratio;
   int64_t wanted = static_cast<int64_t>(std::ceil(asked * static_cast<double>(pages)));
   if (asked == 0) {
-    const int apart = std::max(kTokensOfAWindow, 2 * options.window.max_keys());
+    const int64_t apart =
+        std::max<int64_t>(kTokensOfAWindow, int64_t{2} * options.window.max_keys());
     const int64_t kept = pages * options.page_tokens / apart + 1;
     const int rows = whole ? 0 : std::min(plan.chunk_tokens, plan.max_prefill_tokens);
     wanted = (plan.max_running_requests + kept) * request + pages_for(rows, options.page_tokens);

@@ -228,6 +228,13 @@ TEST(MemoryPlan, LayersThatSeeChunksTakeWhatWindowsOfTheirLengthDo) {
             plan_with_windows(settings, {.window = 1024})->num_window_pages);
 }
 
+// config.json may hold a window of 2^30 tokens, of which twice is beyond an int.
+TEST(MemoryPlan, AWindowBeyondTheContextTakesAPageForEachOfTheOthers) {
+  const auto plan = plan_with_windows({}, {.window = 1 << 30});
+  ASSERT_TRUE(plan.has_value()) << describe(plan.error());
+  EXPECT_EQ(plan->num_window_pages, plan->num_pages);
+}
+
 // A record of a store would be as long as a chunk, however short the prompt.
 TEST(MemoryPlan, LayersThatSeeChunksKeepAllTokensBesideAStore) {
   ServerSettings settings;

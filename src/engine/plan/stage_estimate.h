@@ -6,7 +6,7 @@
 // E experts, k per row, R ranks:
 //   prompt row  is sent to R (1 - C(E - E/R, k) / C(E, k)) ranks, each of which returns one sum
 //               node (compute/moe/combine_nodes.h) that has one of its experts, mostly one a rank
-//   decode row  is sent k times and returned k times
+//   decode row  the same, in several parts it is sent k times and returned k times
 // Of all rows, (R - 1) / R travel. Pure. Thread: any.
 #pragma once
 

@@ -1,7 +1,7 @@
-// The buffers between the prefix cache of a rank and its stores and peers (engine/cache_tier.h):
-// pages and records on their way in, and as many on their way out; and those of pages that peers
-// get from files. A record is the state that a model needs beside pages to continue behind them
-// (engine/border_states.h). Pure values.
+// The buffers between the prefix cache of a rank and its stores and peers
+// (engine/tier/cache_tier.h): pages and records on their way in, and as many on their way out; and
+// those of pages that peers get from files. A record is the state that a model needs beside pages
+// to continue behind them (engine/tier/border_states.h). Pure values.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,8 @@ struct TierBuffers {
   static constexpr int64_t kMinRecords = 2, kMaxRecords = 64;
   // Pages or records that are read from files for peers at a time (engine/pages/page_server.h).
   static constexpr int64_t kMinServed = 4, kMaxServed = 64;
-  // Threads of a rank that read, if some of its sources are networks (engine/pages/page_reader.h).
+  // Threads of a rank that read, if some of its sources are networks (engine/pages/page_reader.h);
+  // files alone have one.
   static constexpr int64_t kReaders = 4;
   // Threads that wait for prompts which peers compute, two for each peer: one prompt is computed
   // there while the next one waits in line.
@@ -41,6 +42,7 @@ struct TierBuffers {
   int64_t peer_bytes = 0;
   // Each of these threads holds a page while it waits, so there are as many more on their way in.
   int64_t num_senders = 0;
+  bool has_files = false, has_redis = false;  // the stores that the rank has
 
   // Numbers of buffers one way. Models without records have buffers of a byte.
   int64_t num_pages() const {
@@ -53,16 +55,32 @@ struct TierBuffers {
   }
   int64_t of_pages() const { return num_pages() * page_bytes; }
   int64_t of_records() const { return num_records() * std::max<int64_t>(record_bytes, 1); }
-  // Returns the size of all, both ways.
+  int64_t num_readers() const { return has_redis || peer_bytes > 0 ? kReaders : 1; }
+  // Returns how many pages or records the threads that read and write stores hold beside buffers.
+  int64_t num_copies() const {
+    if (!has_files && !has_redis) return 0;
+    // A call that reads a file owns its bytes (engine/pages/file_store.h), and so does a value that
+    // comes from a Redis; a call that writes a file does, too.
+    const int64_t read = num_readers(), written_to_files = has_files ? 1 : 0;
+    if (!has_redis) return read + written_to_files;
+    // A value that is sent is there as a command, too; each connection, one for each thread that
+    // reads or writes, keeps the memory of its largest value.
+    const int64_t sent_to_redis = 2, kept_by_connections = num_readers() + 1;
+    return read + written_to_files + sent_to_redis + kept_by_connections;
+  }
+  int64_t largest_bytes() const { return std::max(page_bytes, record_bytes); }
+  // Returns the size of all, both ways. Copies count with the larger size: an upper bound where
+  // only pages are written.
   int64_t bytes() const {
     return 2 * (of_pages() + of_records()) + num_senders * page_bytes +
-           (kReaders + num_senders) * peer_bytes;
+           (kReaders + num_senders) * peer_bytes + num_copies() * largest_bytes();
   }
-  // Buffers of a process that offers pages to peers: how many, the size of one, and the size of
-  // all. The call that reads a file has a copy of its own (engine/pages/file_store.h).
-  int64_t served_size() const { return std::max(page_bytes, record_bytes); }
-  int64_t num_served() const { return std::clamp(kBytes / served_size(), kMinServed, kMaxServed); }
-  int64_t served_bytes() const { return 2 * num_served() * served_size(); }
+  // Buffers of a process that offers pages to peers: how many, and the size of all. The call that
+  // reads a file has a copy of its own.
+  int64_t num_served() const {
+    return std::clamp(kBytes / largest_bytes(), kMinServed, kMaxServed);
+  }
+  int64_t served_bytes() const { return 2 * num_served() * largest_bytes(); }
 };
 
 // Returns how many pages become whole by a chunk of a prompt, which may begin inside a page.
@@ -86,14 +104,12 @@ inline bool has_peers(const ServerSettings& settings) {
          !settings.peers.disaggregation_prefill_url.empty();
 }
 
-// Returns TierBuffers::num_senders for a number of peers that compute.
-constexpr int64_t num_senders(int64_t num_peers) {
-  if (num_peers == 0) return 0;
-  return std::clamp(2 * num_peers, TierBuffers::kMinSenders, TierBuffers::kMaxSenders);
-}
+// Returns TierBuffers::num_senders, by the number of peers that compute.
 inline int64_t num_senders(const ServerSettings& settings) {
   const std::string& peers = settings.peers.disaggregation_prefill_url;
-  return peers.empty() ? 0 : num_senders(1 + std::ranges::count(peers, ','));
+  if (peers.empty()) return 0;
+  const int64_t num_peers = 1 + std::ranges::count(peers, ',');
+  return std::clamp(2 * num_peers, TierBuffers::kMinSenders, TierBuffers::kMaxSenders);
 }
 
 // Returns true if the settings name stores or peers.

@@ -18,7 +18,9 @@ TierBuffers tier_buffers(const MemoryPlanInput& q, const MemoryPlan& plan) {
                       .chunk_pages = chunk_pages(plan.chunk_tokens, plan.max_prefill_tokens,
                                                  q.settings.memory.page_size),
                       .peer_bytes = has_peers(q.settings) ? q.peer_page_bytes : 0,
-                      .num_senders = num_senders(q.settings)};
+                      .num_senders = num_senders(q.settings),
+                      .has_files = !q.settings.memory.kv_cache_dir.empty(),
+                      .has_redis = !q.settings.memory.kv_cache_store.empty()};
   if (q.model.num_linear_layers() > 0) {
     buffers.record_bytes = q.model.num_linear_layers() *
                            delta_shape_of(q.model, q.dtype, plan.max_drafts).state_bytes();
@@ -70,7 +72,8 @@ void plan_tier(const MemoryPlanInput& q, MemoryPlan& plan) {
 std::string smaller_index(const MemoryPlanInput& q, const MemoryPlan& plan) {
   if (plan.max_stored_files <= kMinIndexedFiles) return "";
   const int64_t bytes = (kMinIndexedFiles - 1) * smallest_file(tier_buffers(q, plan));
-  return fmt::format(" | --kv-cache-dir-gb {}", std::max<int64_t>(bytes / 1'000'000'000, 1));
+  const int64_t whole_mb = bytes / 1'000'000;
+  return fmt::format(" | --kv-cache-dir-gb {}", static_cast<double>(whole_mb) / 1e3);
 }
 
 int64_t tree_bytes_of(const MemoryPlanInput& q, const MemoryPlan& plan, int64_t pages) {

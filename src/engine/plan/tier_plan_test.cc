@@ -77,7 +77,9 @@ TEST(TierPlan, ALargeDiskTakesNoModelFromASmallHost) {
   c.weight_bytes = c.available_bytes;
   const auto refused = c.plan();
   ASSERT_FALSE(refused.has_value());
-  EXPECT_TRUE(refused.error().fix.contains("--kv-cache-dir-gb 2 ")) << refused.error().fix;
+  EXPECT_TRUE(refused.error().fix.contains("--kv-cache-dir-gb 2.152 ")) << refused.error().fix;
+  c.max_stored_bytes = 2'152'000'000;  // the limit of that fix
+  EXPECT_FALSE(c.plan().error().fix.contains("--kv-cache-dir-gb")) << "no index is smaller";
   c.max_stored_bytes = 1;
   EXPECT_FALSE(c.plan().error().fix.contains("--kv-cache-dir-gb"));
 }
