@@ -61,7 +61,8 @@ struct SessionRequest {
   SessionAction action = SessionAction::save;
   SessionKey session;
   SessionKey name;
-  SessionKey owner;  // has the saved sessions, which are counted by owner
+  SessionKey owner;     // has the saved sessions, which are counted by owner
+  uint64_t client = 0;  // asks: at most kMaxSessionsOfClient of its calls have not ended
 };
 struct SessionResult {
   // That files have (save, find_saved), memory has (restore), or are or were kept (find, end).
@@ -137,14 +138,21 @@ class Engine {
   // Empties the prefix caches, and waits until they are empty. Returns false while requests run or
   // wait on any rank. Thread: any.
   virtual bool flush_cache() = 0;
-  // Saves, restores or ends a session by name. Waits for earlier calls to end, and then at most
-  // kSessionWait for this one. A save writes all pages of the session that are left; if one cannot
-  // be written, what was saved before stays. A restore that finds no page does not change the
-  // session. Errors: not_found; invalid_request without --kv-cache-dir; queue_full if too many are
-  // saved; request_timeout; timed_out; io. Thread: any except the one that aborts requests, because
-  // it must not wait. find and find_saved wait for no other call, and take at most kFindWait.
+  // Saves, restores or ends a session by name. Waits at most kSessionWait for other calls with the
+  // session or the name, and then as long for the ranks. A save writes all pages of the session
+  // that are left; if one cannot be written, what was saved before stays. A restore that finds no
+  // page does not change the session. Errors: not_found; invalid_request without --kv-cache-dir;
+  // queue_full if too many are saved, another call already waits for the session or the name, or
+  // kMaxSessionsOfClient calls of the client have not ended; request_timeout; timed_out; io.
+  // Thread: any except the one that aborts requests, because it must not wait. find and find_saved
+  // wait for no other call, and take at most kFindWait.
   static constexpr Duration kSessionWait = std::chrono::seconds(60);
   static constexpr Duration kFindWait = std::chrono::seconds(4);
+  // Limit of one call for a list of tokens in a file, beside the time of its bytes.
+  static constexpr Duration kSessionFileWait = std::chrono::seconds(5);
+  // Limit of calls at once, which as many threads of files serve; and of those of one client, which
+  // leaves threads to others while its calls hang. A call whose file hangs counts until it ends.
+  static constexpr int kMaxSessionCalls = 4, kMaxSessionsOfClient = 2;
   virtual Result<SessionResult> change_session(const SessionRequest& ask) = 0;
   // Refuses further submits (shutting_down); running requests continue. Thread: any.
   virtual void stop_accepting() = 0;

@@ -82,7 +82,10 @@ void forward(Flight& flight, std::span<const SampledToken> before, const StepToo
   }
   flight.begin = tools.clock.now();
   fill_in(flight, before);
-  if (flight.move != nullptr) tools.runner.place(*flight.move);
+  if (flight.move != nullptr) {
+    const Ledger::OtherWork other(tools.ledger, "move experts");
+    tools.runner.place(*flight.move);
+  }
   View<uint32_t> expert_counts;
   if (tools.experts != nullptr) {
     flight.experts.step = flight.agreed.pass.step;

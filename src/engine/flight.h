@@ -20,6 +20,7 @@
 #include "compute/forward/forward_batch.h"
 #include "compute/overlap/ledger.h"
 #include "engine/grammar/rank_grammars.h"
+#include "engine/lockstep/agreed_step.h"
 #include "engine/lockstep/half_packing.h"
 #include "engine/runner/runner.h"
 #include "engine/sampler.h"
@@ -44,15 +45,6 @@ struct PromptRow {
   int num_top = 0;
   int output = 0;          // index in output_rows of the row before it
   PositionLogprobs found;  // set by sample()
-};
-
-// The way in which a step is played; with several ranks, they have agreed on it.
-struct AgreedStep {
-  PassSpec pass;
-  Plan plan;
-  bool is_trial = false;
-  int rows = 0;           // Lockstep::rows()
-  Duration hung_after{};  // the time after which the rank counts as hung
 };
 
 // The work for drafts before a step.

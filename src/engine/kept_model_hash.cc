@@ -49,7 +49,7 @@ Result<FileStates> look_at(const std::vector<fs::path>& files) {
   for (const fs::path& file : files) {
     struct stat info{};
     if (stat(file.c_str(), &info) != 0)
-      return fail(ErrorCode::io, "cannot look at {}: {}", file.string(),
+      return fail(ErrorCode::io, "cannot read the size and time of {}: {}", file.string(),
                   std::generic_category().message(errno));
     sum.add(file.filename().string());
     sum.add(fmt::format("{} {} {} {}.{} {}.{}", info.st_dev, info.st_ino, info.st_size,

@@ -5,12 +5,13 @@
 
 #include "base/log.h"
 #include "core/queue_limits.h"
-#include "engine/cache_tier_setup.h"
 #include "engine/input_check.h"
 #include "engine/lockstep/cluster_network.h"
 #include "engine/lockstep/identity.h"
 #include "engine/plan/scheduler_settings.h"
+#include "engine/rank_experts.h"
 #include "engine/rank_setup.h"
+#include "engine/tier/cache_tier_setup.h"
 
 namespace hocket {
 namespace {
@@ -30,26 +31,11 @@ UcxOptions ucx_of(const ParallelSettings& parallel, const ControlPlane& control)
 
 constexpr Duration kFlushWait = std::chrono::seconds(5);  // a rank answers after its step
 
-// Returns how experts move to and from this rank; nullopt if they stay where they are. experts:
-// null for a dense model; counts from now on if counts decide where experts move.
-Result<std::optional<ExpertMover::Options>> mover_options(const ServerSettings& settings,
-                                                          const Runner& runner, int rank,
-                                                          ExpertStats* experts) {
-  const ParallelSettings& parallel = settings.parallel;
-  std::optional<ExpertMover::Options> mover;
-  if (experts == nullptr) return mover;
-  if (parallel.moves_experts())
-    mover = {.model = settings.model,
-             .rank = rank,
-             .max_retry_time = from_seconds(parallel.lost_rank_wait_s),
-             .max_expert_time = std::max(ExpertMover::Options().max_expert_time,
-                                         from_seconds(parallel.lost_rank_wait_s))};
-  if (parallel.enable_eplb) {
-    experts->count_always();
-    HOCKET_TRY(mover->rebalance,
-               rebalancer_of(parallel, runner.choice(), runner.placement().first()));
-  }
-  return mover;
+// Prompts of peers are requests like others.
+PrefillCalls prefill_calls(Engine& engine) {
+  return {.next_id = Engine::next_request_id,
+          .submit = [&engine](RequestInput input) { return engine.submit(std::move(input)); },
+          .abort = [&engine](RequestId id) { engine.abort(id); }};
 }
 
 }  // namespace
@@ -81,7 +67,9 @@ Result<void> LocalEngine::load(Options& options) {
     return choose_rank(saved.name_space, saved.tokens);
   }};
   if (tier_) sessions.files = tier_->files, sessions.form = tier_->form;
-  if (sessions.files) sessions.calls = FileStore::calls_for(sessions.files->folder());
+  if (sessions.files)
+    sessions.calls =
+        FileStore::calls_for(sessions.files->folder(), kSessionFileWait, kMaxSessionCalls);
   sessions_.emplace(std::move(sessions), ranks_);
   info_.grammar_backend = grammars_.compiler ? "llguidance" : "none";
   info_.why_no_grammar = grammars_.why_none;
@@ -171,7 +159,8 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
     if (tier_) {
       tier_->record_budget_bytes = options.record_budget_bytes;
       const int place = options.cluster ? options.cluster->launch.local_rank : 0;
-      HOCKET_TRY(pages_, offer_pages(options.settings, place, *tier_, *runner, *this));
+      HOCKET_TRY(pages_,
+                 offer_pages(options.settings, place, *tier_, *runner, prefill_calls(*this)));
     }
   }
   std::unique_ptr<CacheTier> tier;
@@ -261,7 +250,7 @@ std::string LocalEngine::missing_ranks() const {
 OverlapView LocalEngine::overlap() const {
   OverlapView view{.choice = info().overlap};
   for (const auto& rank : ranks_)
-    view.ranks.push_back({.rank = rank->rank(), .stats = rank->overlap().stats()});
+    view.ranks.push_back({rank->rank(), rank->overlap().stats(), rank->stats().moves});
   view.planner = ranks_.front()->overlap().planner_state();
   return view;
 }

@@ -13,10 +13,10 @@
 #include <unordered_set>
 #include <vector>
 
-#include "engine/cache_tier.h"
 #include "engine/flight.h"
 #include "engine/messages.h"
 #include "engine/rank_report.h"
+#include "engine/tier/cache_tier.h"
 
 namespace hocket {
 

@@ -4,11 +4,11 @@
 
 #include <vector>
 
-#include "engine/cache_tier.h"
 #include "engine/grammar/rank_grammars.h"
 #include "engine/lockstep/lockstep.h"
 #include "engine/module_drafter.h"
 #include "engine/speculation.h"
+#include "engine/tier/cache_tier.h"
 #include "policy/scheduler/scheduler_hooks.h"
 
 namespace hocket {
@@ -53,9 +53,9 @@ class RankHooks final : public SchedulerHooks {
     if (speculation_ == nullptr) return;
     DraftedStep shared = step;
     if (others_ != nullptr) {
-      shared.num_other_answers = others_->num_other_answers();
-      shared.num_other_drafts = others_->num_other_drafts();
-      shared.has_prompts |= others_->pass().phase == Phase::prefill;
+      shared.num_other_answers = others_->agreed().num_other_answers;
+      shared.num_other_drafts = others_->agreed().num_other_drafts;
+      shared.has_prompts |= others_->agreed().pass.phase == Phase::prefill;
     }
     speculation_->offer(answers, shared);
   }

@@ -73,7 +73,8 @@ void RankLoop::run(Outbox& outbox) {
   }
   step_.end_all(error(ErrorCode::shutting_down, "the server is shutting down"));
   if (!network_) return;
-  if (step_.epochs().connected() && !step_.epochs().lockstep()->all_end()) network_->announce_end();
+  if (step_.epochs().connected() && !step_.epochs().lockstep()->agreed().all_end)
+    network_->announce_end();
   step_.epochs().leave();
 }
 
@@ -86,7 +87,7 @@ bool RankLoop::step(Outbox& outbox) {
 // cannot agree any more, or this rank may leave the others and `drain_time` is over.
 bool RankLoop::should_exit() const {
   if (!step_.epochs().connected()) return stopping_;
-  return step_.epochs().lockstep()->ends() ||
+  return step_.epochs().lockstep()->agreed().ends ||
          (stopping_ && network_->others_can_serve() &&
           clock_.now().time_since_epoch().count() > stop_by_ns_.load());
 }
@@ -229,7 +230,7 @@ RankStats RankLoop::stats() const {
 std::vector<RankLoad> RankLoop::agreed_loads() const {
   std::vector<RankLoad> all;
   for (int rank = 0; network_ && rank < network_->num_ranks(); ++rank)
-    all.push_back(step_.epochs().lockstep()->load_of(rank));
+    all.push_back(step_.epochs().lockstep()->loads().of(rank));
   return all;
 }
 

@@ -6,13 +6,13 @@
 #include <optional>
 
 #include "engine/balance/expert_mover.h"
-#include "engine/cache_tier.h"
 #include "engine/grammar/rank_grammars.h"
 #include "engine/lockstep/network.h"
 #include "engine/lockstep/rank_overlap.h"
 #include "engine/plan/scheduler_settings.h"
 #include "engine/runner/runner.h"
 #include "engine/speculation.h"
+#include "engine/tier/cache_tier.h"
 #include "policy/scheduler/scheduler.h"
 
 namespace hocket {

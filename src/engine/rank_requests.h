@@ -16,7 +16,6 @@
 #include <variant>
 
 #include "base/clock.h"
-#include "engine/cache_tier.h"
 #include "engine/engine.h"
 #include "engine/grammar/rank_grammars.h"
 #include "engine/lost_ranks.h"
@@ -27,6 +26,7 @@
 #include "engine/rank_parts.h"
 #include "engine/rank_report.h"
 #include "engine/rank_sessions.h"
+#include "engine/tier/cache_tier.h"
 #include "policy/scheduler/scheduler.h"
 #include "policy/speculation/ngram_drafter.h"
 

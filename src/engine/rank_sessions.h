@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "base/clock.h"
-#include "engine/cache_tier.h"
 #include "engine/engine.h"
+#include "engine/tier/cache_tier.h"
 #include "policy/scheduler/scheduler.h"
 
 namespace hocket {

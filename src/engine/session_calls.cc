@@ -72,12 +72,14 @@ SessionFileName name_of(const SessionRequest& ask) {
 }  // namespace
 
 // Calls `call` with the files of sessions, of which it reads or writes `num_bytes`; it owns all
-// else that it uses. Errors: timed_out.
+// else that it uses. The hold lasts until the call has ended, also behind its limit of time: a
+// late write would bring a session back that was deleted meanwhile. Errors: timed_out.
 template <class T>
-Result<T> SessionCalls::with_files(std::move_only_function<Result<T>(const SessionFiles&)> call,
+Result<T> SessionCalls::with_files(const Hold& hold,
+                                   std::move_only_function<Result<T>(const SessionFiles&)> call,
                                    size_t num_bytes) const {
   return options_.calls->run<T>(
-      [files = session_files(), call = std::move(call)]() mutable { return call(files); },
+      [hold, files = session_files(), call = std::move(call)]() mutable { return call(files); },
       FileStore::time_of(num_bytes));
 }
 
@@ -93,9 +95,12 @@ Result<SessionResult> SessionCalls::change(const SessionRequest& ask) {
                       "folder for them")
                     .with_fix("start the server with --kv-cache-dir DIR"));
   if (ask.action == SessionAction::find_saved) return find_saved(ask);
-  const MutexLock lock(mutex_);
-  if (ask.action == SessionAction::save) return save(ask);
-  return ask.action == SessionAction::restore ? restore(ask) : end(ask);
+  HOCKET_TRY(BusySessions::Hold begun,
+             busy_.begin({.session = ask.session, .name = ask.name, .client = ask.client},
+                         Engine::kSessionWait));
+  const auto hold = std::make_shared<const BusySessions::Hold>(std::move(begun));
+  if (ask.action == SessionAction::save) return save(ask, hold);
+  return ask.action == SessionAction::restore ? restore(ask, hold) : end(ask, hold);
 }
 
 Result<SessionResult> SessionCalls::find(const SessionRequest& ask) {
@@ -120,9 +125,9 @@ Result<SessionResult> SessionCalls::find_saved(const SessionRequest& ask) {
 }
 
 // Returns what was saved under the name. Errors: not_found; those of the files.
-Result<SessionTokens> SessionCalls::read_saved(const SessionRequest& ask) {
+Result<SessionTokens> SessionCalls::read_saved(const SessionRequest& ask, const Hold& hold) {
   using Saved = std::optional<SessionTokens>;
-  HOCKET_TRY(Saved saved, with_files<Saved>([name = name_of(ask)](const SessionFiles& files) {
+  HOCKET_TRY(Saved saved, with_files<Saved>(hold, [name = name_of(ask)](const SessionFiles& files) {
                return Result<Saved>(files.read(name));
              }));
   if (!saved) return not_saved();
@@ -130,7 +135,7 @@ Result<SessionTokens> SessionCalls::read_saved(const SessionRequest& ask) {
 }
 
 // The rank with the longest form of the session counts, as far as that is still there.
-Result<SessionResult> SessionCalls::save(const SessionRequest& ask) {
+Result<SessionResult> SessionCalls::save(const SessionRequest& ask, const Hold& hold) {
   HOCKET_TRY(auto answers, ask_ranks(ask));
   const auto len_of = [](const RankSession& one) {
     return std::pair(one.whole ? one.saved_len : std::ssize(one.kept.tokens), one.whole);
@@ -143,14 +148,17 @@ Result<SessionResult> SessionCalls::save(const SessionRequest& ask) {
   if (longest->saved_len == 0) return nothing_left();
   longest->kept.tokens.resize(static_cast<size_t>(longest->saved_len));
   HOCKET_TRY(const int64_t bytes,
-             with_files<int64_t>([name = name_of(ask), kept = longest->kept](
-                                     const SessionFiles& files) { return files.write(name, kept); },
-                                 longest->kept.tokens.size() * sizeof(TokenId)));
+             with_files<int64_t>(
+                 hold,
+                 [name = name_of(ask), kept = longest->kept](const SessionFiles& files) {
+                   return files.write(name, kept);
+                 },
+                 longest->kept.tokens.size() * sizeof(TokenId)));
   return SessionResult{.tokens = longest->saved_len, .bytes = bytes};
 }
 
-Result<SessionResult> SessionCalls::restore(const SessionRequest& ask) {
-  HOCKET_TRY(SessionTokens saved, read_saved(ask));
+Result<SessionResult> SessionCalls::restore(const SessionRequest& ask, const Hold& hold) {
+  HOCKET_TRY(SessionTokens saved, read_saved(ask, hold));
   HOCKET_TRY(const int chosen, options_.choose(saved));
   const auto num_saved = std::ssize(saved.tokens);
   SessionCommand order{.action = ask.action,
@@ -173,7 +181,7 @@ Result<SessionResult> SessionCalls::restore(const SessionRequest& ask) {
                        .bytes = num_saved * static_cast<int64_t>(sizeof(TokenId))};
 }
 
-Result<SessionResult> SessionCalls::end(const SessionRequest& ask) {
+Result<SessionResult> SessionCalls::end(const SessionRequest& ask, const Hold& hold) {
   HOCKET_TRY(const auto answers, ask_ranks(ask));
   bool known = false;
   SessionResult done;
@@ -183,7 +191,7 @@ Result<SessionResult> SessionCalls::end(const SessionRequest& ask) {
   }
   if (options_.files) {
     HOCKET_TRY(const bool removed,
-               with_files<bool>([name = name_of(ask)](const SessionFiles& files) {
+               with_files<bool>(hold, [name = name_of(ask)](const SessionFiles& files) {
                  return Result<bool>(files.remove(name));
                }));
     known |= removed;

@@ -4,7 +4,7 @@
 //                       | SHA-256 of all that |
 //
 // A file is whole or absent. One that is damaged, too long, of another model, owner or name reads
-// as absent.   Thread: any, one at a time; other processes may use the folder, too.
+// as absent.   Thread: any, one at a time for each name; other processes may use the folder, too.
 #pragma once
 
 #include <filesystem>
@@ -24,8 +24,9 @@ struct SessionFileName {
 
 class SessionFiles {
  public:
-  // Files of an owner, and their bytes. They stay until they are deleted by name, or when no
-  // store has pages of their form (remove_form()).
+  // Files of an owner, and their bytes; writes at the same time may exceed them by a file each.
+  // They stay until they are deleted by name, or when no store has pages of their form
+  // (remove_form()).
   static constexpr int kMax = 4096;
   static constexpr int64_t kMaxBytes = int64_t{1} << 30;
   static constexpr size_t kMaxTokens = 1 << 24;

@@ -250,7 +250,7 @@ bool RankStep::follow_choice() {
   if (runner_->info().overlap_schedule != OverlapSchedule::measured) return true;
   const Lockstep* const lockstep = epochs_.lockstep();
   const bool overlap = lockstep != nullptr
-                           ? lockstep->steps_overlap()
+                           ? lockstep->agreed().steps_overlap
                            : overlapped_.timing().wants_overlap() && !requests_.vetoes_overlap();
   if (overlap == overlapped_.active()) return true;
   if (!finish_all()) return false;
@@ -383,7 +383,7 @@ PrepareOptions RankStep::prepare_options() {
           .unseen_page = runner_->unseen_page(),
           .prompt_form = info.prompt_form,
           .eos_ids = info.model.eos_ids,
-          .packing = lockstep != nullptr ? overlap_.packing(lockstep->plan()) : std::nullopt,
+          .packing = lockstep != nullptr ? overlap_.packing(lockstep->agreed().plan) : std::nullopt,
           .grammars = &requests_.grammars(),
           .max_forced = overlapped_.active() ? 0 : kMaxForcedTokens};
 }

@@ -1,10 +1,12 @@
 #include "server/session_routes.h"
 
 #include <charconv>
+#include <functional>
 #include <future>
 #include <utility>
 
 #include "core/request_bounds.h"
+#include "server/access/client_key.h"
 #include "server/access/request_sender.h"
 #include "server/generation/generation_request.h"
 #include "server/http/error_map.h"
@@ -22,7 +24,9 @@ constexpr std::string_view kOfRanks = "/ranks";
 constexpr std::string_view kSessionsOfRanks = "/ranks/sessions/", kSlotsOfRanks = "/ranks/slots/";
 // The other ranks answer within this time, or may know the session.
 constexpr Duration kFindPatience = Engine::kFindWait + std::chrono::seconds(1);
-constexpr Duration kDeletePatience = Engine::kSessionWait + std::chrono::seconds(5);
+// A delete may wait for another call for the session, then for steps, and then for its file.
+constexpr Duration kDeletePatience =
+    2 * Engine::kSessionWait + Engine::kSessionFileWait + std::chrono::seconds(5);
 
 using Exchange = std::shared_ptr<HttpExchange>;
 
@@ -38,6 +42,14 @@ struct SessionAsk {
 
 double ms_since(TimePoint begin) {
   return to_ms(RealClock().now() - begin);
+}
+
+// Returns the N of /slots/N, or -1.
+int slot_of(std::string_view path) {
+  const std::string_view rest = path.substr(kSlotsPath.size());
+  int slot = -1;
+  const auto [stop, problem] = std::from_chars(rest.data(), rest.data() + rest.size(), slot);
+  return problem == std::errc() && stop == rest.data() + rest.size() ? slot : -1;
 }
 
 SessionRequest request_of(const std::string& owner, SessionAction action, std::string_view session,
@@ -75,10 +87,8 @@ Result<SessionAsk> parse_session(const std::string& owner, std::string_view path
 // The fields of llama.cpp's answers.
 Result<SessionAsk> parse_slot(const std::string& owner, std::string_view path,
                               const HttpRequest& asked) {
-  const std::string_view rest = path.substr(kSlotsPath.size());
-  int slot = -1;
-  const auto [stop, problem] = std::from_chars(rest.data(), rest.data() + rest.size(), slot);
-  if (problem != std::errc() || stop != rest.data() + rest.size() || slot < 0)
+  const int slot = slot_of(path);
+  if (slot < 0)
     return fail(error(ErrorCode::not_found, "there is no {}", path.substr(0, 128))
                     .with_fix("POST /slots/0?action=save, restore or erase"));
   const std::string session = slot_session(slot);
@@ -152,10 +162,7 @@ bool left_open(const PeerAnswer& peer, const char* field) {
 }
 
 std::string texts_of_open(const std::vector<PeerAnswer>& peers, const char* field) {
-  std::string all;
-  for (const PeerAnswer& peer : peers)
-    if (left_open(peer, field)) all += (all.empty() ? "" : "; ") + error_text(peer);
-  return all;
+  return error_texts(peers, [&](const PeerAnswer& peer) { return left_open(peer, field); });
 }
 
 // Returns the answers of the other ranks. Errors: request_timeout.
@@ -222,8 +229,9 @@ struct SessionOptions {
 
 void answer_client(const SessionOptions& options, ParseSession parse, const HttpRequest& request,
                    const Exchange& exchange) {
-  const auto ask = parse(cache_owner_of(request, *options.settings), request.path, request);
+  auto ask = parse(cache_owner_of(request, *options.settings), request.path, request);
   if (!ask) return respond_json(*exchange, std::unexpected(ask.error()));
+  ask->request.client = proven_client_hash(request);
   if (options.ranks == nullptr || is_from_rank(request))
     return respond_json(*exchange, answer_here(*options.engine, *ask));
   if (ask->request.action == SessionAction::end)
@@ -259,6 +267,22 @@ std::string cache_owner_of(const HttpRequest& request, const HttpSettings& setti
   const Principal* principal = principal_of(request);
   const bool alone = principal != nullptr && principal->alone;
   return alone && !settings.share_prefixes ? std::string(principal_name(request)) : std::string();
+}
+
+uint64_t session_task_key(const HttpRequest& request, const HttpSettings& settings) {
+  const std::string owner = cache_owner_of(request, settings);
+  const std::string_view path = request.path;
+  const auto key_of = [&](std::string_view session) {
+    return uint64_t{std::hash<SessionKey>{}(session_key_of(owner, session))};
+  };
+  if (path.starts_with(kSessionsPath)) {
+    const size_t cut = path.rfind('/');
+    return cut <= kSessionsPath.size()
+               ? 0
+               : key_of(path.substr(kSessionsPath.size(), cut - kSessionsPath.size()));
+  }
+  const int slot = path.starts_with(kSlotsPath) ? slot_of(path) : -1;
+  return slot < 0 ? 0 : key_of(slot_session(slot));
 }
 
 void add_session_routes(std::vector<Route>& routes, Engine& engine, const HttpSettings& settings,

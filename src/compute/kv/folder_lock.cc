@@ -72,7 +72,7 @@ void FolderLock::wait(const std::filesystem::path& folder, Duration max_wait) {
           folder.string(), to_seconds(max_wait), (folder / kFile).string());
       break;
     }
-    std::this_thread::sleep_for(kLookAround);
+    std::this_thread::sleep_for(kPollInterval);
   }
 }
 

@@ -21,7 +21,7 @@ class FolderLock {
   // Limit of the wait for a process that deletes files there.
   static constexpr Duration kMaxWait = std::chrono::seconds(10);
   // Time between two tries to get the lock.
-  static constexpr Duration kLookAround = std::chrono::milliseconds(20);
+  static constexpr Duration kPollInterval = std::chrono::milliseconds(20);
 
   // The folder counts as used while the object lives. On a mount without locks, or one that cannot
   // be written and has no such file, nothing is held. If another process has the folder alone for

@@ -247,7 +247,7 @@ TEST_F(FolderUseTest, AProcessThatStartsAsksAgain) {
   auto started = std::async(std::launch::async, [&] { return FolderLock::begin(folder_); });
   const TimePoint end = RealClock().now() + FolderLock::kMaxWait;
   while (fs::file_size(folder_ / "in-use") < 2 && RealClock().now() < end)
-    std::this_thread::sleep_for(FolderLock::kLookAround);
+    std::this_thread::sleep_for(FolderLock::kPollInterval);
   EXPECT_GE(fs::file_size(folder_ / "in-use"), 2u);
   alone.reset();
   started.get();

@@ -303,7 +303,7 @@ bool PageFiles::delete_in(const OtherFolder& other, std::span<const File> oldest
       }
     }
     if (oldest.empty()) return true;
-    std::this_thread::sleep_for(2 * FolderLock::kLookAround);
+    std::this_thread::sleep_for(2 * FolderLock::kPollInterval);
   }
 }
 

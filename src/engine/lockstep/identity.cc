@@ -13,7 +13,7 @@ namespace hocket {
 namespace {
 
 // Rises if a release computes other bits, or exchanges other messages, than the one before.
-constexpr int kArithmeticLevel = 4;
+constexpr int kArithmeticLevel = 5;
 
 // Describes the steps that all ranks may run: orders, places of experts, limits of prompts and
 // answers, and modules whose passes all ranks play. Limits that are planned from memory are

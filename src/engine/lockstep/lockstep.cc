@@ -13,12 +13,6 @@ namespace hocket {
 namespace {
 
 constexpr int kLane = 0;
-// A step counts as hung after ten times the time of the last step of its mode plus 1 s. If more
-// rows are foreseen than that one had, it gets as many times longer, but not more than 30 s because
-// of it. The first steps get 30 s, because memory is cold.
-constexpr Duration kFirstSteps = std::chrono::seconds(30);
-constexpr Duration kSlack = std::chrono::seconds(1);
-constexpr int kPatience = 10;
 
 bool has_prompts(ForwardMode mode) {
   return mode == ForwardMode::extend || mode == ForwardMode::mixed;
@@ -49,7 +43,7 @@ StepReport sane(StepReport report) {
 Lockstep::Lockstep(int num_ranks, const Options& options)
     : options_(options),
       delayer_(options.max_delayed_passes),
-      loads_(static_cast<size_t>(num_ranks)),
+      loads_(num_ranks),
       sizes_(static_cast<size_t>(num_ranks)),
       reports_(static_cast<size_t>(num_ranks)),
       balances_(static_cast<size_t>(num_ranks)),
@@ -67,11 +61,10 @@ void Lockstep::rebind(Transport& transport, AllToAll& exchange) {
   present_ = {};
   for (int rank = 0; rank < exchange.num_ranks(); ++rank) {
     if (exchange.has(rank)) present_.add(rank);
-    loads_[static_cast<size_t>(rank)].takes_requests.store(exchange.has(rank),
-                                                           std::memory_order_relaxed);
+    loads_.set_takes_requests(rank, exchange.has(rank));
   }
   lead_.store(present_.first(), std::memory_order_relaxed);
-  votes_.reserve(loads_.size());
+  votes_.reserve(sizes_.size());
   std::ranges::fill(sizes_, Size{});
   std::ranges::fill(reports_, StepReport{});
   under_way_ = end_was_voted_ = false;
@@ -101,6 +94,7 @@ bool Lockstep::finish_agreement(const StepProposal& now) {
   if (agreed && is_early && has_work && !agreed_.computes && !agreed_.ends)
     agreed = exchange_votes(now);
   if (!agreed) return fail_with(std::move(agreed).error()), false;
+  agreed_.hung_after = hang_limit_.hung_after(agreed_.pass.phase, agreed_.rows);
   if (!is_overlapped_) open_step();
   return true;
 }
@@ -109,7 +103,7 @@ void Lockstep::open_step() {
   if (agreed_.computes) hang_limit_.begin(transport_->now());
   if (options_.own_heartbeat == nullptr) return;
   if (agreed_.computes)
-    options_.own_heartbeat->begin(agreed_.pass.step, hung_after());
+    options_.own_heartbeat->begin(agreed_.pass.step, agreed_.hung_after);
   else
     options_.own_heartbeat->end();
 }
@@ -176,7 +170,7 @@ Result<void> Lockstep::exchange_votes(const StepProposal& now) {
     options_.balance_voter->agreed(
         balances_, reports_,
         {.computes = agreed_.computes, .leaving = agreed_.all_end ? RankSet() : leaving});
-  if (!agreed_.computes) forget_loads();
+  if (!agreed_.computes) loads_.forget();
   agreed_.ends = agreed_.all_end || may_leave_now();
   end_was_voted_ = mine_.ends != 0;
   stopping_peer_.store(stopping_peer, std::memory_order_relaxed);
@@ -215,10 +209,9 @@ void Lockstep::record_vote(int rank, const StepVote& vote) {
                 .prompt_step_rows = to_rows(vote.prompt_step_rows)};
   reports_[at] = sane(vote.report);
   balances_[at] = vote.balance;
-  Load& load = loads_[at];
-  load.takes_requests.store(vote.takes_requests != 0, std::memory_order_relaxed);
-  load.num_requests.store(std::max(0, vote.load_requests), std::memory_order_relaxed);
-  load.num_tokens.store(std::max(int64_t{0}, vote.load_tokens), std::memory_order_relaxed);
+  loads_.note(rank, {.takes_requests = vote.takes_requests != 0,
+                     .num_requests = vote.load_requests,
+                     .num_tokens = vote.load_tokens});
 }
 
 // All ranks have equal tables, so either all know a plan or none does.
@@ -243,7 +236,7 @@ void Lockstep::adopt_plan(const StepVote& of_lead) {
 void Lockstep::adopt_module_passes(int wanted, Phase phase_before) {
   agreed_.num_module_passes = agreed_.computes ? std::min(wanted, kMaxDrafts) : 0;
   for (int i = 0; i < agreed_.num_module_passes; ++i)
-    agreed_.module_passes.at(static_cast<size_t>(i)) = {
+    agreed_.passes_of_module.at(static_cast<size_t>(i)) = {
         .step = agreed_.pass.step,
         .phase = i == 0 ? phase_before : Phase::decode,
         .first_layer = i};
@@ -259,15 +252,6 @@ int Lockstep::expected_rows(Phase phase, const StepProposal& mine) const {
     most = std::max(most, phase == Phase::prefill ? size.prompt_step_rows : size.rows);
   }
   return most;
-}
-
-// Sets all loads to 0. A rank without rows has at most requests that just ended, and its next vote
-// may come much later.
-void Lockstep::forget_loads() {
-  for (Load& load : loads_) {
-    load.num_requests.store(0, std::memory_order_relaxed);
-    load.num_tokens.store(0, std::memory_order_relaxed);
-  }
 }
 
 // Derives the step from the votes alone, so every rank finds the same result.
@@ -293,25 +277,9 @@ bool Lockstep::any_rank_computes(const Batch& mine) {
   return agreed_.computes;
 }
 
-RankLoad Lockstep::load_of(int rank) const {
-  const Load& load = loads_.at(static_cast<size_t>(rank));
-  return {.takes_requests = load.takes_requests.load(std::memory_order_relaxed),
-          .num_requests = load.num_requests.load(std::memory_order_relaxed),
-          .num_tokens = load.num_tokens.load(std::memory_order_relaxed)};
-}
-
-void Lockstep::HangLimit::end(Phase phase, int rows, TimePoint now) {
-  if (begin_) note(phase, rows, now - *begin_);
-  begin_.reset();
-}
-
-Duration Lockstep::HangLimit::hung_after(Phase phase, int rows) const {
-  const std::optional<Step>& last = last_.at(index_of(phase));
-  if (!last) return kFirstSteps;
-  const Duration as_last = kPatience * last->took;
-  const double more_rows = std::max(1.0, static_cast<double>(rows) / std::max(1, last->rows));
-  const double scaled_s = std::min(to_seconds(as_last) * more_rows, to_seconds(kFirstSteps));
-  return kSlack + std::max(as_last, from_seconds(scaled_s));
+void Lockstep::note_took(Phase phase, int rows, Duration took) {
+  hang_limit_.note(phase, rows, took);
+  agreed_.hung_after = hang_limit_.hung_after(agreed_.pass.phase, agreed_.rows);
 }
 
 bool Lockstep::peer_waiting() {

@@ -34,7 +34,10 @@
 #include "compute/overlap/order_table.h"
 #include "compute/overlap/plan.h"
 #include "compute/overlap/step_report.h"
+#include "engine/lockstep/agreed_step.h"
+#include "engine/lockstep/hang_limit.h"
 #include "engine/lockstep/vote_carrier.h"
+#include "engine/lockstep/voted_loads.h"
 #include "policy/routing/request_router.h"
 #include "policy/scheduler/prefill_delayer.h"
 #include "policy/scheduler/scheduler.h"
@@ -91,7 +94,7 @@ class BalanceVoter {
   virtual bool may_leave() const = 0;
 };
 
-// One rank's side of the agreement. Thread: engine, except stopping_peer() and load_of(). Allocates
+// One rank's side of the agreement. Thread: engine, except stopping_peer() and loads(). Allocates
 // only in construction.
 class Lockstep final : public SchedulerHooks {
  public:
@@ -125,24 +128,8 @@ class Lockstep final : public SchedulerHooks {
   // Answer the scheduler by the finished agreement.
   bool may_begin() override { return agreed_.may_begin; }
   bool any_rank_computes(const Batch& mine) override;
-  // Return how to play the step that was agreed on. ends() is true if this rank stops after it,
-  // because all ranks asked to stop, or because this rank may leave while the others continue. It
-  // may leave if all of these are true:
-  //   - its options allow it, and it asked to leave in an earlier agreement;
-  //   - no rank has rows; or this rank has none, the others have its experts, and they can serve
-  //     without it.
-  const PassSpec& pass() const { return agreed_.pass; }
-  const Plan& plan() const { return agreed_.plan; }  // its parts are those of the pass
-  bool is_trial() const { return agreed_.is_trial; }
-  // Returns the passes of the module that drafts, which all ranks play before the step: as many as
-  // the rank plays that needs most. The first computes rows of the step before, and its rows travel
-  // as in that step; each of the others computes one row of each answer.
-  std::span<const PassSpec> module_passes() const {
-    return std::span(agreed_.module_passes).first(static_cast<size_t>(agreed_.num_module_passes));
-  }
-  bool ends() const { return agreed_.ends; }
-  // True if all ranks stop.
-  bool all_end() const { return agreed_.all_end; }
+  // Returns the step that was agreed on last.
+  const AgreedStep& agreed() const { return agreed_; }
   // Returns how many steps since the start had a plan that this rank does not know.
   uint64_t num_unknown_plans() const { return num_unknown_plans_; }
   // Returns the reports of all ranks on the step before the last agreement; some may be invalid.
@@ -150,16 +137,12 @@ class Lockstep final : public SchedulerHooks {
   // Returns the expected rows of the next step, if it is of this phase, on the rank that has
   // most: this rank's by `mine`, those of others by their last votes. 0 if there are none.
   int expected_rows(Phase phase, const StepProposal& mine) const;
-  // Returns the answers of the other ranks that share the step that was agreed on, by their votes.
-  int num_other_answers() const { return agreed_.num_other_answers; }
-  // Returns the drafts that these answers had in the last step.
-  int num_other_drafts() const { return agreed_.num_other_drafts; }
 
   // Returns another rank that asks to stop; while there is one, no request should begin. -1: none.
   // Thread: any.
   int stopping_peer() const { return stopping_peer_.load(std::memory_order_relaxed); }
-  // Returns the load in the last vote of `rank`. Thread: any.
-  RankLoad load_of(int rank) const;
+  // Returns the loads of all ranks, by their last votes. Thread: any, of the function and of of().
+  const VotedLoads& loads() const { return loads_; }
 
   // Returns the first failed exchange; no agreement is made after it.
   const std::optional<Error>& lost() const { return error_; }
@@ -169,23 +152,15 @@ class Lockstep final : public SchedulerHooks {
 
   // Makes this rank ask to stop, from the next agreement on.
   void ask_to_end() { wants_end_ = true; }
-  // Returns true if steps should overlap from the next one on: the lead says so in its vote, and no
-  // rank says that none should.
-  bool steps_overlap() const { return agreed_.steps_overlap; }
   // Sets whether the forward thread computes the steps that were agreed on. Then that thread
   // has the exchange during each pass (carrier()), and reports the begin of steps to the heartbeat.
   void set_overlapped(bool overlapped) { is_overlapped_ = overlapped; }
   // Returns what carries the votes of this rank and gives the exchange to each pass while that
   // runs.
   VoteCarrier& carrier() { return carrier_; }
-  // Returns the rows of the step that was agreed on, as its votes expected them, on the rank that
-  // has most.
-  int rows() const { return agreed_.rows; }
-  // Returns the time after which the rank counts as hung in the step that was agreed on.
-  Duration hung_after() const { return hang_limit_.hung_after(agreed_.pass.phase, agreed_.rows); }
-  // Notes how long a step of this phase took, if the forward thread computes. rows: those that
-  // rows() returned for it.
-  void note_took(Phase phase, int rows, Duration took) { hang_limit_.note(phase, rows, took); }
+  // Notes how long a step of this phase took, if the forward thread computes. rows: those that were
+  // agreed on for it.
+  void note_took(Phase phase, int rows, Duration took);
 
   // True between begin_agreement() and finish_agreement().
   bool is_under_way() const { return under_way_; }
@@ -218,46 +193,6 @@ class Lockstep final : public SchedulerHooks {
   struct Size {
     int rows = 0, prompt_step_rows = 0;
   };
-  struct Load {
-    std::atomic<bool> takes_requests{true};
-    std::atomic<int> num_requests{0};
-    std::atomic<int64_t> num_tokens{0};
-  };
-
-  // The result of the last agreement.
-  struct Agreed {
-    PassSpec pass;
-    Plan plan;
-    bool is_trial = false, steps_overlap = false;
-    int rows = 0;
-    std::array<PassSpec, kMaxDrafts> module_passes;
-    int num_module_passes = 0;
-    int num_other_answers = 0, num_other_drafts = 0;
-    bool computes = false;   // some rank has rows
-    bool extends = false;    // some rank computes rows of prompts
-    bool may_begin = false;  // this rank may begin prompts
-    bool ends = false, all_end = false;
-  };
-  // Finds from the times of steps how long one may take before the rank counts as hung.
-  class HangLimit {
-   public:
-    void begin(TimePoint now) { begin_ = now; }
-    // Notes the time of the step that began last, if it is not noted yet.
-    void end(Phase phase, int rows, TimePoint now);
-    void note(Phase phase, int rows, Duration took) {
-      last_.at(index_of(phase)) = {.rows = rows, .took = took};
-    }
-    void forget_begin() { begin_.reset(); }
-    Duration hung_after(Phase phase, int rows) const;
-
-   private:
-    struct Step {
-      int rows = 0;
-      Duration took{};
-    };
-    std::optional<TimePoint> begin_;           // begin of the running step, if it has rows
-    std::array<std::optional<Step>, 2> last_;  // by phase
-  };
 
   void start(const StepProposal& proposal);
   void open_step();
@@ -268,7 +203,6 @@ class Lockstep final : public SchedulerHooks {
   bool may_leave_now() const;
   void adopt_plan(const StepVote& of_lead);
   void adopt_module_passes(int wanted, Phase phase_before);
-  void forget_loads();
   static bool has_rows(const NextStepForecast& work) {
     return work.num_decoding > 0 || work.begins || work.continues;
   }
@@ -276,7 +210,7 @@ class Lockstep final : public SchedulerHooks {
   const Options options_;
   Transport* transport_ = nullptr;
   AllToAll* exchange_ = nullptr;
-  Agreed agreed_;
+  AgreedStep agreed_;
   bool is_overlapped_ = false;
   uint64_t num_unknown_plans_ = 0;
   bool under_way_ = false;
@@ -287,9 +221,9 @@ class Lockstep final : public SchedulerHooks {
   StepVote mine_;      // vote of the agreement under way
   PrefillDelayer delayer_;
   std::atomic<int> lead_{0};
-  RankSet present_;                    // the ranks that vote
-  std::vector<PrefillVote> votes_;     // [ranks that vote]
-  std::vector<Load> loads_;            // [ranks]
+  RankSet present_;                 // the ranks that vote
+  std::vector<PrefillVote> votes_;  // [ranks that vote]
+  VotedLoads loads_;
   std::vector<Size> sizes_;            // [ranks]
   std::vector<StepReport> reports_;    // [ranks]
   std::vector<BalanceVote> balances_;  // [ranks]

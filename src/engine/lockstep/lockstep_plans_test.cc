@@ -28,27 +28,27 @@ TEST(LockstepPlans, APlanIsAdoptedByAllAtTheBorderOfAStep) {
     };
     const PlanProposal none, first{.id = id_of(slow)};
     const PlanProposal second{.id = id_of(fast), .is_trial = true};
-    EXPECT_EQ(v.lockstep.plan(), Plan{});
+    EXPECT_EQ(v.lockstep.agreed().plan, Plan{});
     ASSERT_TRUE(v.lockstep.finish_agreement(saying(kDecode, second, none)));
-    EXPECT_EQ(v.lockstep.plan(), Plan{});
-    EXPECT_EQ(v.lockstep.pass().parts, 1);
-    EXPECT_FALSE(v.lockstep.is_trial());
+    EXPECT_EQ(v.lockstep.agreed().plan, Plan{});
+    EXPECT_EQ(v.lockstep.agreed().pass.parts, 1);
+    EXPECT_FALSE(v.lockstep.agreed().is_trial);
     v.lockstep.begin_agreement(saying(kDecode, first, second));
-    EXPECT_EQ(v.lockstep.plan(), Plan{});  // until all have heard it
+    EXPECT_EQ(v.lockstep.agreed().plan, Plan{});  // until all have heard it
     ASSERT_TRUE(v.lockstep.finish_agreement(saying(kDecode, none, none)));
-    EXPECT_EQ(v.lockstep.plan(), fast);
-    EXPECT_EQ(v.lockstep.pass().parts, 4);
-    EXPECT_TRUE(v.lockstep.is_trial());
+    EXPECT_EQ(v.lockstep.agreed().plan, fast);
+    EXPECT_EQ(v.lockstep.agreed().pass.parts, 4);
+    EXPECT_TRUE(v.lockstep.agreed().is_trial);
     // The rank that begins a prompt need not be rank 0.
     const StepProposal mine = v.lockstep.rank() == 2 ? kPrompt : kDecode;
     v.lockstep.begin_agreement(saying(mine, first, second));
     ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
-    EXPECT_EQ(v.lockstep.plan(), slow);
-    EXPECT_EQ(v.lockstep.pass().parts, 2);
-    EXPECT_FALSE(v.lockstep.is_trial());
+    EXPECT_EQ(v.lockstep.agreed().plan, slow);
+    EXPECT_EQ(v.lockstep.agreed().pass.parts, 2);
+    EXPECT_FALSE(v.lockstep.agreed().is_trial);
     v.lockstep.begin_agreement(saying(kNothing, first, second));
     ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
-    EXPECT_EQ(v.lockstep.plan(), Plan{});  // no rank has rows
+    EXPECT_EQ(v.lockstep.agreed().plan, Plan{});  // no rank has rows
     EXPECT_EQ(v.lockstep.num_unknown_plans(), 0u);
   });
 }
@@ -60,8 +60,8 @@ TEST(LockstepPlans, AnUnknownPlanIsNoneOnAllRanks) {
     proposal.plans.fill({.id = PlanId{0xffff'ffff}, .is_trial = true});
     for (uint64_t step = 1; step <= 3; ++step) {
       ASSERT_TRUE(v.lockstep.finish_agreement(proposal));
-      EXPECT_EQ(v.lockstep.plan(), Plan{});
-      EXPECT_FALSE(v.lockstep.is_trial());
+      EXPECT_EQ(v.lockstep.agreed().plan, Plan{});
+      EXPECT_FALSE(v.lockstep.agreed().is_trial);
       EXPECT_EQ(v.lockstep.num_unknown_plans(), step);
     }
     ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
@@ -79,7 +79,7 @@ TEST(LockstepPlans, ReportsOfAllAreHeardAndTheLargestRankIsForeseen) {
     proposal.prompt_step_rows = rank == 1 ? 512 : 0;
     proposal.report = {.rows = 100U + static_cast<uint32_t>(rank), .is_valid = 1, .step_us = 12.5F};
     ASSERT_TRUE(v.lockstep.finish_agreement(proposal));
-    EXPECT_EQ(v.lockstep.num_other_answers(), 10 + 11 + 12 - (10 + rank));
+    EXPECT_EQ(v.lockstep.agreed().num_other_answers, 10 + 11 + 12 - (10 + rank));
     ASSERT_EQ(v.lockstep.reports().size(), 3u);
     for (int other = 0; other < 3; ++other) {
       const StepReport& got = v.lockstep.reports()[static_cast<size_t>(other)];
@@ -102,10 +102,10 @@ TEST(LockstepPlans, StepsOverlapIfRank0SaysSo) {
       StepProposal says = kDecode;
       says.overlaps = so == (v.end.rank() == 0);
       ASSERT_TRUE(v.lockstep.finish_agreement(says));
-      EXPECT_EQ(v.lockstep.steps_overlap(), so);
+      EXPECT_EQ(v.lockstep.agreed().steps_overlap, so);
     }
     ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));  // without rows nothing changes
-    EXPECT_TRUE(v.lockstep.steps_overlap());
+    EXPECT_TRUE(v.lockstep.agreed().steps_overlap);
   });
 }
 
@@ -116,7 +116,7 @@ TEST(LockstepPlans, NoStepOverlapsIfAnyRankVetoes) {
       says.overlaps = v.end.rank() == 0;
       says.vetoes_overlap = v.end.rank() == vetoing;
       ASSERT_TRUE(v.lockstep.finish_agreement(says));
-      EXPECT_EQ(v.lockstep.steps_overlap(), vetoing == -1);
+      EXPECT_EQ(v.lockstep.agreed().steps_overlap, vetoing == -1);
     }
   });
 }
@@ -138,17 +138,17 @@ TEST(LockstepPlans, WordsOfAnyBytesDoNoHarm) {
         return;
       }
       ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
-      const Plan plan = v.lockstep.plan();
+      const Plan plan = v.lockstep.agreed().plan;
       EXPECT_LT(plan.order, OrderTable::builtin().size());
       EXPECT_EQ(plan_of(id_of(plan), OrderTable::builtin()), plan);
-      EXPECT_EQ(v.lockstep.pass().parts, plan.parts);
+      EXPECT_EQ(v.lockstep.agreed().pass.parts, plan.parts);
       const StepReport& got = v.lockstep.reports()[0];
       EXPECT_LT(got.phase, kNumPhases);
       EXPECT_TRUE(std::isfinite(got.step_us) && got.step_us >= 0);
       for (const float time : got.compute_us) EXPECT_TRUE(std::isfinite(time) && time >= 0);
       for (const Phase phase : {Phase::prefill, Phase::decode})
         EXPECT_GE(v.lockstep.expected_rows(phase, kDecode), 0);
-      EXPECT_GE(v.lockstep.load_of(0).num_requests, 0);
+      EXPECT_GE(v.lockstep.loads().of(0).num_requests, 0);
     });
   }
   log::set_level(log::Level::info);

@@ -20,8 +20,8 @@ Duration step_time(Duration rest) {
     TimePoint before;
     for (int step = 1; step <= 6; ++step) {
       ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
-      EXPECT_EQ(v.lockstep.pass().step, static_cast<uint64_t>(step));
-      EXPECT_EQ(v.lockstep.pass().phase, Phase::decode);
+      EXPECT_EQ(v.lockstep.agreed().pass.step, static_cast<uint64_t>(step));
+      EXPECT_EQ(v.lockstep.agreed().pass.phase, Phase::decode);
       const TimePoint now = v.end.now();
       if (step > 2 && v.lockstep.rank() == 1) {
         EXPECT_EQ(took, step == 3 ? Duration{} : now - before);
@@ -53,7 +53,7 @@ TEST(Lockstep, NobodyWishesSoNobodyRunsAndAllSleep) {
     EXPECT_TRUE(v.lockstep.peer_waiting());  // finish_agreement() is due
     ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
     EXPECT_FALSE(v.lockstep.any_rank_computes(kNoRows));
-    EXPECT_EQ(v.lockstep.pass().step, 2u);
+    EXPECT_EQ(v.lockstep.agreed().pass.step, 2u);
     // After a second of sleep, one of them has work.
     if (rank == 1) {
       v.spend(seconds(1));
@@ -63,8 +63,8 @@ TEST(Lockstep, NobodyWishesSoNobodyRunsAndAllSleep) {
       v.wait_until_peer_waits();
       ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
     }
-    EXPECT_EQ(v.lockstep.pass().step, 3u);
-    EXPECT_EQ(v.lockstep.pass().phase, Phase::prefill);
+    EXPECT_EQ(v.lockstep.agreed().pass.step, 3u);
+    EXPECT_EQ(v.lockstep.agreed().pass.phase, Phase::prefill);
     EXPECT_TRUE(v.lockstep.any_rank_computes(kNoRows));
   });
 }
@@ -82,7 +82,7 @@ TEST(Lockstep, WhoHasNewsAfterAnEmptyAgreementSaysSoAtOnce) {
       v.wait_until_peer_waits();
       ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
     }
-    EXPECT_EQ(v.lockstep.pass().step, 3u);
+    EXPECT_EQ(v.lockstep.agreed().pass.step, 3u);
     EXPECT_TRUE(v.lockstep.any_rank_computes(kNoRows));
     EXPECT_TRUE(v.lockstep.may_begin());
   });
@@ -97,12 +97,12 @@ TEST(Lockstep, WhatWasAgreedBinds) {
     v.lockstep.begin_agreement(first ? kDecode : kNothing);
     ASSERT_TRUE(v.lockstep.finish_agreement(first ? kNothing : kPrompt));
     EXPECT_FALSE(v.lockstep.may_begin());
-    EXPECT_EQ(v.lockstep.pass().phase, Phase::decode);
+    EXPECT_EQ(v.lockstep.agreed().pass.phase, Phase::decode);
     EXPECT_TRUE(v.lockstep.any_rank_computes(kNoRows));  // played without rows
     v.lockstep.begin_agreement(first ? kNothing : kPrompt);
     ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
     EXPECT_TRUE(v.lockstep.may_begin());  // any rank may begin
-    EXPECT_EQ(v.lockstep.pass().phase, Phase::prefill);
+    EXPECT_EQ(v.lockstep.agreed().pass.phase, Phase::prefill);
   });
 }
 
@@ -111,13 +111,13 @@ TEST(Lockstep, AllPlayThePassesOfTheModuleThatOneNeeds) {
   on_lockstep_ranks(3, [](LockstepRank& v) {
     const int rank = v.lockstep.rank();
     ASSERT_TRUE(v.lockstep.finish_agreement(rank == 0 ? kPrompt : kDecode));
-    EXPECT_TRUE(v.lockstep.module_passes().empty());
+    EXPECT_TRUE(v.lockstep.agreed().module_passes().empty());
     StepProposal next = kDecode;
     next.module_passes = rank;
     v.lockstep.begin_agreement(next);
     ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
-    EXPECT_EQ(v.lockstep.pass().phase, Phase::decode);
-    const auto passes = v.lockstep.module_passes();
+    EXPECT_EQ(v.lockstep.agreed().pass.phase, Phase::decode);
+    const auto passes = v.lockstep.agreed().module_passes();
     ASSERT_EQ(passes.size(), 2U);
     for (const PassSpec& pass : passes) EXPECT_EQ(pass.step, 2U);
     EXPECT_EQ(passes[0].phase, Phase::prefill);
@@ -127,7 +127,7 @@ TEST(Lockstep, AllPlayThePassesOfTheModuleThatOneNeeds) {
     nothing.module_passes = 1;
     v.lockstep.begin_agreement(nothing);
     ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
-    EXPECT_TRUE(v.lockstep.module_passes().empty());
+    EXPECT_TRUE(v.lockstep.agreed().module_passes().empty());
   });
 }
 
@@ -151,10 +151,10 @@ TEST(Lockstep, AllStopWhenAllAskTo) {
       if (step == rank) v.lockstep.ask_to_end();
       v.lockstep.begin_agreement(kDecode);
       ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
-      EXPECT_EQ(v.lockstep.ends(), step >= 2) << step;
+      EXPECT_EQ(v.lockstep.agreed().ends, step >= 2) << step;
       for (int other = 0; other < 3; ++other)
-        EXPECT_EQ(v.lockstep.load_of(other).takes_requests, other > step);
-      if (v.lockstep.ends()) break;
+        EXPECT_EQ(v.lockstep.loads().of(other).takes_requests, other > step);
+      if (v.lockstep.agreed().ends) break;
     }
     EXPECT_TRUE(v.lockstep.any_rank_computes(kAnswers));  // the last step is played
     const TimePoint posted = v.exchange->times(0, MessageKind::agree).posted;
@@ -171,8 +171,8 @@ TEST(Lockstep, WhoAsksToStopSaysSoThoughNobodyRuns) {
     v.lockstep.begin_agreement(kNothing);
     v.lockstep.ask_to_end();
     ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
-    EXPECT_TRUE(v.lockstep.ends());
-    EXPECT_EQ(v.lockstep.pass().step, 3u);
+    EXPECT_TRUE(v.lockstep.agreed().ends);
+    EXPECT_EQ(v.lockstep.agreed().pass.step, 3u);
   });
 }
 
@@ -183,11 +183,11 @@ TEST(Lockstep, WhoMayNotLeaveTheOthersStopsWhenAllAskTo) {
     if (v.end.rank() == 0) lockstep.ask_to_end();
     for (int step = 1; step <= 3; ++step) {
       ASSERT_TRUE(lockstep.finish_agreement(kNothing));
-      EXPECT_FALSE(lockstep.ends()) << step;
+      EXPECT_FALSE(lockstep.agreed().ends) << step;
     }
     if (v.end.rank() == 1) lockstep.ask_to_end();
     ASSERT_TRUE(lockstep.finish_agreement(kNothing));
-    EXPECT_TRUE(lockstep.ends());
+    EXPECT_TRUE(lockstep.agreed().ends);
   });
 }
 
@@ -199,10 +199,10 @@ TEST(Lockstep, LoadsOfAllAreHeard) {
                                    .num_requests = 10 + rank,
                                    .num_tokens = (int64_t{1} << 40) + rank}};
     };
-    for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(v.lockstep.load_of(rank).num_requests, 0);
+    for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(v.lockstep.loads().of(rank).num_requests, 0);
     ASSERT_TRUE(v.lockstep.finish_agreement(proposal(v.lockstep.rank())));
     for (int rank = 0; rank < 3; ++rank) {
-      const RankLoad got = v.lockstep.load_of(rank);
+      const RankLoad got = v.lockstep.loads().of(rank);
       EXPECT_EQ(got.takes_requests, rank != 1);
       EXPECT_EQ(got.num_requests, 10 + rank);
       EXPECT_EQ(got.num_tokens, (int64_t{1} << 40) + rank);
@@ -218,14 +218,15 @@ TEST(Lockstep, PromptsAreDelayedAlikeOnAllRanks) {
     for (int step = 0; step < 10; ++step) {
       ASSERT_TRUE(v.lockstep.finish_agreement(first ? kPrompt : kDecode));
       EXPECT_TRUE(v.lockstep.any_rank_computes(first ? kNoRows : kAnswers));
-      EXPECT_EQ(v.lockstep.pass().phase, v.lockstep.may_begin() ? Phase::prefill : Phase::decode);
+      EXPECT_EQ(v.lockstep.agreed().pass.phase,
+                v.lockstep.may_begin() ? Phase::prefill : Phase::decode);
       begins.push_back(v.lockstep.may_begin());
     }
     EXPECT_EQ(begins, (std::vector<bool>{0, 0, 0, 0, 1, 0, 0, 0, 0, 1}));
     // A continued chunk makes the step one with prompts, but no other prompt may begin.
     ASSERT_TRUE(v.lockstep.finish_agreement(first ? kDecode : kChunk));
     EXPECT_FALSE(v.lockstep.may_begin());
-    EXPECT_EQ(v.lockstep.pass().phase, Phase::prefill);
+    EXPECT_EQ(v.lockstep.agreed().pass.phase, Phase::prefill);
   };
   on_lockstep_ranks(2, {}, body, kMax);
 }
@@ -271,7 +272,7 @@ TEST(Lockstep, AStepOfManyRowsMayTakeLonger) {
     for (const auto& [rows, expected_ms] : {std::pair(1, 2'000u), std::pair(20, 21'000u)}) {
       v.lockstep.begin_agreement(prompt_of(rows));
       ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
-      EXPECT_EQ(v.lockstep.rows(), rows);
+      EXPECT_EQ(v.lockstep.agreed().rows, rows);
       EXPECT_EQ(v.own_heartbeat.heartbeat().expected_ms, expected_ms) << rows;
       v.spend(microseconds(100'000));
     }
@@ -279,7 +280,7 @@ TEST(Lockstep, AStepOfManyRowsMayTakeLonger) {
     v.lockstep.set_overlapped(true);
     v.lockstep.begin_agreement(prompt_of(2048));
     ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
-    EXPECT_EQ(v.lockstep.hung_after(), seconds(31));
+    EXPECT_EQ(v.lockstep.agreed().hung_after, seconds(31));
   });
 }
 
@@ -289,9 +290,9 @@ TEST(Lockstep, OpensNoStepThatIsComputedElsewhere) {
     v.lockstep.set_overlapped(true);
     ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
     EXPECT_EQ(v.own_heartbeat.heartbeat().state, EngineState::closed);
-    EXPECT_EQ(v.lockstep.hung_after(), seconds(30));
-    v.lockstep.note_took(Phase::decode, v.lockstep.rows(), microseconds(70'000));
-    EXPECT_EQ(v.lockstep.hung_after(), microseconds(1'700'000));
+    EXPECT_EQ(v.lockstep.agreed().hung_after, seconds(30));
+    v.lockstep.note_took(Phase::decode, v.lockstep.agreed().rows, microseconds(70'000));
+    EXPECT_EQ(v.lockstep.agreed().hung_after, microseconds(1'700'000));
   });
 }
 
@@ -309,13 +310,13 @@ TEST(Lockstep, TheLowestRankThatIsPresentLeads) {
     StepProposal says = kPrompt;
     says.overlaps = end.rank() == 1;
     ASSERT_TRUE(v.lockstep.finish_agreement(says));
-    EXPECT_TRUE(v.lockstep.steps_overlap());
+    EXPECT_TRUE(v.lockstep.agreed().steps_overlap);
     EXPECT_TRUE(v.lockstep.may_begin());
-    EXPECT_FALSE(v.lockstep.load_of(0).takes_requests);
-    EXPECT_TRUE(v.lockstep.load_of(2).takes_requests);
+    EXPECT_FALSE(v.lockstep.loads().of(0).takes_requests);
+    EXPECT_TRUE(v.lockstep.loads().of(2).takes_requests);
     v.lockstep.ask_to_end();
     ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
-    EXPECT_TRUE(v.lockstep.ends()) << "all who are present ask to stop";
+    EXPECT_TRUE(v.lockstep.agreed().ends) << "all who are present ask to stop";
   });
 }
 
@@ -351,7 +352,7 @@ TEST(Lockstep, ARebindStartsFromStepOne) {
     planned.plans.fill({.id = id_of({.order = 3})});
     planned.report.is_valid = 1;
     for (int i = 0; i < 3; ++i) ASSERT_TRUE(v.lockstep.finish_agreement(planned));
-    EXPECT_NE(v.lockstep.plan(), Plan{});
+    EXPECT_NE(v.lockstep.agreed().plan, Plan{});
     v.lockstep.begin_agreement(planned);  // under way when the epoch ends
     v.spend(microseconds(500));
     v.lockstep.fail_with(error(ErrorCode::lost_rank, "rank 1 went away"));
@@ -359,14 +360,14 @@ TEST(Lockstep, ARebindStartsFromStepOne) {
     v.exchange =
         *AllToAll::create(v.end, {.max_bytes = on_lanes(1, {0, 0, kAgreementBytes}), .epoch = 2});
     v.lockstep.rebind(v.end, *v.exchange);
-    EXPECT_EQ(v.lockstep.plan(), Plan{});  // the plan of the old epoch is gone
+    EXPECT_EQ(v.lockstep.agreed().plan, Plan{});  // the plan of the old epoch is gone
     EXPECT_EQ(v.lockstep.reports()[1].is_valid, 0);
     EXPECT_EQ(v.lockstep.expected_rows(Phase::decode, kNothing), 0);
     EXPECT_FALSE(v.lockstep.lost());
     EXPECT_EQ(v.lockstep.lost_peer(), -1);
     v.spend(microseconds(500));
     ASSERT_TRUE(v.lockstep.finish_agreement(kPrompt));
-    EXPECT_EQ(v.lockstep.pass().step, 1u);
+    EXPECT_EQ(v.lockstep.agreed().pass.step, 1u);
     EXPECT_TRUE(v.lockstep.may_begin());
   });
 }

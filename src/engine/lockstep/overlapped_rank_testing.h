@@ -82,7 +82,7 @@ class OverlappedRank {
   // Serves until all ranks stop, or one is lost.
   void run() {
     std::jthread forward([this] { play_passes(); });
-    while (!lockstep_.ends() && !error_) {
+    while (!lockstep_.agreed().ends && !error_) {
       if (num_to_come_ > 0 && pick(0, 2) == 0) arrive();
       if (num_to_come_ == 0 && jobs_.empty()) lockstep_.ask_to_end();
       if (!jobs_.empty() || num_to_come_ == 0 || lockstep_.peer_waiting())
@@ -147,14 +147,14 @@ class OverlappedRank {
 
   // The actions of RankStep::run_overlapped().
   void turn() {
-    lose_if_due(StepPart::agree, lockstep_.pass().step + 1);
+    lose_if_due(StepPart::agree, lockstep_.agreed().pass.step + 1);
     if (!lockstep_.finish_agreement(propose())) return give_up(*lockstep_.lost());
     note_agreement();
     const bool one_computes = num_under_way() > 0;
     const bool is_one = lockstep_.any_rank_computes(schedule());
     if (is_one) {
       lockstep_.carrier().lend();
-      passes_.at(num_launched_ % passes_.size()) = {.spec = lockstep_.pass()};
+      passes_.at(num_launched_ % passes_.size()) = {.spec = lockstep_.agreed().pass};
       launch(&passes_.at(num_launched_ % passes_.size()));
     }
     if (one_computes) {
@@ -167,19 +167,20 @@ class OverlappedRank {
     if (is_one) lockstep_.begin_agreement(propose());
   }
   void note_agreement() {
-    seen_.push_back({.step = lockstep_.pass().step,
-                     .phase = lockstep_.pass().phase,
-                     .plan = lockstep_.plan(),
-                     .rows = lockstep_.rows(),
-                     .num_module_passes = static_cast<int>(lockstep_.module_passes().size()),
-                     .is_trial = lockstep_.is_trial(),
-                     .overlaps = lockstep_.steps_overlap(),
-                     .ends = lockstep_.ends()});
+    seen_.push_back(
+        {.step = lockstep_.agreed().pass.step,
+         .phase = lockstep_.agreed().pass.phase,
+         .plan = lockstep_.agreed().plan,
+         .rows = lockstep_.agreed().rows,
+         .num_module_passes = static_cast<int>(lockstep_.agreed().module_passes().size()),
+         .is_trial = lockstep_.agreed().is_trial,
+         .overlaps = lockstep_.agreed().steps_overlap,
+         .ends = lockstep_.agreed().ends});
   }
   // Prompts first, as far as was agreed on. Requests count as computed when they are scheduled.
   Batch schedule() {
     Batch batch;
-    if (lockstep_.pass().phase == Phase::prefill)
+    if (lockstep_.agreed().pass.phase == Phase::prefill)
       for (Job& job : jobs_) {
         if (job.chunks == 0 || (!job.has_begun && !lockstep_.may_begin())) continue;
         job.has_begun = true;

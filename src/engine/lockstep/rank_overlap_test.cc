@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/clock_testing.h"
 #include "compute/overlap/served_testing.h"
 #include "engine/lockstep/lockstep_testing.h"
 

@@ -49,10 +49,11 @@ class FilePromptPages final : public PromptPages {
 }  // namespace
 
 std::shared_ptr<TimedCalls> FileStore::calls_for(const std::filesystem::path& folder,
-                                                 Duration limit) {
+                                                 Duration limit, int num_threads) {
   return std::make_shared<TimedCalls>(TimedCalls::Options{
       .name = "kv_files",
       .target = fmt::format("the folder {}", folder.string()),
+      .num_threads = num_threads,
       .limit = limit,
       .fix = "look whether its disk or mount still answers, or name another folder",
       .param = "kv-cache-dir"});

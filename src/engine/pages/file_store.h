@@ -21,9 +21,10 @@ class FileStore final : public PageStore {
   // A start waits at most this long for the list of the folder's files; then listing continues
   // while the server runs.
   static constexpr Duration kListWait = std::chrono::seconds(1);
-  // The calls of a store in `folder`, which end within `limit` and the time of their bytes.
+  // The calls of a store in `folder`, which end within `limit` and the time of their bytes;
+  // `num_threads` of them run at once.
   static std::shared_ptr<TimedCalls> calls_for(const std::filesystem::path& folder,
-                                               Duration limit = kLimit);
+                                               Duration limit = kLimit, int num_threads = 2);
 
   FileStore(std::shared_ptr<PageFiles> files, std::shared_ptr<TimedCalls> calls,
             Duration retry_interval = kRetryInterval);

@@ -2,8 +2,8 @@
 // differ only in the size of a page can exchange pages: the one that asks names those of the other
 // by their keys, and puts the tokens into pages of its own (regrouped_pages.h).
 //
-// Records of the state behind a page (engine/border_states.h) have a form, too: that of delta nets
-// is the same for every size, and a window is kept in whole pages.
+// Records of the state behind a page (engine/tier/border_states.h) have a form, too: that of delta
+// nets is the same for every size, and a window is kept in whole pages.
 //
 // Pure values.   Thread: any.
 #pragma once

@@ -13,7 +13,7 @@
 namespace hocket {
 namespace {
 
-constexpr int kLookAroundMs = 50;
+constexpr int kPollMs = 50;
 constexpr size_t kSealedPiece = 64 << 10;  // plain bytes that are encrypted at once
 // Pages and states are smaller than this, so their size fits a frame's length.
 constexpr size_t kMaxPageFrameBytes = size_t{1} << 31;
@@ -49,7 +49,7 @@ Result<void> PageLink::wait(short events, TimePoint until) {
     // Asked first, or one that sends byte by byte would never be asked.
     if (is_over_()) return link_error(name_, "is not needed any more");
     pollfd one{.fd = socket_.get(), .events = events, .revents = 0};
-    const int ready = poll(&one, 1, kLookAroundMs);
+    const int ready = poll(&one, 1, kPollMs);
     if (ready > 0) return {};
     if (ready < 0 && errno != EINTR) return link_error(name_, std::strerror(errno));
     if (clock.now() >= until) return link_error(name_, "has not answered in time");

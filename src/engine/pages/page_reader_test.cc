@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock_testing.h"
+
 namespace hocket {
 namespace {
 

@@ -305,7 +305,7 @@ Result<std::unique_ptr<PageServer>> PageServer::create(Options options) {
     return fail(std::move(why));
   }
   const TierBuffers sizes{.page_bytes = options.page_bytes, .record_bytes = options.state_bytes};
-  HOCKET_TRY(Buffer memory, Buffer::allocate(sizes.num_served() * sizes.served_size()));
+  HOCKET_TRY(Buffer memory, Buffer::allocate(sizes.num_served() * sizes.largest_bytes()));
   return std::unique_ptr<PageServer>(new PageServer(std::move(options), *std::move(listener),
                                                     std::move(memory),
                                                     static_cast<size_t>(sizes.num_served())));

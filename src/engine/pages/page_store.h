@@ -1,5 +1,5 @@
 // A store of pages, for reading and writing: a folder of files (file_store.h), or a Redis
-// (redis_store.h). The tier (engine/cache_tier.h) works through this interface alone:
+// (redis_store.h). The tier (engine/tier/cache_tier.h) works through this interface alone:
 //
 //   has(key)                            is it known to be there? asks no server
 //   exist(keys), put(pages)             in batches

@@ -20,7 +20,7 @@ constexpr auto kSpeedSavesApart = std::chrono::seconds(60);
 
 PageWriter::PageWriter(Options options, TransferBuffers::Memory memory)
     : options_(std::move(options)), buffers_(std::move(memory)) {
-  const size_t max_orders = buffers_.count() + PrefillWatch::kMax + 1;
+  const size_t max_orders = buffers_.count() + PrefillWatch::kMax + kMaxSaves;
   const auto add = [&](std::shared_ptr<PageStore> store, size_t max_pages) {
     if (store != nullptr)
       stores_.push_back(std::make_unique<StoreWriter>(std::move(store), max_orders, max_pages));

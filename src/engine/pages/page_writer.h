@@ -31,6 +31,7 @@ namespace hocket {
 class PageWriter {
  public:
   static constexpr size_t kMaxAtOnce = 8;  // pages that are written with one call
+  static constexpr size_t kMaxSaves = 8;   // ends of saves that wait at once
   // Time for which copied pages are still written at the end. Then a write to Redis is broken off;
   // one to a file may end, within its limit (FileStore::kLimit).
   static constexpr Duration kMaxEnd = std::chrono::seconds(10);

@@ -53,6 +53,7 @@ class PeerPromptPages final : public PromptPages {
   int page_tokens() const { return page_tokens_; }
 
   Result<size_t> last_held(std::span<const PageKey> keys) override {
+    if (keys.empty()) return 0;
     while (!keys.empty()) {
       const auto some = keys.last(std::min(keys.size(), PageLink::kMaxKeys));
       HOCKET_TRY_VOID(watch(link_.send(PageFrame::exist, bytes_of(some))));
@@ -66,8 +67,11 @@ class PeerPromptPages final : public PromptPages {
         return watch<size_t>(stray());
       keys = keys.first(keys.size() - some.size());
       const auto last = answer.payload.find_last_not_of('\0');
-      if (last != std::string_view::npos) return keys.size() + last + 1;
+      if (last == std::string_view::npos) continue;
+      has_held_ = true;
+      return keys.size() + last + 1;
     }
+    if (!has_held_) note_short();
     return 0;
   }
 
@@ -91,6 +95,7 @@ class PeerPromptPages final : public PromptPages {
       if (answer.type == PageFrame::absent && answer.payload.empty()) {
         expected_.clear();
         num_asked_ = num_got_ = 0;
+        note_short();
         return false;
       }
       if (answer.type != PageFrame::page || answer.payload.size() != sizeof key + page.size() ||
@@ -111,6 +116,12 @@ class PeerPromptPages final : public PromptPages {
   Result<T> watch(Result<T> result) {
     if (!result && !link_.is_over()) source_.avoid(peer_);
     return result;
+  }
+  // Something lacks of a prompt that the peer was to compute. It has not failed: its folder may be
+  // full, or its role another one by now.
+  void note_short() {
+    if (is_asked_ && !std::exchange(is_short_, true))
+      source_.counts_.add(&PeerCounters::peer_short_prompts_total);
   }
   std::unexpected<Error> stray() const {
     return fail(error(ErrorCode::io, "{} sent an unexpected reply", link_.name())
@@ -171,6 +182,8 @@ class PeerPromptPages final : public PromptPages {
   PageKind kind_ = PageKind::page;
   size_t num_asked_ = 0, num_got_ = 0;  // in expected_
   bool is_asked_ = false, is_refused_ = false;
+  bool has_held_ = false;  // the peer had one of the states or pages that it was asked to look for
+  bool is_short_ = false;  // note_short() has counted the prompt
   int page_tokens_ = 0;
 };
 

@@ -155,8 +155,8 @@ Result<void> Runner::load_weights(const Options& options) {
   if (plan_.moving_bytes > 0 && weights_.source)
     weights_.source_identity = weights_.source->identity();
   weights_.source.reset();
-  HOCKET_TRY(auto blocks, block_changes(choice_, options.settings.model.model_path));
-  std::ranges::move(blocks, std::back_inserter(info_.changes));
+  HOCKET_TRY(auto of_file, file_changes(choice_, options.settings.model));
+  std::ranges::move(of_file, std::back_inserter(info_.changes));
   if (weights_.kept && !weights_.kept->is_mapped()) keep_weights();
   return {};
 }

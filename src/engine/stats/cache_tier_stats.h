@@ -1,5 +1,5 @@
-// Counts of the second tier of the prefix cache (engine/cache_tier.h), as copies. A new counter is
-// a member and its row, and the code that counts it.
+// Counts of the second tier of the prefix cache (engine/tier/cache_tier.h), as copies. A new
+// counter is a member and its row, and the code that counts it.
 #pragma once
 
 #include <array>
@@ -94,7 +94,8 @@ static_assert(names_each_member(kCacheTierCounters));
 // Counts of the peers that are asked.
 struct PeerCounters {
   uint64_t peer_pages_total = 0, peer_prefills_total = 0, peer_failures_total = 0;
-  uint64_t peer_refusals_total = 0;  // no connection was free, or the prompt was not taken
+  uint64_t peer_refusals_total = 0;       // no connection was free, or the prompt was not taken
+  uint64_t peer_short_prompts_total = 0;  // taken, but some of their pages or states never came
 };
 
 inline constexpr auto kPeerCounters = std::to_array<NamedCounter<PeerCounters>>(
@@ -113,6 +114,10 @@ inline constexpr auto kPeerCounters = std::to_array<NamedCounter<PeerCounters>>(
      {.value = &PeerCounters::peer_refusals_total,
       .name = "kv_peer_refusals_total",
       .help = "Times a peer had no free connection, or did not take a prompt",
+      .is_shared = true},
+     {.value = &PeerCounters::peer_short_prompts_total,
+      .name = "kv_peer_short_prompts_total",
+      .help = "Prompts that a peer took to compute, and whose pages it did not all have at the end",
       .is_shared = true}});
 static_assert(names_each_member(kPeerCounters));
 

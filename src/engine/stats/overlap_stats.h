@@ -10,6 +10,7 @@
 
 #include "compute/overlap/planner.h"
 #include "core/named_counter.h"
+#include "engine/stats/expert_move_stats.h"
 
 namespace hocket {
 
@@ -87,6 +88,7 @@ struct OverlapView {
   struct RankEntry {
     int rank = 0;
     OverlapStats stats;
+    std::optional<ExpertMoveStats> moves = std::nullopt;  // nullopt if experts never move
   };
   std::vector<RankEntry> ranks;         // ranks of this process
   std::optional<PlannerState> planner;  // state of rank 0's planner; nullopt in other processes

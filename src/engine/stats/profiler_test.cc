@@ -11,6 +11,8 @@
 #include <set>
 #include <thread>
 
+#include "base/clock_testing.h"
+
 namespace hocket {
 namespace {
 

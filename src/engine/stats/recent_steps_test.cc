@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/clock_testing.h"
+
 namespace hocket {
 namespace {
 

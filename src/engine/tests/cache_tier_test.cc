@@ -145,15 +145,20 @@ TEST_F(CacheTierTest, AFolderThatGoesAwayCostsNoAnswer) {
 
 TEST_F(CacheTierTest, RanksShareTheFiles) {
   const Answer want = computed(1);
-  {
-    Service service(settings(true, 2));
-    expect_same(ask(service, question(1)), want);
+  for (const auto& [num_writers, num_readers] :
+       {std::pair(2, 1), std::pair(4, 1), std::pair(1, 4)}) {
+    SCOPED_TRACE(fmt::format("{} ranks, then {}", num_writers, num_readers));
+    fs::remove_all(folder_);
+    {
+      Service service(settings(true, num_writers));
+      expect_same(ask(service, question(1)), want);
+    }
+    // Another number of ranks computes the same bits, so it reads what they wrote.
+    Service again(settings(true, num_readers));
+    const Answer got = ask(again, question(1));
+    expect_same(got, want);
+    EXPECT_GT(got.summary.cached_tokens, 600);
   }
-  // Another number of ranks computes the same bits, so it reads what they wrote.
-  Service alone(settings());
-  const Answer got = ask(alone, question(1));
-  expect_same(got, want);
-  EXPECT_GT(got.summary.cached_tokens, 600);
 }
 
 // Whatever computed a page or a state, its bits are those that another instruction set would
@@ -216,10 +221,11 @@ TEST_F(CacheTierTest, AnAbortedRequestWaitsForNothing) {
   expect_same(ask(service, question(2)), computed(2));
 }
 
-// Delta nets with states, latents, keys and values in eight bits, sliding windows.
+// Delta nets with states, latents, keys and values in eight bits, sliding windows; chunks, whose
+// tokens are all kept beside a store alone.
 TEST_F(CacheTierTest, EveryKindOfCacheComesBackWithTheSameBits) {
   for (const Form& form :
-       {kDelta, kKimiLinearInt8, kMla, kInt8Kv, kMimo, kMimoInt8Kv, kGptOss, kGemma4}) {
+       {kDelta, kKimiLinearInt8, kMla, kInt8Kv, kMimo, kMimoInt8Kv, kGptOss, kGemma4, kLlama4}) {
     SCOPED_TRACE(form.name);
     fs::remove_all(folder_);
     ServerSettings plain = settings_of(form, 1);

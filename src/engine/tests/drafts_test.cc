@@ -2,6 +2,7 @@
 // however their rows are scheduled.
 #include <functional>
 
+#include "base/clock_testing.h"
 #include "base/log.h"
 #include "compute/overlap/order_table.h"
 #include "engine/tests/oracle.h"

@@ -9,6 +9,7 @@
 #include <functional>
 #include <thread>
 
+#include "base/clock_testing.h"
 #include "engine/balance/rebalance.h"
 #include "engine/rank_setup.h"
 #include "engine/tests/service.h"

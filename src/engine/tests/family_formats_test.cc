@@ -26,6 +26,7 @@ double allowance(std::string_view family) {
 const StoredFormat kStoredFormats[] = {{"float16", nullptr, 5e-4},
                                        {"bfloat16", nullptr, 5e-4},
                                        {"fp8_block", "deepseek_v3_fp8", 5e-4},
+                                       {"fp8_tensor", nullptr, 5e-4},
                                        {"fp8_channel", "quantized/fp8_channel", 5e-4},
                                        {"w8a8", "quantized/w8a8", 5e-4},
                                        {"awq", "quantized/awq", 5e-4},

@@ -28,6 +28,7 @@ struct GgufCopy {
   const char* file;
   const char* folder;
   Bits bits = Bits::equal;
+  int modules = 0;  // for multi-token prediction
 };
 constexpr GgufCopy kGgufCopies[] = {{"gguf_qwen2", "qwen2"},
                                     {"gguf_qwen3", "qwen3"},
@@ -46,19 +47,22 @@ constexpr GgufCopy kGgufCopies[] = {{"gguf_qwen2", "qwen2"},
                                     {"gguf_step35", "step3p7"},
                                     {"gguf_kimi_linear", "kimi_linear", Bits::rounded},
                                     {"gguf_qwen3next", "qwen3_next", Bits::rounded},
+                                    {"gguf_qwen3next_mtp", "qwen3_next_mtp", Bits::rounded, 1},
                                     {"gguf_qwen35", "qwen3_5", Bits::rounded},
-                                    {"gguf_qwen35moe", "qwen3_5_moe_mtp", Bits::rounded}};
+                                    {"gguf_qwen35moe", "qwen3_5_moe_mtp", Bits::rounded, 1}};
 
-ServerSettings settings_of(const char* name) {
+ServerSettings settings_of(const char* name, int modules = 0) {
   ServerSettings settings = settings_for(kFolder / name);
   settings.model.dtype = "float32";
+  settings.model.max_mtp_modules = modules;
   return settings;
 }
 
 // Returns all weights as the model's layers read them.
-std::vector<float> packed_weights(const char* name) {
-  const auto choice = choose_model_form(settings_of(name));
+std::vector<float> packed_weights(const char* name, int modules) {
+  const auto choice = choose_model_form(settings_of(name, modules));
   EXPECT_TRUE(choice.has_value()) << describe(choice.error());
+  EXPECT_EQ(choice->model.num_mtp_loaded, modules);
   const auto source = open_model_weights(source_dir() / kFolder / name, choice->model.moe);
   EXPECT_TRUE(source.has_value()) << describe(source.error());
   WeightLoader::Options options = choice->loader_options();
@@ -78,7 +82,8 @@ std::vector<float> packed_weights(const char* name) {
 TEST(GgufFolder, WeightsAreThoseOfTheFolder) {
   for (const GgufCopy& copy : kGgufCopies) {
     SCOPED_TRACE(copy.file);
-    const std::vector<float> got = packed_weights(copy.file), want = packed_weights(copy.folder);
+    const std::vector<float> got = packed_weights(copy.file, copy.modules);
+    const std::vector<float> want = packed_weights(copy.folder, copy.modules);
     ASSERT_EQ(got.size(), want.size());
     int64_t differ = 0;
     for (size_t i = 0; i < want.size(); ++i) {

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/clock_testing.h"
 #include "base/log.h"
 #include "compute/weights/safetensors.h"
 #include "engine/check/reference.h"

@@ -13,6 +13,23 @@ namespace fs = std::filesystem;
 
 class PeerPagesTest : public testing::PeerServicesTest {
  protected:
+  // Expects that a prompt has the same answer if another service computes it.
+  void answer_apart(const Form& form, int num_ranks_there, int num_ranks_here) {
+    SCOPED_TRACE(fmt::format("{}, {} ranks for {}", form.name, num_ranks_there, num_ranks_here));
+    fs::remove_all(folder_);
+    const Answer want = computed(plain(&form), question(3, 600));
+    Service prefill(offering(plain(&form, num_ranks_there), "prefill"));
+    ASSERT_TRUE(prefill.works());
+    Service decode(decoding(plain(&form, num_ranks_here), port_));
+    ASSERT_TRUE(decode.works());
+    const Answer got = ask(decode, question(3, 600));
+    expect_same(got, want);
+    EXPECT_GE(got.summary.cached_tokens, 500);
+    EXPECT_EQ(tier_of(decode).peer_prefills_total, 1u);
+    EXPECT_EQ(tier_of(decode).peer_short_prompts_total, 0u);
+    EXPECT_EQ(tier_of(prefill).served_prefills_total, 1u);
+  }
+
   // Has the bundled model's decode service answer through a proxy, which `spoil` sets up.
   void answer_through_proxy(const std::function<void(TestProxy&)>& spoil) {
     Service prefill(offering(plain(), "prefill"));
@@ -88,24 +105,17 @@ TEST_F(PeerPagesTest, APrefixComesFromTheOnePeerOfTwoThatHasIt) {
   EXPECT_EQ(tier_of(here).peer_pages_total, 42u);
 }
 
-// Full attention, latents, delta nets with states, windows; the prefill service has two ranks or
-// one.
+// Full attention, latents, delta nets with states, windows, chunks.
 TEST_F(PeerPagesTest, APromptThatAPeerComputesGivesTheSameAnswer) {
-  for (const Form& form : {kMoe, kMla, kDelta, kInt8Kv, kMimo}) {
-    for (const int num_ranks : {1, 2}) {
-      SCOPED_TRACE(fmt::format("{}, {} ranks", form.name, num_ranks));
-      fs::remove_all(folder_);
-      const Answer want = computed(plain(&form), question(3, 600));
-      Service prefill(offering(plain(&form, num_ranks), "prefill"));
-      ASSERT_TRUE(prefill.works());
-      Service decode(decoding(plain(&form), port_));
-      ASSERT_TRUE(decode.works());
-      const Answer got = ask(decode, question(3, 600));
-      expect_same(got, want);
-      EXPECT_GE(got.summary.cached_tokens, 500);
-      EXPECT_EQ(tier_of(decode).peer_prefills_total, 1u);
-      EXPECT_EQ(tier_of(prefill).served_prefills_total, 1u);
-    }
+  for (const Form& form :
+       {kMoe, kMla, kDelta, kKimiLinear, kInt8Kv, kMimo, kGptOss, kGemma4, kLlama4})
+    for (const int num_ranks : {1, 2}) ASSERT_NO_FATAL_FAILURE(answer_apart(form, num_ranks, 1));
+}
+
+TEST_F(PeerPagesTest, FourRanksComputeAPromptForOneAndOneForFour) {
+  for (const Form& form : {kMoe, kDelta, kMimo}) {
+    ASSERT_NO_FATAL_FAILURE(answer_apart(form, 4, 1));
+    ASSERT_NO_FATAL_FAILURE(answer_apart(form, 1, 4));
   }
 }
 

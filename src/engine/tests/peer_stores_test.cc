@@ -1,6 +1,10 @@
 // Tests prompts that a peer could compute beside stores: what stores have here is not sent, and a
 // peer whose folder takes no pages says so.
+#include <algorithm>
 #include <fstream>
+#include <iterator>
+#include <set>
+#include <string>
 
 #include "engine/tests/peer_services.h"
 
@@ -18,14 +22,25 @@ class PeerStoresTest : public testing::PeerServicesTest {
     mine.memory.kv_cache_dir = (folder_ / "here").string();
     return mine;
   }
-  // Has every write of a page below the folder fail, also for root.
-  static void spoil(const fs::path& folder) {
+  static std::set<std::string> all_subfolders() {
+    std::set<std::string> all;
+    for (int i = 0; i < 256; ++i) all.insert(fmt::format("{:02x}", i));
+    return all;
+  }
+  // Returns the folders in which there are pages, by their names.
+  std::set<std::string> subfolders_of_pages() const {
+    std::set<std::string> found;
+    for (const auto& entry : fs::recursive_directory_iterator(folder_))
+      if (is_page(entry)) found.insert(entry.path().parent_path().filename().string());
+    return found;
+  }
+  // Has every write of a page to one of these folders fail, also for root.
+  static void spoil(const fs::path& folder, const std::set<std::string>& subfolders) {
     for (const auto& form : fs::directory_iterator(folder)) {
       if (!form.is_directory()) continue;
-      for (int i = 0; i < 256; ++i) {
-        const fs::path place = form.path() / fmt::format("{:02x}", i);
-        fs::remove_all(place);
-        std::ofstream(place) << "no folder";
+      for (const std::string& subfolder : subfolders) {
+        fs::remove_all(form.path() / subfolder);
+        std::ofstream(form.path() / subfolder) << "no folder";
       }
     }
   }
@@ -65,7 +80,7 @@ TEST_F(PeerStoresTest, APromptThatFilesHaveIsSentToNoPeer) {
 TEST_F(PeerStoresTest, APeerWhoseFolderTakesNoPagesIsAskedForNoPrompt) {
   Service prefill(offering(plain(), "prefill"));
   ASSERT_TRUE(prefill.works());
-  spoil(folder_);
+  spoil(folder_, all_subfolders());
   Service decode(decoding(plain(), port_));
   for (const int seed : {1, 2}) {
     expect_same(ask(decode, question(seed)), computed(plain(), question(seed)));
@@ -73,6 +88,39 @@ TEST_F(PeerStoresTest, APeerWhoseFolderTakesNoPagesIsAskedForNoPrompt) {
     EXPECT_EQ(tier_of(decode).peer_failures_total, 0u);
   }
   EXPECT_EQ(tier_of(decode).peer_refusals_total, 1u);
+}
+
+// Only the first half of the pages can be written. They are used, and the others are computed by
+// the service that asked; no more prompts are sent.
+TEST_F(PeerStoresTest, ADiskThatGetsFullAtAPeerEndsItsPromptsAtOnce) {
+  {
+    Service service(offering(plain()));
+    RequestInput half = question(1);
+    half.prompt.resize(352);
+    ask(service, std::move(half));
+  }
+  const std::set<std::string> early = subfolders_of_pages();
+  {
+    Service service(offering(plain()));
+    ask(service, question(1));
+  }
+  std::set<std::string> late;
+  std::ranges::set_difference(subfolders_of_pages(), early, std::inserter(late, late.end()));
+  ASSERT_FALSE(late.empty());
+  fs::remove_all(folder_);
+  Service prefill(offering(plain(), "prefill"));
+  ASSERT_TRUE(prefill.works());
+  spoil(folder_, late);
+  Service decode(decoding(plain(), port_));
+  const Answer first = ask(decode, question(1));
+  expect_same(first, computed(plain(), question(1)));
+  EXPECT_GT(first.summary.cached_tokens, 200);
+  EXPECT_LT(first.summary.cached_tokens, 600);
+  EXPECT_EQ(tier_of(decode).peer_short_prompts_total, 1u);
+  expect_same(ask(decode, question(2)), computed(plain(), question(2)));
+  EXPECT_EQ(tier_of(decode).peer_refusals_total, 1u);
+  EXPECT_EQ(tier_of(decode).peer_failures_total, 0u);
+  EXPECT_EQ(tier_of(prefill).served_prefills_total, 1u);
 }
 
 }  // namespace

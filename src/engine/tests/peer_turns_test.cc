@@ -2,6 +2,7 @@
 // and beside prompts that a store has.
 #include <vector>
 
+#include "base/clock_testing.h"
 #include "engine/tests/tier_world.h"
 
 namespace hocket {
@@ -44,6 +45,7 @@ class PeerTurnsTest : public testing::FolderTest {
                    .abort = [](RequestId) {}})
                   .value();
     server_->start();
+    options.tier.num_senders = TierBuffers::kMinSenders;
     options.tier.role = std::make_shared<PrefillRole>(
         PrefillRole::Options{.mode = Disaggregation::decode, .can_decode = true});
     options.tier.peers = std::make_shared<PeerSource>(
@@ -91,6 +93,26 @@ TEST_F(PeerTurnsTest, ALargePromptWaitsForNoneThatCameLater) {
     ASSERT_TRUE(world_->run_until([&] { return world_->ended().contains(ended); }));
   }
   EXPECT_EQ(taken(), (std::vector<ptrdiff_t>{330, 800, 340}));
+  EXPECT_EQ(world_->tier().stats().peer_short_prompts_total, 3u) << "the peer has computed none";
+}
+
+// The third prompt finds no room beside the second one; the fourth needs none behind the first.
+TEST_F(PeerTurnsTest, APromptThatTheCacheHasByNowWaitsForNoRoom) {
+  start(48);
+  add(1, 330);
+  ASSERT_TRUE(world_->wait_until([&] { return taken().size() == 1; }));
+  add(2, 700);
+  ASSERT_TRUE(world_->wait_until([&] { return taken().size() == 2; }));
+  add(3, 900);
+  ASSERT_TRUE(world_->add(4, prompt_of(1, 330)));
+  prefills_->end(RequestId{1});
+  ASSERT_TRUE(world_->run_until([&] { return world_->ended().contains(4); }));
+  EXPECT_EQ(world_->ended().at(4).cached, 320);
+  EXPECT_EQ(taken().size(), 2u);
+  prefills_->end(RequestId{2});
+  ASSERT_TRUE(world_->run_until([&] { return taken().size() == 3; }));
+  prefills_->end(RequestId{3});
+  ASSERT_TRUE(world_->run_all());
 }
 
 // The turn of a prompt whose client has left goes to the next one.
@@ -123,6 +145,7 @@ TEST_F(PeerTurnsTest, PromptsThatPeersComputeKeepNoOtherFromItsPages) {
   ASSERT_TRUE(world_->run_until([&] { return world_->ended().contains(kSent + 1); }));
   EXPECT_EQ(world_->ended().at(kSent + 1).cached, 320);
   EXPECT_EQ(taken().size(), kSent);
+  EXPECT_EQ(world_->tier().stats().peer_short_prompts_total, 0u);
   for (uint64_t id = 1; id <= kSent; ++id) prefills_->end(RequestId{id});
   ASSERT_TRUE(world_->run_all());
 }

@@ -101,9 +101,9 @@ class TimedRank final : public ForwardProbe {
     HOCKET_CHECK(lockstep_.finish_agreement(proposal()));
     overlap_.note_reports(lockstep_);
     fill();
-    const auto done = runner_.forward_together(batch_, {.id = lockstep_.pass(),
-                                                        .plan = lockstep_.plan(),
-                                                        .is_trial = lockstep_.is_trial(),
+    const auto done = runner_.forward_together(batch_, {.id = lockstep_.agreed().pass,
+                                                        .plan = lockstep_.agreed().plan,
+                                                        .is_trial = lockstep_.agreed().is_trial,
                                                         .ledger = &overlap_.ledger(),
                                                         .probe = this});
     HOCKET_CHECK(done.has_value());
@@ -111,7 +111,7 @@ class TimedRank final : public ForwardProbe {
     lockstep_.begin_agreement(proposal());
     const Ledger::OtherWork other(&overlap_.ledger(), "sample");
     sample();
-    played.plans.push_back(id_of(lockstep_.plan()));
+    played.plans.push_back(id_of(lockstep_.agreed().plan));
     played.tokens.push_back(newest_);
   }
   // Both ranks continue at the same time.

@@ -10,6 +10,7 @@
 #include <functional>
 #include <thread>
 
+#include "base/clock_testing.h"
 #include "base/log.h"
 #include "engine/rank_setup.h"
 #include "engine/tests/folder_copy.h"
@@ -18,7 +19,7 @@
 namespace hocket {
 namespace {
 
-constexpr int kLookSteps = 3;
+constexpr int kLookSteps = MovingSteps::kMinLikeSteps + 2;
 
 // The clock of loading stands still, as files do that hang.
 std::atomic<bool> files_hang = false;
@@ -79,7 +80,7 @@ class RebalanceTest : public ::testing::Test {
     return {ranks_[0]->rebalance.vote(), ranks_[1]->rebalance.vote()};
   }
   void agree(const std::array<BalanceVote, 2>& votes) {
-    StepReport report{.is_valid = 1};
+    StepReport report{.is_valid = 1, .step_us = 1000};
     report.compute_us[static_cast<size_t>(Op::experts)] = 1e9f;  // any move is worth it
     const std::array<StepReport, 2> reports{report, report};
     for (auto& rank : ranks_) rank->rebalance.agreed(votes, reports, {.computes = true});
@@ -148,6 +149,16 @@ TEST_F(RebalanceTest, ALoadedLayerChangesWithTheNextStep) {
     EXPECT_NE(rank->rebalance.take_move(), nullptr);
     EXPECT_EQ(rank->rebalance.take_move(), nullptr);
     rank->rebalance.moved();
+  }
+}
+
+TEST_F(RebalanceTest, StepsWhileALayerIsLoadedAreComparedWithThoseBefore) {
+  agree(votes_of_loaded());
+  for (auto& rank : ranks_) {
+    const ExpertMoveStats stats = rank->mover.stats();
+    EXPECT_GT(stats.steps_total, 0u);
+    EXPECT_NEAR(stats.step_seconds_total, 1e-3 * static_cast<double>(stats.steps_total), 1e-9);
+    EXPECT_NEAR(stats.usual_seconds_total, stats.step_seconds_total, 1e-9);
   }
 }
 
@@ -273,8 +284,11 @@ void TolerantRank::expect_taken_over_and_given_back() const {
   EXPECT_GT(mover.stats().moves_total, 0u);
 }
 
-TEST_F(TolerantRank, ExpertsOfAnAbsentRankAreLoadedAndGivenBack) {
-  expect_taken_over_and_given_back();
+TEST_F(TolerantRank, ExpertsOfAnAbsentRankAreLoadedAndGivenBackByAnyNumberOfThreads) {
+  for (const int num_threads : {1, 3}) {
+    settings_.compute.num_threads = num_threads;
+    expect_taken_over_and_given_back();
+  }
 }
 
 // The module's experts are in eight bits, so larger than the others, and have memory of their own.

@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "base/clock_testing.h"
 #include "engine/tests/service.h"
 
 namespace hocket {

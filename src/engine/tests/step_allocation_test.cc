@@ -3,8 +3,12 @@
 #include <atomic>
 #include <thread>
 
+#include "base/clock_testing.h"
 #include "base/count_allocations_testing.h"
 #include "base/log.h"
+#include "compute/moe/balancer.h"
+#include "engine/balance/expert_mover.h"
+#include "engine/rank_setup.h"
 #include "engine/sampler.h"
 #include "engine/tests/testing.h"
 #include "engine/tests/tier_world.h"
@@ -232,6 +236,28 @@ TEST(SamplerWithoutMemory, FailsTheRowAndNotTheProcess) {
     EXPECT_EQ(token.failed, !has_memory);
     EXPECT_EQ(token.no_memory, !has_memory);
     EXPECT_EQ(logprobs != nullptr, has_memory);
+  }
+}
+
+// The counts of a balance check are copied while steps run.
+TEST(ExpertMoverWithoutMemory, BeginsToPlan) {
+  ServerSettings settings = settings_for("tests/golden/qwen3_moe");
+  settings.parallel.ep_size = 2;
+  settings.parallel.enable_eplb = true;
+  const auto runners = load_ranks({.settings = settings, .progress = {}, .tokenizer_eos = {}});
+  ASSERT_TRUE(runners.has_value()) << describe(runners.error());
+  Runner& runner = *(*runners)[0];
+  ExpertStats stats(runner.info().model.num_layers, runner.placement(), 0);
+  ExpertMover mover({.model = settings.model, .rebalance = improved_placement}, runner, stats);
+  const std::vector<uint64_t> counts(stats.num_counts(), 1);
+  for (int i = 0; i < 3; ++i) {
+    max_allocated_bytes = 0;
+    EXPECT_NO_THROW(mover.plan(counts, 1)) << i;
+    max_allocated_bytes = SIZE_MAX;
+    const TimePoint deadline = RealClock().now() + std::chrono::seconds(60);
+    while (mover.planned() == nullptr && RealClock().now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_NE(mover.planned(), nullptr);
   }
 }
 

@@ -88,6 +88,7 @@ inline Rounded rounded(const std::vector<float>& w, int64_t n, int64_t k, std::s
   const bool int8 = format == "w8a8";
   if (format == "fp8_block") r.group_n = r.group_k = kBlock;
   if (format == "fp8_channel" || int8) r.group_k = k;
+  if (format == "fp8_tensor") r.group_n = n, r.group_k = k;
   r.e2m1 = format == "mxfp4" || format == "nvfp4";
   if (r.e2m1) r.group_k = format == "mxfp4" ? kMxGroup : kNvfp4Group;
   if (format == "nvfp4") r.outer = kColumnScale;
@@ -193,6 +194,8 @@ inline void add_rounded(TestFolder& folder, const std::string& module, const Rou
   if (format == "fp8_block")
     folder.add(module + ".weight_scale_inv", "F32",
                {static_cast<int64_t>(r.scales.size()) / groups, groups}, r.scales);
+  else if (format == "fp8_tensor")
+    folder.add(module + ".weight_scale_inv", "F32", {}, r.scales);
   else
     add_scales(folder, module + ".weight_scale", "BF16", {n, 1}, r.scales);
 }
@@ -266,6 +269,8 @@ inline void write_copies(const std::string& family, const StoredFormat& format, 
     config["quantization_config"] =
         nlohmann::json::parse(std::ifstream(golden / format.config_of / "config.json"))
             .at("quantization_config");
+  if (std::string_view(format.name) == "fp8_tensor")
+    config["quantization_config"] = {{"quant_method", "fp8"}, {"activation_scheme", "static"}};
   std::ofstream(stored.path() / "config.json") << config;
 
   const MoeConfig moe = read_hf_config(golden / family).value().moe;

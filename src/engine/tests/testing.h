@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock_testing.h"
 #include "engine/check/quality.h"
 #include "engine/engine.h"
 #include "engine/plan/testing.h"

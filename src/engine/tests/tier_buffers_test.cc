@@ -1,8 +1,8 @@
 // Tests the buffers of prefixes on their way to stores and peers: they take the memory that is
 // planned for them, and a page that finds none waits for one.
-#include "engine/cache_tier_setup.h"
 #include "engine/rank_setup.h"
 #include "engine/tests/stored_pages.h"
+#include "engine/tier/cache_tier_setup.h"
 
 namespace hocket {
 namespace {
@@ -24,7 +24,8 @@ TEST_F(TierBuffersTest, ThePlanHoldsTheBuffersOfEveryKindOfCache) {
     const TierBuffers buffers{.page_bytes = runners[0]->pages().page_bytes(),
                               .record_bytes = border_states_of(*runners[0]).bytes(),
                               .chunk_pages = chunk_pages(plan.chunk_tokens, plan.max_prefill_tokens,
-                                                         settings.memory.page_size)};
+                                                         settings.memory.page_size),
+                              .has_files = true};
     EXPECT_GE(buffers.num_pages() * settings.memory.page_size, plan.chunk_tokens);
     EXPECT_EQ(plan.tier_bytes, buffers.bytes());
     EXPECT_EQ(plan.work_bytes, without.work_bytes + buffers.bytes());
@@ -43,16 +44,18 @@ TEST_F(TierBuffersTest, ThePlanHoldsTheLargestPageAndWindowOfAPeerForEachThreadT
     settings.peers.kv_cache_peers = "127.0.0.1:1";
     const auto runners = load_ranks({.settings = settings}).value();
     int64_t bytes = runners[0]->pages().layout().with_tokens(128).page_bytes();
+    const int64_t page_bytes = runners[0]->pages().page_bytes();
+    // Three threads more than for files alone read files, too.
+    const int64_t copies = 3 * std::max(page_bytes, border_states_of(*runners[0]).bytes());
     // A window of the model has fewer than 128 tokens.
     if (const PagePool* windows = runners[0]->windows())
       bytes += windows->layout().with_tokens(128).page_bytes();
-    EXPECT_EQ(runners[0]->plan().tier_bytes - without, 4 * bytes);
+    EXPECT_EQ(runners[0]->plan().tier_bytes - without, 4 * bytes + copies);
     // Two threads for each that computes hold a page of this service, too.
     settings.peers = {.disaggregation_mode = "decode",
                       .disaggregation_prefill_url = "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"};
     const auto decoding = load_ranks({.settings = settings}).value();
-    EXPECT_EQ(decoding[0]->plan().tier_bytes - without,
-              10 * bytes + 6 * runners[0]->pages().page_bytes());
+    EXPECT_EQ(decoding[0]->plan().tier_bytes - without, 10 * bytes + 6 * page_bytes + copies);
   }
 }
 
@@ -119,6 +122,22 @@ TEST_F(TierBuffersTest, PagesThatFindNoBufferAreWrittenLater) {
   const Answer got = ask(again, input);
   expect_same(got, want);
   EXPECT_EQ(got.summary.cached_tokens, 1799);
+}
+
+// Threads that read and write, and what they send to a Redis or got from it last.
+TEST(TierBuffers, PagesOnTheirWayBesideBuffersArePlanned) {
+  constexpr int64_t kPage = 1 << 10, kRecord = 1 << 20;
+  const auto beside = [](TierBuffers sizes) {
+    TierBuffers alone = sizes;
+    alone.has_files = alone.has_redis = false;
+    return sizes.bytes() - alone.bytes();
+  };
+  EXPECT_EQ(beside({.page_bytes = kPage, .has_files = true}), (1 + 1) * kPage);
+  EXPECT_EQ(beside({.page_bytes = kPage, .peer_bytes = 1, .has_files = true}), (4 + 1) * kPage);
+  EXPECT_EQ(beside({.page_bytes = kPage, .has_redis = true}), (4 + 2 + 5) * kPage);
+  EXPECT_EQ(
+      beside({.page_bytes = kPage, .record_bytes = kRecord, .has_files = true, .has_redis = true}),
+      (4 + 1 + 2 + 5) * kRecord);
 }
 
 // At least two records travel, however large they are. The pages of a chunk all find a buffer, up

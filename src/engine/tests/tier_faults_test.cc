@@ -29,15 +29,16 @@ class TierFaultsTest : public testing::StoredPagesTest {
 TEST_F(TierFaultsTest, HybridModelsReadTheFilesOfAnotherNumberOfRanks) {
   for (const Form& form : {kDelta, kMimo}) {
     const Answer want = computed(plain(&form), question(3, 600));
-    for (const int num_ranks : {2, 1}) {
-      SCOPED_TRACE(fmt::format("{}, written by {}", form.name, num_ranks));
+    for (const auto& [num_writers, num_readers] :
+         {std::pair(2, 1), std::pair(1, 2), std::pair(4, 1), std::pair(2, 4)}) {
+      SCOPED_TRACE(fmt::format("{}, {} ranks, then {}", form.name, num_writers, num_readers));
       fs::remove_all(folder_);
       const auto on_ranks = [&](int ranks) { return with_files(plain(&form, ranks)); };
       {
-        Service service(on_ranks(num_ranks));
+        Service service(on_ranks(num_writers));
         expect_same(ask(service, question(3, 600)), want);
       }
-      Service again(on_ranks(3 - num_ranks));
+      Service again(on_ranks(num_readers));
       const Answer got = ask(again, question(3, 600));
       expect_same(got, want);
       EXPECT_GE(got.summary.cached_tokens, 500);

@@ -10,9 +10,10 @@
 #include <random>
 #include <thread>
 
+#include "base/clock_testing.h"
 #include "base/folder_testing.h"
 #include "base/mix.h"
-#include "engine/cache_tier.h"
+#include "engine/tier/cache_tier.h"
 
 namespace hocket::testing {
 

@@ -2,7 +2,9 @@
 // copies delayed ones, and that random traffic over a store that is slow, loses pages or hangs gets
 // the pages of its own tokens.
 #include "engine/tests/tier_world.h"
+#include "base/clock_testing.h"
 #include "engine/rank_sessions.h"
+#include "policy/scheduler/simulated_events_testing.h"
 
 namespace hocket {
 namespace {
@@ -316,14 +318,17 @@ TEST(PageWriterTest, ASaveBeyondTheQueueIsAnswered) {
   EXPECT_LT(num_refused, 2000);
 }
 
+using TierSimulationTest = TierWorldTest;  // `./hocket test simulation` sets its seeds
+
 // Random traffic of prompts that share beginnings, over a pool that holds few of them, with aborts
 // and with a store that loses pages, is slow or hangs for a while. TierWorld compares every page
 // that a request gets; each request ends, and the pool is whole. How many of them got pages from
 // the store depends on the threads' turns, so a second world reads what the first one wrote.
-TEST_F(TierWorldTest, RandomTrafficGetsThePagesOfItsOwnTokens) {
-  constexpr int kSeeds = 60, kRequests = 24;
+TEST_F(TierSimulationTest, RandomTrafficGetsThePagesOfItsOwnTokens) {
+  constexpr uint64_t kSeeds = 60, kRequests = 24;
+  const auto [first_seed, num_seeds] = seeds_wanted(kSeeds);
   uint64_t num_fetched = 0, num_given_up = 0;
-  for (int seed = 0; seed < kSeeds; ++seed) {
+  for (uint64_t seed = first_seed; seed < first_seed + num_seeds; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(static_cast<uint32_t>(seed));
     const auto draw = [&](uint32_t one_of) { return random() % one_of == 0; };
@@ -350,7 +355,7 @@ TEST_F(TierWorldTest, RandomTrafficGetsThePagesOfItsOwnTokens) {
     }
     ASSERT_TRUE(world->run_all(1s));
     store->hangs = false;
-    EXPECT_EQ(world->ended().size(), size_t{kRequests});
+    EXPECT_EQ(world->ended().size(), kRequests);
     world->scheduler().check_integrity();
     for (const auto& [id, ended] : world->ended()) EXPECT_LE(ended.fetched, ended.cached);
     num_given_up += world->tier().stats().reads_given_up_total;
@@ -367,7 +372,8 @@ TEST_F(TierWorldTest, RandomTrafficGetsThePagesOfItsOwnTokens) {
     }
     if (HasFatalFailure() || HasNonfatalFailure()) break;
   }
-  EXPECT_GT(num_fetched, 1000u);
+  if (num_seeds < kSeeds) return;  // a few seeds need not show all
+  EXPECT_GT(num_fetched, 1000 * num_seeds / kSeeds);
   EXPECT_GT(num_given_up, 0u);
 }
 

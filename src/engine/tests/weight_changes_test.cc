@@ -164,6 +164,28 @@ TEST(WeightChanges, DraftLayersOfAGgufFileThatAreLeftAsideAreNamed) {
   EXPECT_FALSE(says("gguf_qwen35moe", "blk.2.nextn.eh_proj.weight"));
 }
 
+// Files of less than four bits a weight take more memory than their bytes.
+TEST(WeightChanges, TypesThatGrowInMemoryAreSaidToDoSo) {
+  ModelChoice choice;
+  choice.headers = std::make_shared<NamesOnly>(std::vector<std::string>{});
+  const auto path = source_dir() / "tests/golden/gguf_types/types.gguf";
+  const auto line_of = [&](std::string_view type) {
+    const auto all = file_changes(choice, {.model_path = path.string()});
+    EXPECT_TRUE(all.has_value()) << describe(all.error());
+    const auto found = std::ranges::find_if(*all, [&](const SettingChange& change) {
+      return change.from.starts_with(std::string(type) + ",");
+    });
+    return found == all->end() ? "none" : found->to + ": " + found->why;
+  };
+  EXPECT_THAT(line_of("Q2_K"), HasSubstr("(3.2 times)"));
+  EXPECT_THAT(line_of("Q2_K"), HasSubstr("--quantization int4"));
+  EXPECT_THAT(line_of("Q3_K"), HasSubstr("(1.3 times)"));
+  EXPECT_THAT(line_of("Q3_K"), Not(HasSubstr("--quantization int4")));
+  EXPECT_THAT(line_of("Q4_K"), Not(HasSubstr("times)")));
+  choice.quantize = WeightFormat::int4;
+  EXPECT_THAT(line_of("Q2_K"), Not(HasSubstr("--quantization int4")));
+}
+
 // Nothing is left over in files of the publishers' tools; without a layer of its config.json, the
 // tensors of that layer are.
 TEST(WeightChanges, TensorsThatNobodyReadsAreNamed) {
@@ -187,7 +209,8 @@ TEST(WeightChanges, TensorsThatNobodyReadsAreNamed) {
     };
     ModelChoice shorter = choice;
     --shorter.model.num_layers;
-    const bool has_modules = find_family(choice.model.architecture).value()->mtp != nullptr;
+    const ModelFamily& family = *find_family(choice.model.architecture).value();
+    const bool has_modules = family.mtp != nullptr || family.has_layers_behind;
     if (in_gguf || !has_modules) {
       EXPECT_THAT(unread_in(shorter), HasSubstr(in_gguf ? "blk.*." : "layers.*."));
     }

@@ -1,5 +1,6 @@
 #include "server/generation/task_pool.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -12,10 +13,16 @@ namespace {
 constexpr QueueLimit<int64_t> kUnreadLimit{"{} requests wait to be read", kRetryAfterFix};
 constexpr QueueLimit<int64_t> kUnreadOfClientLimit{"{} requests of this client wait to be read",
                                                    kRetryAfterFix};
+// Limit of nested tasks: a task that gives way stays on its thread's stack.
+constexpr int kMaxGivenWay = 16;
 
 }  // namespace
 
 TaskPool::TaskPool(const Options& options) : options_(options) {
+  {
+    const MutexLock lock(mutex_);
+    running_.reserve(static_cast<size_t>(options.num_threads) * (1 + kMaxGivenWay));
+  }
   for (int i = 0; i < options.num_threads; ++i)
     threads_.emplace_back(Thread::Options{.name = options.name + std::to_string(i)},
                           [this] { run(); });
@@ -42,14 +49,14 @@ Result<void> TaskPool::check_room(uint64_t client) const {
                      max_waiting);
 }
 
-Result<void> TaskPool::push(Task&& task, uint64_t client) {
+Result<void> TaskPool::push(Task&& task, uint64_t client, uint64_t key) {
   {
     const MutexLock lock(mutex_);
     if (closing_) return fail(ErrorCode::shutting_down, "the server is shutting down");
     HOCKET_TRY_VOID(check_room(client));
     const auto entry = waiting_.try_emplace(client).first;
     try {
-      entry->second.push_back(std::move(task));
+      entry->second.push_back({.task = std::move(task), .key = key});
     } catch (...) {  // take() needs a task for each client in waiting_
       if (entry->second.empty()) waiting_.erase(entry);
       throw;
@@ -60,25 +67,61 @@ Result<void> TaskPool::push(Task&& task, uint64_t client) {
   return {};
 }
 
-// Returns the oldest task of the next client; nullopt if none waits.
+// Returns the end if none of the client's tasks may run now.
+TaskPool::Queue::const_iterator TaskPool::first_that_may_run(uint64_t client,
+                                                             const Queue& queue) const {
+  if (options_.max_running_of_client > 0 &&
+      std::ranges::count(running_, client, &RunningTask::client) >= options_.max_running_of_client)
+    return queue.end();
+  return std::ranges::find_if(queue, [&](const WaitingTask& task) HOCKET_REQUIRES(mutex_) {
+    return task.key == 0 ||
+           std::ranges::find(running_, task.key, &RunningTask::key) == running_.end();
+  });
+}
+
+// Returns true if take() would return a task.
+bool TaskPool::has_task() const {
+  for (const auto& [client, queue] : waiting_)
+    if (first_that_may_run(client, queue) != queue.end()) return true;
+  return false;
+}
+
+// Returns the oldest task that may run of the next client that has one; nullopt if there is none.
 //
 //   waiting_  client 3: t t t | 5: t | 9: t t      last_client_ = 3: 5 is next, then 9, then 3
-std::optional<TaskPool::Task> TaskPool::take() {
-  if (waiting_.empty()) return std::nullopt;
+std::optional<TaskPool::TakenTask> TaskPool::take() {
   auto turn = waiting_.upper_bound(last_client_);
-  if (turn == waiting_.end()) turn = waiting_.begin();
-  last_client_ = turn->first;
-  std::optional<Task> task = std::move(turn->second.front());
-  turn->second.pop_front();
-  if (turn->second.empty()) waiting_.erase(turn);
-  --num_waiting_;
-  return task;
+  for (size_t i = 0; i < waiting_.size(); ++i, ++turn) {
+    if (turn == waiting_.end()) turn = waiting_.begin();
+    auto& [client, queue] = *turn;
+    const auto first = first_that_may_run(client, queue);
+    if (first == queue.end()) continue;
+    WaitingTask& waiting = queue[static_cast<size_t>(first - queue.begin())];
+    TakenTask taken{.task = std::move(waiting.task),
+                    .running = {.client = client, .key = waiting.key}};
+    last_client_ = client;
+    queue.erase(first);
+    if (queue.empty()) waiting_.erase(turn);
+    --num_waiting_;
+    running_.push_back(taken.running);
+    return taken;
+  }
+  return std::nullopt;
+}
+
+// Tasks that were held back by this one may run afterwards. A thread that is idle must look for
+// them, because this one may go on with the task that gave way.
+void TaskPool::carry_out(TakenTask& taken) {
+  taken.task();
+  {
+    const MutexLock lock(mutex_);
+    running_.erase(std::ranges::find(running_, taken.running));
+    if (waiting_.empty() || num_idle_ == 0) return;
+  }
+  arrived_.notify_one();
 }
 
 namespace {
-
-// Limit of nested tasks: a task that gives way stays on its thread's stack.
-constexpr int kMaxGivenWay = 16;
 
 // The state of the task that this thread runs.
 struct Turn {
@@ -102,28 +145,27 @@ void TaskPool::yield_turn() {
 
 // Does nothing if another thread is idle, since that thread takes the tasks that wait.
 void TaskPool::run_one_that_waits() {
-  std::optional<Task> task;
+  std::optional<TakenTask> taken;
   {
     const MutexLock lock(mutex_);
-    if (num_idle_ == 0) task = take();
+    if (num_idle_ == 0) taken = take();
   }
-  if (task) (*task)();
+  if (taken) carry_out(*taken);
 }
 
 void TaskPool::run() {
   while (true) {
-    std::optional<Task> task;
+    std::optional<TakenTask> taken;
     {
       MutexLock lock(mutex_);
       ++num_idle_;
-      arrived_.wait(lock,
-                    [this]() HOCKET_REQUIRES(mutex_) { return closing_ || !waiting_.empty(); });
+      arrived_.wait(lock, [this]() HOCKET_REQUIRES(mutex_) { return closing_ || has_task(); });
       --num_idle_;
-      task = take();
+      taken = take();
     }
-    if (!task) return;
+    if (!taken) return;
     turn = {.pool = this, .began = RealClock().now(), .given_way = 0};
-    (*task)();
+    carry_out(*taken);
   }
 }
 

@@ -98,6 +98,90 @@ TEST(TaskPool, OneClientHasItsShareOfThePlaces) {
   EXPECT_THAT(pool.release(), testing::ElementsAre(1, 2, 3, 1, 2));
 }
 
+// The second task of the client that is slow waits for its first one, and no other client does.
+TEST(TaskPool, AClientThatIsSlowLeavesThreadsToOthers) {
+  std::latch held(1);
+  std::atomic<int> num_slow = 0;
+  std::atomic<bool> other = false;
+  {
+    TaskPool pool({.name = "test", .num_threads = 2, .max_running_of_client = 1});
+    for ([[maybe_unused]] const int i : {0, 1})
+      ASSERT_TRUE(pool.push(
+          [&] {
+            ++num_slow;
+            held.wait();
+          },
+          1));
+    while (num_slow == 0) std::this_thread::yield();
+    ASSERT_TRUE(pool.push([&] { other = true; }, 2));
+    while (!other) std::this_thread::yield();
+    EXPECT_EQ(num_slow, 1);
+    held.count_down();
+  }
+  EXPECT_EQ(num_slow, 2) << "what waits is run before the end";
+}
+
+// Tasks that wait for another one with their key hold no thread.
+TEST(TaskPool, TasksWithOneKeyFollowEachOther) {
+  std::latch held(1);
+  std::atomic<int> num_running = 0, num_done = 0;
+  std::atomic<bool> at_once = false, other = false;
+  {
+    TaskPool pool({.name = "test", .num_threads = 4});
+    for (uint64_t client = 1; client <= 4; ++client)
+      ASSERT_TRUE(pool.push(
+          [&] {
+            if (++num_running > 1) at_once = true;
+            held.wait();
+            --num_running;
+            ++num_done;
+          },
+          client, 77));
+    while (num_running == 0) std::this_thread::yield();
+    for (uint64_t client = 1; client <= 2; ++client)
+      ASSERT_TRUE(pool.push([&] { other = true; }, client, 77 + client));
+    while (!other) std::this_thread::yield();
+    EXPECT_EQ(num_done, 0);
+    held.count_down();
+  }
+  EXPECT_EQ(num_done, 4) << "what waits is run before the end";
+  EXPECT_FALSE(at_once);
+}
+
+// The task of the client that was made way for ends while the one that gave way goes on: an idle
+// thread takes the client's next task.
+TEST(TaskPool, APlaceThatIsFreedBelowALongTaskIsSeen) {
+  std::atomic<bool> over = false, long_begun = false, long_ended = false, in_time = false;
+  std::atomic<bool> other_may_end = false, other_ended = false;
+  TaskPool pool({.name = "test", .num_threads = 2, .max_running_of_client = 1});
+  ASSERT_TRUE(pool.push(
+      [&] {
+        long_begun = true;
+        const TimePoint patience = RealClock().now() + std::chrono::seconds(3);
+        while (!over && RealClock().now() < patience) TaskPool::yield_turn();
+        in_time = over.load();
+        long_ended = true;
+      },
+      1));
+  ASSERT_TRUE(pool.push(
+      [&] {
+        while (!other_may_end) std::this_thread::yield();
+        other_ended = true;
+      },
+      2));
+  while (!long_begun) std::this_thread::yield();
+  ASSERT_TRUE(pool.push(
+      [&] {
+        other_may_end = true;
+        while (!other_ended) std::this_thread::yield();
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the other thread is idle
+      },
+      3));
+  ASSERT_TRUE(pool.push([&] { over = true; }, 3));
+  while (!long_ended) std::this_thread::yield();
+  EXPECT_TRUE(in_time);
+}
+
 // A task that has run takes no place in the queue.
 TEST(TaskPool, PlacesAreGivenBack) {
   std::atomic<int> num_done = 0;

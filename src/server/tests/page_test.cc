@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/clock_testing.h"
 #include "server/page/live_view.h"
 #include "server/tests/test_server.h"
 

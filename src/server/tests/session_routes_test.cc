@@ -48,6 +48,28 @@ TEST(SessionRoutesTest, CallsWaitForEachOtherAndHoldUpNoText) {
   for (TestClient& client : clients) EXPECT_EQ(client.receive().status, 200);
 }
 
+// All clients are one here, so that two requests that held threads would be all that it may have.
+TEST(SessionRoutesTest, RequestsThatWaitForTheirSessionHoldUpNoOther) {
+  TestServer server;
+  std::promise<void> step_is_over;
+  std::atomic<bool> has_begun = false;
+  server.engine.changing = [&, over = step_is_over.get_future().share()] {
+    if (!has_begun.exchange(true)) over.wait();
+  };
+  std::vector<TestClient> clients;
+  for (const char* path : {"/slots/0?action=save", "/slots/0?action=restore",
+                           "/slots/0?action=save", "/slots/0?action=erase"}) {
+    clients.emplace_back(server.server->port());
+    clients.back().send(TestServer::request_text("POST", path, R"({"filename": "f"})"));
+    EXPECT_TRUE(eventually([&] { return has_begun.load(); }));
+  }
+  EXPECT_EQ(server.post("/sessions/b/save", Json::object())["tokens"], 96);
+  EXPECT_EQ(server.engine.session_requests.size(), 1u);
+  step_is_over.set_value();
+  for (TestClient& client : clients) EXPECT_EQ(client.receive().status, 200);
+  EXPECT_EQ(server.engine.session_requests.size(), 5u);
+}
+
 TEST(SessionRoutesTest, SlotsAreSessionsAndFilesAreNames) {
   TestServer server;
   const Json saved = server.post("/slots/3?action=save", {{"filename", "f.bin"}});

@@ -1,4 +1,4 @@
-#include "engine/cache_store_setup.h"
+#include "engine/tier/cache_store_setup.h"
 
 #include <utility>
 

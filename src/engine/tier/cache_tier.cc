@@ -1,14 +1,10 @@
-#include "engine/cache_tier.h"
+#include "engine/tier/cache_tier.h"
 
 #include <new>
 #include <utility>
 
 namespace hocket {
 namespace {
-
-int64_t senders_of(const CacheTierOptions& options) {
-  return options.peers && options.peers->computes() ? num_senders(options.peers->num_tries()) : 0;
-}
 
 PageReader::Options reader_options(const CacheTierOptions& options, const PagePool& pages,
                                    const BorderStates& states) {
@@ -19,7 +15,7 @@ PageReader::Options reader_options(const CacheTierOptions& options, const PagePo
                              .border_tokens = static_cast<size_t>(states.border_tokens()),
                              .min_sent_tokens = CacheTierOptions::kMinTokens,
                              .waits_for_networks = options.peers || options.redis,
-                             .num_senders = static_cast<size_t>(senders_of(options))};
+                             .num_senders = static_cast<size_t>(options.num_senders)};
   if (options.files) reader.sources.push_back(options.files.get());
   if (options.redis) reader.sources.push_back(options.redis.get());
   if (options.peers) reader.sources.push_back(options.peers.get());
@@ -35,7 +31,7 @@ Result<std::unique_ptr<CacheTier>> CacheTier::create(Options options, PagePool& 
                     .record_budget_bytes = options.record_budget_bytes,
                     .chunk_pages = options.chunk_pages};
   HOCKET_TRY(TransferBuffers::Memory writes, TransferBuffers::allocate(sizes));
-  sizes.num_senders = senders_of(options);
+  sizes.num_senders = options.num_senders;
   HOCKET_TRY(TransferBuffers::Memory reads, TransferBuffers::allocate(sizes));
   return std::unique_ptr<CacheTier>(
       new CacheTier(std::move(options), pages, states, std::move(reads), std::move(writes)));

@@ -1,4 +1,4 @@
-#include "engine/border_states.h"
+#include "engine/tier/border_states.h"
 
 #include <algorithm>
 #include <cstring>

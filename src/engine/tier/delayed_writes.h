@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "engine/page_copier.h"
+#include "engine/tier/page_copier.h"
 #include "policy/scheduler/scheduler.h"
 
 namespace hocket {

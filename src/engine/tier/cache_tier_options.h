@@ -1,4 +1,4 @@
-// The options of a rank's cache tier (engine/cache_tier.h).
+// The options of a rank's cache tier (engine/tier/cache_tier.h).
 #pragma once
 
 #include <memory>
@@ -45,6 +45,7 @@ struct CacheTierOptions {
   StorageWrites writes = StorageWrites::write_through;
   int64_t record_budget_bytes = TierBuffers::kBytes;
   int64_t chunk_pages = 0;  // TierBuffers
+  int64_t num_senders = 0;  // TierBuffers; more than 0 if peers compute
   double row_seconds = 0;   // the time of a prompt's row as measured before; 0: not known
 };
 

@@ -1,5 +1,5 @@
 // Tests the look for a saved session's pages over a store that hangs in the middle of it.
-#include "engine/saved_pages.h"
+#include "engine/tier/saved_pages.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/cache_tier_options.h"
+#include "engine/tier/cache_tier_options.h"
 
 namespace hocket {
 

@@ -1,15 +1,15 @@
 // Writes what the tree gets to stores (engine/pages/page_writer.h): pages, and the states that a
-// model needs to continue behind them (engine/border_states.h). Pages that find no buffer are
-// delayed (engine/delayed_writes.h). Owner: the rank's CacheTier. Thread: engine.
+// model needs to continue behind them (engine/tier/border_states.h). Pages that find no buffer are
+// delayed (engine/tier/delayed_writes.h). Owner: the rank's CacheTier. Thread: engine.
 #pragma once
 
 #include <functional>
 #include <vector>
 
-#include "engine/cache_tier_options.h"
-#include "engine/delayed_writes.h"
-#include "engine/page_copier.h"
 #include "engine/pages/page_keys.h"
+#include "engine/tier/cache_tier_options.h"
+#include "engine/tier/delayed_writes.h"
+#include "engine/tier/page_copier.h"
 #include "policy/scheduler/scheduler.h"
 
 namespace hocket {

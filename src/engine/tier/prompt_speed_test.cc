@@ -1,4 +1,4 @@
-#include "engine/prompt_speed.h"
+#include "engine/tier/prompt_speed.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/page_copier.h"
+#include "engine/tier/page_copier.h"
 
 #include <vector>
 

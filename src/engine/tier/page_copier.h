@@ -8,9 +8,9 @@
 
 #include "base/clock.h"
 #include "compute/kv/page_pool.h"
-#include "engine/border_states.h"
 #include "engine/pages/page_writer.h"
-#include "engine/stored_request.h"
+#include "engine/tier/border_states.h"
+#include "engine/tier/stored_request.h"
 
 namespace hocket {
 

@@ -5,9 +5,8 @@
 // Both speeds are measured, that of reading for each source. Once reading has begun, a prompt is
 // held no longer than computing would take (StoragePrefetch::timeout); before, it waits for its
 // turn, but while the engine is idle no longer than kMaxTurn times as long. One that a peer
-// computes
-// (--disaggregation-mode decode) is held until the peer is done or fails. Whatever the policy, no
-// prompt is held longer than max_hold().
+// computes (--disaggregation-mode decode) is held until the peer is done or fails. Whatever the
+// policy, no prompt is held longer than max_hold().
 //
 // Owner: the rank's CacheTier. Thread: engine.
 #pragma once
@@ -20,12 +19,12 @@
 #include <vector>
 
 #include "compute/kv/page_pool.h"
-#include "engine/border_states.h"
-#include "engine/cache_tier_options.h"
 #include "engine/pages/page_reader.h"
 #include "engine/pages/prefill_load.h"
-#include "engine/prompt_speed.h"
-#include "engine/take_pace.h"
+#include "engine/tier/border_states.h"
+#include "engine/tier/cache_tier_options.h"
+#include "engine/tier/prompt_speed.h"
+#include "engine/tier/take_pace.h"
 #include "policy/scheduler/scheduler.h"
 
 namespace hocket {
@@ -76,9 +75,10 @@ class PagePrefetch {
     Duration may_take{};                  // its reading: StoragePrefetch::timeout
     TimePoint ordered{};                  // when its task was
     int num_reserved = 0;                 // pages of the pool for those that a peer computes
-    int num_lacking = 0;                  // tokens whose pages the pool lacked at first
+    int num_lacking = 0;                  // tokens whose pages the pool lacked before it asked
     int known_len = 0;                    // tokens that the cache had when it could wait in line
     int num_again = 0;                    // kMaxAgain
+    int num_unseen = 0;                   // times that it was not looked for in the tree
     bool is_sent = false;                 // its prompt was sent to a peer that computes
     bool is_counted = false;              // as load: note_load()
     std::optional<PageWait> wait;         // nullopt: it is not held for pages
@@ -87,6 +87,10 @@ class PagePrefetch {
     PerTier<int> found{};                 // those of `fetched` that it began with
   };
 
+  // Tokens of a prompt's whole pages that the cache has: Scheduler::cached_len(), in_tree_len().
+  struct HeldLens {
+    int cached = 0, in_tree = 0;
+  };
   // A request that waits for room in the pool, before all others that would be sent.
   struct Turn {
     RequestId id{};
@@ -96,6 +100,7 @@ class PagePrefetch {
   bool is_ready(PrefetchedRequest& mine, const Request& request, const Scheduler& scheduler);
   bool waits_for_room(const PrefetchedRequest& mine, RequestId id, int num_pages,
                       const Scheduler& scheduler);
+  bool is_behind(PrefetchedRequest& mine, RequestId id) const;
   static PageWait wait_of(const PrefetchedRequest& held);
   void note_load(PrefetchedRequest& mine, const Request& request, const Scheduler& scheduler);
   std::span<const TokenId> whole_pages(const Request& request) const;
@@ -104,7 +109,7 @@ class PagePrefetch {
                                           PrefetchedRequest& mine);
   std::shared_ptr<ReadTask> task_of(const CacheNamespace& name_space,
                                     std::span<const TokenId> tokens, size_t num_whole,
-                                    const Scheduler& scheduler) const;
+                                    const HeldLens& held) const;
   std::optional<UnreadReason> why_not_read(const ReadTask& task, size_t num_pages) const;
   bool is_awaited(RequestId id) const;
   bool may_send(const Request& request);

@@ -2,14 +2,14 @@
 // companions, and those of peers. Thread: any.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "core/server_settings.h"
-#include "engine/cache_tier.h"
-#include "engine/engine.h"
 #include "engine/runner/runner.h"
+#include "engine/tier/cache_tier.h"
 
 namespace hocket {
 
@@ -28,11 +28,19 @@ Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings
                                                             Runner& runner,
                                                             const std::string& model);
 
+// How the engine computes prompts for peers. The server of pages calls them from its own threads,
+// so the engine outlives it.
+struct PrefillCalls {
+  std::function<RequestId()> next_id;
+  std::function<Result<void>(RequestInput)> submit;
+  std::function<void(RequestId)> abort;
+};
+
 // Offers the files of `tier` to peers, and in mode prefill offers to compute their prompts. Returns
 // null without --kv-cache-listen. `place`: the number of this process on its host, which is added
 // to the port. Errors: port_in_use, io, bad_value (an address of others without a token).
 Result<std::unique_ptr<PageServer>> offer_pages(const ServerSettings& settings, int place,
                                                 const CacheTier::Options& tier, Runner& runner,
-                                                Engine& engine);
+                                                const PrefillCalls& calls);
 
 }  // namespace hocket

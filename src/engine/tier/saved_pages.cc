@@ -1,4 +1,4 @@
-#include "engine/saved_pages.h"
+#include "engine/tier/saved_pages.h"
 
 #include <algorithm>
 #include <span>

@@ -1,7 +1,7 @@
 // The second tier of a rank's prefix cache: pages and states of stores (a folder of files, a Redis;
 // engine/pages/page_store.h), which outlive their eviction from memory and the process, and those
 // of peers. A *state* is the data that a model needs beside pages to continue behind them
-// (engine/border_states.h): that of delta nets, or a window.
+// (engine/tier/border_states.h): that of delta nets, or a window.
 //
 //   ready(), take_read_pages()            PagePrefetch: the pages that a prompt lacks, and its wait
 //     threads kv_read, kv_await             PageReader: reads and checks them
@@ -19,13 +19,13 @@
 #include <memory>
 
 #include "base/clock.h"
-#include "engine/border_states.h"
-#include "engine/cache_tier_options.h"
-#include "engine/page_prefetch.h"
 #include "engine/pages/page_reader.h"
 #include "engine/pages/page_writer.h"
 #include "engine/stats/cache_tier_stats.h"
-#include "engine/write_behind.h"
+#include "engine/tier/border_states.h"
+#include "engine/tier/cache_tier_options.h"
+#include "engine/tier/page_prefetch.h"
+#include "engine/tier/write_behind.h"
 
 namespace hocket {
 

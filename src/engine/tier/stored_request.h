@@ -1,4 +1,4 @@
-// A request whose pages are written to stores (engine/write_behind.h). Pure values.
+// A request whose pages are written to stores (engine/tier/write_behind.h). Pure values.
 #pragma once
 
 #include <functional>

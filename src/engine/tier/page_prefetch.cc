@@ -1,4 +1,4 @@
-#include "engine/page_prefetch.h"
+#include "engine/tier/page_prefetch.h"
 
 #include <algorithm>
 #include <new>
@@ -12,6 +12,8 @@ namespace {
 // SGLang's limit of a wait, until the speed of prompts is known.
 constexpr Duration kWaitAtFirst = std::chrono::seconds(1);
 constexpr Duration kWaitPerToken = std::chrono::microseconds(250);
+// Steps between two looks for a prompt that waits behind another one.
+constexpr int kStepsUnseen = 32;
 
 }  // namespace
 
@@ -71,6 +73,15 @@ bool PagePrefetch::waits_for_room(const PrefetchedRequest& mine, RequestId id, i
   return true;
 }
 
+// Returns true while another prompt waits for room before this one, which was seen to lack pages.
+// The tree, which may get them from others, is read only at times: a look reads a whole prefix.
+bool PagePrefetch::is_behind(PrefetchedRequest& mine, RequestId id) const {
+  if (mine.num_lacking < CacheTierOptions::kMinTokens || !next_ || next_->id == id) return false;
+  const TimePoint now = clock_->now();
+  if (now >= next_->until || now >= *mine.hold_until) return false;
+  return ++mine.num_unseen % kStepsUnseen != 0;
+}
+
 void PagePrefetch::release(PrefetchedRequest& request) {
   num_reserved_ -= std::exchange(request.num_reserved, 0);
 }
@@ -83,11 +94,13 @@ void PagePrefetch::give_up(PrefetchedRequest& request) {
 
 bool PagePrefetch::ready(const Request& request, const Scheduler& scheduler) {
   PrefetchedRequest& mine = requests_[request.id];
+  const bool is_new = !mine.asked;
   const bool is_held = !is_ready(mine, request, scheduler);
   const std::optional<PageWait> wait = is_held ? std::optional(wait_of(mine)) : std::nullopt;
   figures_.note_wait(std::exchange(mine.wait, wait), wait);
   if (is_held) return false;
-  mine.known_len = static_cast<int>(whole_pages(request).size()) - num_lacking(request, scheduler);
+  const int lacking = is_new ? mine.num_lacking : num_lacking(request, scheduler);
+  mine.known_len = static_cast<int>(whole_pages(request).size()) - lacking;
   if (!std::exchange(mine.is_counted, true)) note_load(mine, request, scheduler);
   return true;
 }
@@ -137,6 +150,7 @@ bool PagePrefetch::is_ready(PrefetchedRequest& mine, const Request& request,
     const int num_pages = num_tokens / options_.page_tokens + 1;
     mine.is_sent = may_send(request);
     if (!mine.hold_until) mine.hold_until = clock_->now() + max_hold(num_tokens, mine.is_sent);
+    if (mine.is_sent && is_behind(mine, request.id)) return false;
     mine.num_lacking = num_lacking(request, scheduler);
     const bool may_order = mine.is_sent && mine.num_lacking >= CacheTierOptions::kMinTokens;
     if (may_order && waits_for_room(mine, request.id, num_pages, scheduler)) return false;
@@ -181,14 +195,13 @@ bool PagePrefetch::is_worth_waiting(const PrefetchedRequest& request,
 
 std::shared_ptr<ReadTask> PagePrefetch::task_of(const CacheNamespace& name_space,
                                                 std::span<const TokenId> tokens, size_t num_whole,
-                                                const Scheduler& scheduler) const {
-  const auto whole = tokens.first(num_whole);
+                                                const HeldLens& held) const {
   auto task = std::make_shared<ReadTask>();
   task->name_space = name_space;
   task->prompt.assign(tokens.begin(), tokens.end());
   task->num_whole = num_whole;
-  task->first = scheduler.in_tree_len(name_space, whole) / options_.page_tokens;
-  task->num_cached = scheduler.cached_len(name_space, whole) / options_.page_tokens;
+  task->first = held.in_tree / options_.page_tokens;
+  task->num_cached = held.cached / options_.page_tokens;
   return task;
 }
 
@@ -218,21 +231,23 @@ int PagePrefetch::num_lacking(const Request& request, const Scheduler& scheduler
 std::shared_ptr<ReadTask> PagePrefetch::request_pages(const Request& request,
                                                       const Scheduler& scheduler,
                                                       PrefetchedRequest& mine) {
-  const auto whole = whole_pages(request);
-  const int num_held = scheduler.in_tree_len(request.cache_namespace, whole);
   if (mine.num_lacking < CacheTierOptions::kMinTokens) return nullptr;
-  const size_t num_pages = (whole.size() - static_cast<size_t>(num_held)) / page_tokens_;
+  const auto whole = whole_pages(request);
+  const auto num_whole = static_cast<int>(whole.size());
+  const HeldLens held{.cached = num_whole - mine.num_lacking,
+                      .in_tree = scheduler.in_tree_len(request.cache_namespace, whole)};
+  const auto num_absent = static_cast<size_t>(num_whole - held.in_tree) / page_tokens_;
   std::shared_ptr<ReadTask> task =
-      task_of(request.cache_namespace, request.tokens, whole.size(), scheduler);
+      task_of(request.cache_namespace, request.tokens, whole.size(), held);
   task->request = request.id;
   task->peer = request.prefill_peer;
   task->is_sent = mine.is_sent;
   if (options_.prefetch != StoragePrefetch::wait_complete && speed_.is_known())
     task->to_compute = speed_.time_of(mine.num_lacking);
-  mine.may_take = time_to_compute(static_cast<int>(whole.size()) - num_held);
+  mine.may_take = time_to_compute(num_whole - held.in_tree);
   mine.ordered = clock_->now();
   task->due = mine.ordered + mine.may_take;
-  std::optional<UnreadReason> why = why_not_read(*task, num_pages);
+  std::optional<UnreadReason> why = why_not_read(*task, num_absent);
   if (std::shared_ptr<ReadTask> ordered = task; !why && !reader_.add(ordered))
     why = UnreadReason::queue_full;
   if (why) figures_.note_not_read(*why, PageReader::kMaxTasks);
@@ -241,9 +256,12 @@ std::shared_ptr<ReadTask> PagePrefetch::request_pages(const Request& request,
 
 bool PagePrefetch::restore(const SessionTokens& session, const Scheduler& scheduler,
                            TimePoint until, std::function<void()> done) {
+  const size_t num_whole = session.tokens.size() / page_tokens_ * page_tokens_;
+  const auto whole = std::span<const TokenId>(session.tokens).first(num_whole);
   std::shared_ptr<ReadTask> task =
-      task_of(session.name_space, session.tokens,
-              session.tokens.size() / page_tokens_ * page_tokens_, scheduler);
+      task_of(session.name_space, session.tokens, num_whole,
+              {.cached = scheduler.cached_len(session.name_space, whole),
+               .in_tree = scheduler.in_tree_len(session.name_space, whole)});
   task->at_end = std::move(done);
   task->until = until;
   const auto held_len = static_cast<size_t>(task->first) * page_tokens_;

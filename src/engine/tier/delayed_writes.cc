@@ -1,4 +1,4 @@
-#include "engine/delayed_writes.h"
+#include "engine/tier/delayed_writes.h"
 
 #include <algorithm>
 #include <utility>

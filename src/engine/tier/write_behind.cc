@@ -1,4 +1,4 @@
-#include "engine/write_behind.h"
+#include "engine/tier/write_behind.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "engine/pages/page_forms.h"
-#include "engine/saved_pages.h"
+#include "engine/tier/saved_pages.h"
 
 namespace hocket {
 namespace {

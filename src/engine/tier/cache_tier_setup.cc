@@ -1,4 +1,4 @@
-#include "engine/cache_tier_setup.h"
+#include "engine/tier/cache_tier_setup.h"
 
 #include <unistd.h>
 
@@ -13,13 +13,13 @@
 #include "base/log.h"
 #include "cluster/token_proof.h"
 #include "compute/kv/page_folders.h"
-#include "engine/cache_store_setup.h"
 #include "engine/lockstep/identity.h"
 #include "engine/pages/page_link.h"
 #include "engine/pages/saved_speed.h"
 #include "engine/plan/folder_limit.h"
 #include "engine/plan/tier_buffers.h"
 #include "engine/plan/tier_plan.h"
+#include "engine/tier/cache_store_setup.h"
 
 namespace hocket {
 namespace {
@@ -261,7 +261,8 @@ Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings
       .prefetch = prefetch,
       .writes = writes,
       .chunk_pages = chunk_pages(runner.plan().chunk_tokens, runner.plan().max_prefill_tokens,
-                                 runner.info().page_tokens)};
+                                 runner.info().page_tokens),
+      .num_senders = num_senders(settings)};
   if (!memory.kv_cache_dir.empty()) {
     HOCKET_TRY(tier.files,
                open_files(memory, tier.form, static_cast<size_t>(runner.plan().max_stored_files)));
@@ -301,7 +302,7 @@ Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings
 
 Result<std::unique_ptr<PageServer>> offer_pages(const ServerSettings& settings, int place,
                                                 const CacheTier::Options& tier, Runner& runner,
-                                                Engine& engine) {
+                                                const PrefillCalls& calls) {
   const std::string& listen = settings.peers.kv_cache_listen;
   if (listen.empty()) return nullptr;
   HOCKET_TRY_VOID(check_frames(runner, "kv-cache-listen"));
@@ -324,11 +325,10 @@ Result<std::unique_ptr<PageServer>> offer_pages(const ServerSettings& settings, 
                       "--cluster-token-file FILE, on both sides"));
   HOCKET_TRY(PageTls tls, read_page_tls(settings.parallel.cluster_tls, token));
   const EngineInfo& info = runner.info();
-  const auto submit = [&engine, prefills = tier.prefills,
-                       num_tokens = num_prefill_tokens(info.model),
+  const auto submit = [calls, prefills = tier.prefills, num_tokens = num_prefill_tokens(info.model),
                        most = std::min<int64_t>(info.context_length, info.max_total_tokens)](
                           PrefillPrompt asked) -> Result<RequestId> {
-    RequestInput input{.id = Engine::next_request_id(),
+    RequestInput input{.id = calls.next_id(),
                        .prompt = std::move(asked.tokens),
                        .cache_namespace = asked.name_space,
                        .border_tokens = asked.page_tokens,
@@ -340,25 +340,24 @@ Result<std::unique_ptr<PageServer>> offer_pages(const ServerSettings& settings, 
     input.sampling.ignore_eos = true;
     const RequestId id = input.id;
     HOCKET_TRY_VOID(prefills->begin(id));
-    if (auto taken = engine.submit(std::move(input)); !taken) {
+    if (auto taken = calls.submit(std::move(input)); !taken) {
       prefills->end(id);
       return fail(std::move(taken.error()));
     }
     return id;
   };
-  HOCKET_TRY(auto server,
-             PageServer::create({.address = found->front(),
-                                 .token = std::move(token),
-                                 .tls = std::move(tls),
-                                 .forms = tier.forms,
-                                 .page_bytes = runner.pages().page_bytes(),
-                                 .state_bytes = border_states_of(runner).bytes(),
-                                 .files = tier.files,
-                                 .counts = tier.served,
-                                 .prefills = tier.prefills,
-                                 .role = tier.role,
-                                 .submit = submit,
-                                 .abort = [&engine](RequestId id) { engine.abort(id); }}));
+  HOCKET_TRY(auto server, PageServer::create({.address = found->front(),
+                                              .token = std::move(token),
+                                              .tls = std::move(tls),
+                                              .forms = tier.forms,
+                                              .page_bytes = runner.pages().page_bytes(),
+                                              .state_bytes = border_states_of(runner).bytes(),
+                                              .files = tier.files,
+                                              .counts = tier.served,
+                                              .prefills = tier.prefills,
+                                              .role = tier.role,
+                                              .submit = submit,
+                                              .abort = calls.abort}));
   log::info("peers: pages are offered at {}", server->address().text());
   return server;
 }
