@@ -1,8 +1,7 @@
-// A clock that can be injected: real in the server, set by hand in tests and simulation.
+// A clock that can be injected: real in the server, set by hand in tests (clock_testing.h).
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 
@@ -45,15 +44,5 @@ class RealClock final : public Clock {
 inline int64_t real_now_ns() {
   return RealClock().now().time_since_epoch().count();
 }
-
-// Does not move until it is advanced.
-class FakeClock final : public Clock {
- public:
-  TimePoint now() const override { return TimePoint(Duration(ns_.load())); }
-  void advance(Duration d) { ns_ += d.count(); }
-
- private:
-  std::atomic<int64_t> ns_{0};
-};
 
 }  // namespace hocket

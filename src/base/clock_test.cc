@@ -1,4 +1,4 @@
-#include "base/clock.h"
+#include "base/clock_testing.h"
 
 #include <gtest/gtest.h>
 

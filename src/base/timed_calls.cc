@@ -10,7 +10,7 @@
 namespace hocket {
 namespace {
 
-constexpr Duration kLookAround = std::chrono::milliseconds(50);
+constexpr Duration kPollInterval = std::chrono::milliseconds(50);
 // The wait for a call that may be about to return, at the end.
 constexpr Duration kMaxLeaving = std::chrono::milliseconds(200);
 
@@ -102,7 +102,7 @@ Result<void> TimedCalls::finish(std::move_only_function<void()> body, Duration m
     return running.call != nullptr && clock.now() - running.begun > running.call->limit;
   };
   while (!call->done) {
-    shared_->changed.wait_for(lock, kLookAround);
+    shared_->changed.wait_for(lock, kPollInterval);
     const auto mine = std::ranges::find(shared_->running, call, &Running::call);
     if (mine != shared_->running.end() && hangs(*mine)) return hung(more);
     const auto queued = std::ranges::find(shared_->queue, call);

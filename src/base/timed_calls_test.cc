@@ -5,6 +5,7 @@
 #include <future>
 #include <new>
 #include <stdexcept>
+#include <thread>
 
 namespace hocket {
 namespace {
@@ -58,6 +59,21 @@ TEST(TimedCallsTest, ACallThatHangsIsLeftAndOthersGoOn) {
   EXPECT_EQ(left.error().message, "the folder /mnt/kv has not answered for 0 s");
   EXPECT_EQ(calls.run<int>([]() -> Result<int> { return 7; }), 7) << "there is another thread";
   hanging.end->set_value();
+}
+
+// So a lock that a call owns is kept until nothing of the call happens any more.
+TEST(TimedCallsTest, ACallThatHangsKeepsWhatItOwnsUntilItEnds) {
+  TimedCalls calls(timed_options(1));
+  const HangingCall hanging;
+  auto own = std::make_shared<int>(7);
+  const std::weak_ptr<int> seen = own;
+  EXPECT_FALSE(calls.run<int>([own, call = hanging.call()]() mutable { return call(); }));
+  own.reset();
+  EXPECT_FALSE(seen.expired());
+  hanging.end->set_value();
+  for (int i = 0; i < 1000 && !seen.expired(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_TRUE(seen.expired());
 }
 
 TEST(TimedCallsTest, WhileAllHangCallsFailAtOnceAndLaterTheyDoNot) {

@@ -1,6 +1,5 @@
 // A small blocking HTTP/1.1 client for hocket's own commands: JSON, event streams, time-outs,
-// keep-alive, TLS. Only blocking_http_client.cc includes Beast.   Thread: any, one at a time for
-// one client.
+// keep-alive, TLS.   Thread: any, one at a time for one client.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +24,7 @@ class BlockingHttpClient {
     int port = 30000;
     std::string api_key;     // empty: none
     double timeout_s = 300;  // limit for connecting, for sending, and for each wait for data
-    // Limits of an answer's body, unless it is a stream of events.
+    // Limits of an answer's body, unless it is a stream of events. Its head has at most 8 KiB.
     double max_body_s = 600;
     size_t max_body_bytes = size_t{256} << 20;
     bool tls = false;

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+
 #include "client/fake_server_testing.h"
 
 namespace hocket {
@@ -32,8 +34,35 @@ TEST(BlockingHttpClient, AnAnswerHasALimitOfBytes) {
                   .message,
               HasSubstr("is longer than 1000 bytes"));
   // The beginning of a chunk that never ends.
-  EXPECT_EQ(error_of({.head = kChunked + std::string("4;"), .piece = std::string(4096, 'x')}).code,
-            ErrorCode::io);
+  const Error endless =
+      error_of({.head = kChunked + std::string("4;"), .piece = std::string(4096, 'x')});
+  EXPECT_EQ(endless.code, ErrorCode::io);
+  EXPECT_THAT(endless.message, HasSubstr("the head of a chunk is longer than 262144 bytes"));
+}
+
+TEST(BlockingHttpClient, AFileOfCertificatesThatCannotBeReadIsNamedWithItsFlag) {
+  const auto got = BlockingHttpClient({.tls = true, .ca_file = "/nowhere/ca.pem"}).get("/");
+  ASSERT_FALSE(got);
+  EXPECT_EQ(got.error().code, ErrorCode::io);
+  EXPECT_EQ(got.error().param, "ssl-ca");
+  EXPECT_THAT(got.error().message,
+              HasSubstr("--ssl-ca /nowhere/ca.pem: no certificate can be read there: "));
+  EXPECT_THAT(got.error().fix, HasSubstr("--ssl-ca FILE"));
+}
+
+// The rest of an answer whose callback threw is not taken for the next one.
+TEST(BlockingHttpClient, AnAnswerThatWasLeftEndsItsConnection) {
+  const FakeServer server({.head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+                                   "Transfer-Encoding: chunked\r\n\r\n",
+                           .piece = "b\r\ndata: 123\n\n\r\n",
+                           .num_pieces = 1000,
+                           .num_connections = 2});
+  BlockingHttpClient client(options_of(server));
+  const auto leave = [](std::string_view) { throw std::runtime_error("left"); };
+  EXPECT_THROW(static_cast<void>(client.stream("/", "{}", leave)), std::runtime_error);
+  int num_events = 0;
+  static_cast<void>(client.stream("/", "{}", [&](std::string_view) { ++num_events; }));
+  EXPECT_EQ(num_events, 1000);
 }
 
 TEST(BlockingHttpClient, AnAnswerThatTricklesHasALimitOfTime) {
@@ -66,6 +95,35 @@ TEST(BlockingHttpClient, AStreamOfEventsMayBeLonger) {
   });
   EXPECT_EQ(num_events, 1000);
   EXPECT_EQ(got.error().code, ErrorCode::io) << "the last chunk is missing";
+}
+
+TEST(BlockingHttpClient, AnAnswerWithoutALengthEndsWithTheConnection) {
+  const FakeServer server({.head = "HTTP/1.1 200 OK\r\n\r\n", .piece = "abcd", .num_pieces = 3});
+  const auto got = BlockingHttpClient(options_of(server)).get("/");
+  ASSERT_TRUE(got) << got.error().message;
+  EXPECT_EQ(got->body, "abcdabcdabcd");
+}
+
+TEST(BlockingHttpClient, AShortAnswerIsAnError) {
+  EXPECT_THAT(error_of({.head = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n",
+                        .piece = "abcd",
+                        .num_pieces = 2})
+                  .message,
+              HasSubstr("it ended the connection"));
+}
+
+// The server says that it keeps the connection, and ends it after the answer.
+TEST(BlockingHttpClient, AKeptConnectionThatEndedIsMadeAgain) {
+  const FakeServer server({.head = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n",
+                           .piece = "abcd",
+                           .num_pieces = 1,
+                           .num_connections = 2});
+  BlockingHttpClient client(options_of(server));
+  for (int i = 0; i < 2; ++i) {
+    const auto got = client.get("/");
+    ASSERT_TRUE(got) << got.error().message;
+    EXPECT_EQ(got->body, "abcd");
+  }
 }
 
 }  // namespace

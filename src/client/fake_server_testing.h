@@ -1,5 +1,5 @@
-// A server that answers one request as the test says, and with no end if the test likes. Tests
-// only.
+// A server that answers one request on each connection as the test says, and with no end if the
+// test likes. Tests only.
 #pragma once
 
 #include <poll.h>
@@ -23,7 +23,8 @@ class FakeServer {
   struct Answer {
     std::string head, piece;
     int num_pieces = INT_MAX;
-    Duration pause{};  // before each piece
+    Duration pause{};         // before each piece
+    int num_connections = 1;  // one after the other
   };
   explicit FakeServer(Answer answer)
       : answer_(std::move(answer)), listener_(listen()), thread_([this] { serve(); }) {}
@@ -46,6 +47,9 @@ class FakeServer {
     return send(to.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == std::ssize(bytes);
   }
   void serve() {
+    for (int i = 0; i < answer_.num_connections; ++i) serve_one();
+  }
+  void serve_one() {
     pollfd asked_for{.fd = listener_.get(), .events = POLLIN, .revents = 0};
     poll(&asked_for, 1, -1);  // the listener does not block
     const Fd client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));

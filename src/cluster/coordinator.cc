@@ -209,8 +209,7 @@ bool Coordinator::handle_join(uint64_t token, Session& session, const Message& m
   JoinMessage joining = *sent;
   // A rank knows its port for datagrams, and this one the address by which it is reached.
   if (std::string& address = joining.identity.address; !address.empty())
-    address = fmt::format("{}:{}", session.peer.substr(0, session.peer.rfind(':')), address)
-                  .substr(0, kMaxAddressBytes);
+    address = fmt::format("{}:{}", session.peer.substr(0, session.peer.rfind(':')), address);
   const JoinMessage* const join = &joining;
   if (auto joined = membership_.join(*join, now); !joined) {
     const bool may_retry = joined.error().code == ErrorCode::queue_full;

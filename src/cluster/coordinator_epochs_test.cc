@@ -2,6 +2,7 @@
 #include <map>
 #include <random>
 
+#include "base/clock_testing.h"
 #include "cluster/coordinator_seat.h"
 #include "cluster/coordinator_seat_testing.h"
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock_testing.h"
 #include "cluster/coordinator_seat.h"
 #include "cluster/memory_etcd_testing.h"
 

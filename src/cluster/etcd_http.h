@@ -1,7 +1,6 @@
-// One HTTP/1.1 connection to a server of etcd: requests whose answers are small, or one request
-// whose answer continues (a watch). Every call has a deadline.
-// Limits: heads of 8 KiB, answers of 1 MiB; a watch's unfinished line of 1 MiB.
-// Thread: one. Only etcd_http.cc includes Beast.
+// One connection to a server of etcd: requests whose answers are small, or one request whose answer
+// continues (a watch). Every call has a deadline.
+// Limits: answers of 1 MiB; a watch's unfinished line of 1 MiB. Thread: one.
 #pragma once
 
 #include <memory>
@@ -9,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cluster/server_stream.h"
+#include "cluster/blocking_http_connection.h"
 
 namespace hocket {
 
@@ -22,9 +21,6 @@ class EtcdConnection {
   static Result<EtcdConnection> dial(const HostPort& server,
                                      const std::vector<SocketAddress>& addresses,
                                      const std::shared_ptr<const TlsContext>& tls, TimePoint until);
-  EtcdConnection(EtcdConnection&&) noexcept;
-  EtcdConnection& operator=(EtcdConnection&&) noexcept;
-  ~EtcdConnection();
 
   struct Answer {
     int status = 0;
@@ -33,7 +29,7 @@ class EtcdConnection {
   // Sends a request and waits for its whole answer. Errors: io; the connection is of no use then.
   Result<Answer> post(std::string_view path, std::string_view json, TimePoint until);
   // True if another request may follow.
-  bool may_go_on() const { return may_go_on_; }
+  bool may_go_on() const { return http_.may_go_on(); }
 
   // Sends a request whose answer does not end, and waits for its head. Errors: io; unauthorized and
   // not_found as the answer says.
@@ -41,25 +37,17 @@ class EtcdConnection {
   // Returns the whole lines that have arrived since then. Never waits. Errors: io.
   Result<std::vector<std::string>> lines();
 
-  int fd() const { return stream_.socket().get(); }
-  std::string local_host() const { return local_address(stream_.socket()).host(); }
+  int fd() const { return http_.socket().get(); }
+  std::string local_host() const { return local_address(http_.socket()).host(); }
 
  private:
-  struct Parser;
-  EtcdConnection(ServerStream stream, const HostPort& server);
-  Result<void> shake_hands(TimePoint until);
-  std::unexpected<Error> broken(const Error& why) const;
-  Result<void> send(std::string_view path, std::string_view json, TimePoint until);
-  // Reads once into the parser; false if nothing arrived before `until`.
-  Result<bool> read(TimePoint until);
-  Result<void> parse();
+  EtcdConnection(BlockingHttpConnection http, std::string server)
+      : http_(std::move(http)), server_(std::move(server)) {}
+  Result<void> ask(std::string_view path, std::string_view json, TimePoint until);
 
-  ServerStream stream_;
+  BlockingHttpConnection http_;
   std::string server_;
-  std::unique_ptr<Parser> parser_;
-  std::string in_;    // bytes that the parser has not taken
   std::string line_;  // the unfinished line of a watch
-  bool may_go_on_ = true;
 };
 
 }  // namespace hocket

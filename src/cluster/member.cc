@@ -85,6 +85,7 @@ Result<void> check(const Identity& identity) {
       {"plan set", &identity.plans},
       {"arithmetic level", &identity.arithmetic},
       {"disaggregation mode", &identity.disaggregation},
+      {"address", &identity.address},
   };
   for (const auto& [name, text] : texts) {
     if (text->size() > kMaxNameBytes)
@@ -94,13 +95,6 @@ Result<void> check(const Identity& identity) {
       return fail(ErrorCode::bad_value, "the {} of rank {} has control characters", name,
                   identity.rank);
   }
-  if (identity.address.size() > kMaxAddressBytes)
-    return fail(ErrorCode::bad_value,
-                "the address of rank {} is {} bytes long; at most {} are taken", identity.rank,
-                identity.address.size(), kMaxAddressBytes);
-  if (!is_printable(identity.address))
-    return fail(ErrorCode::bad_value, "the address of rank {} has control characters",
-                identity.rank);
   return {};
 }
 

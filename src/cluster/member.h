@@ -15,10 +15,10 @@
 namespace hocket {
 
 inline constexpr int kMaxRanks = RankSet::kMaxRank + 1;
-// Limit of every text of an Identity, except the address, and of Heartbeat::terms.
+// Limit of every text of an Identity, and of Heartbeat::terms. An IPv6 address with the name of its
+// interface and a port takes 69 bytes at most; addresses of transports are values of the store.
 inline constexpr size_t kMaxNameBytes = 255;
-inline constexpr size_t kMaxAddressBytes = 4096;  // limit of Identity::address
-inline constexpr size_t kMaxWhyBytes = 1024;      // limit of a reason; longer ones are cut
+inline constexpr size_t kMaxWhyBytes = 1024;  // limit of a reason; longer ones are cut
 // An epoch above this is refused before counters overflow; no cluster ever reaches it.
 inline constexpr uint32_t kMaxEpoch = uint32_t{1} << 30;
 // A rank that joins is refused if its epoch is further than this beyond the coordinator's, or if it

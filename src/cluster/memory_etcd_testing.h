@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
+#include "base/clock_testing.h"
 #include "cluster/etcd.h"
 
 namespace hocket {

@@ -27,7 +27,8 @@ Result<size_t> ServerStream::read_raw(char* to, size_t max_bytes) {
   while (true) {
     const ssize_t got = recv(socket_.get(), to, max_bytes, 0);
     if (got > 0) return static_cast<size_t>(got);
-    if (got == 0) return fail(ErrorCode::io, "it ended the connection");
+    has_ended_ = got == 0;
+    if (has_ended_) return fail(ErrorCode::io, "it ended the connection");
     if (is_not_now(errno)) return 0;
     if (errno != EINTR) return fail(ErrorCode::io, "{}", std::strerror(errno));
   }

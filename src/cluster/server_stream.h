@@ -52,6 +52,8 @@ class ServerStream {
     }
   }
 
+  // True if the server has ended the stream in order, so that no byte is missing.
+  bool has_ended() const { return tls_ != nullptr ? tls_->has_ended() : has_ended_; }
   short wanted() const { return out_.empty() ? POLLIN : POLLOUT; }
   const Fd& socket() const { return socket_; }
 
@@ -64,6 +66,7 @@ class ServerStream {
   std::string raw_;                 // memory for records that come
   std::string early_;               // bytes that came with the end of the handshake
   std::string out_;                 // records to send
+  bool has_ended_ = false;          // the server has closed its side
   std::optional<Error> end_;        // the end of TLS, behind the bytes that were received
 };
 

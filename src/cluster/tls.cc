@@ -113,7 +113,8 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::create(std::string_view to
 }
 
 Result<std::shared_ptr<const TlsContext>> TlsContext::for_servers(const CertificateFiles& files,
-                                                                  const std::string& flag) {
+                                                                  const std::string& flag,
+                                                                  const char* ca_end) {
   const auto bad_file = [&](std::string_view file, const char* end, std::string_view what) {
     const std::string param = flag + end;
     return fail(error(ErrorCode::bad_value, "--{} {}: no {} can be read there: {}", param, file,
@@ -138,7 +139,7 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::for_servers(const Certific
   if (files.ca.empty())
     (void)SSL_CTX_set_default_verify_paths(context);
   else if (SSL_CTX_load_verify_locations(context, files.ca.c_str(), nullptr) != 1)
-    return bad_file(files.ca, "-cacert", "certificate");
+    return bad_file(files.ca, ca_end, "certificate");
   if (files.key.empty()) return made;
   if (SSL_CTX_use_certificate_chain_file(context, files.certificate.c_str()) != 1)
     return bad_file(files.certificate, "-cert", "certificate");
@@ -222,8 +223,8 @@ Result<void> TlsStream::read_records(std::string& plain) {
     }
     const int why = SSL_get_error(ssl_, done);
     if (why == SSL_ERROR_WANT_READ) return {};
-    if (why == SSL_ERROR_ZERO_RETURN)
-      return fail(ErrorCode::lost_rank, "the other side ended the connection");
+    has_ended_ = why == SSL_ERROR_ZERO_RETURN;
+    if (has_ended_) return fail(ErrorCode::lost_rank, "the other side ended the connection");
     if (context_->checks_certificates())  // it may also refuse the client's certificate, or lack it
       return fail(ErrorCode::lost_rank, "it ended TLS: {}", complaint());
     return fail(ErrorCode::lost_rank, "what came over TLS was changed on its way: {}", complaint());

@@ -40,9 +40,11 @@ void refuse_passphrases(ssl_ctx_st* context);
 class TlsContext {
  public:
   // For a client of servers that are no ranks. `flag` begins the names of the flags of the files:
-  // FLAG-cacert, FLAG-cert, FLAG-key. Errors: bad_value, naming the file.
+  // FLAG-cacert (or with another `ca_end`), FLAG-cert, FLAG-key. Errors: bad_value, naming the
+  // flag and the file.
   static Result<std::shared_ptr<const TlsContext>> for_servers(const CertificateFiles& files,
-                                                               const std::string& flag);
+                                                               const std::string& flag,
+                                                               const char* ca_end = "-cacert");
   // Precondition: the token is not empty. Errors: io, if OpenSSL here cannot speak TLS 1.3.
   static Result<std::shared_ptr<const TlsContext>> create(std::string_view token);
   ~TlsContext();
@@ -88,6 +90,8 @@ class TlsStream {
   void send(std::string_view plain, std::string& out);
 
   bool is_open() const { return is_open_; }  // true when the handshake has ended well
+  // True if the other side has ended the stream in order, so that no byte is missing.
+  bool has_ended() const { return has_ended_; }
   size_t num_waiting() const { return waiting_.size(); }
 
  private:
@@ -99,7 +103,7 @@ class TlsStream {
   const std::shared_ptr<const TlsContext> context_;
   ssl_st* const ssl_;
   std::string waiting_;  // bytes to send after the handshake
-  bool is_open_ = false;
+  bool is_open_ = false, has_ended_ = false;
 };
 
 }  // namespace hocket

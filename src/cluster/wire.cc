@@ -166,7 +166,7 @@ void fields(Io& io, M& m) {
   name(io, m.plans);
   name(io, m.arithmetic);
   name(io, m.disaggregation);
-  io.template text<uint16_t>(m.address, kMaxAddressBytes);
+  name(io, m.address);
 }
 
 template <class Io, Is<Heartbeat> M>

@@ -182,10 +182,10 @@ TEST(ClusterWire, LengthsAreBounded) {
 TEST(ClusterWire, TheLargestViewFits) {
   ClusterView view;
   Identity largest = some_identity();
-  for (std::string* text : {&largest.host, &largest.boot_id, &largest.version, &largest.model_hash,
-                            &largest.plans, &largest.arithmetic, &largest.disaggregation})
+  for (std::string* text :
+       {&largest.host, &largest.boot_id, &largest.version, &largest.model_hash, &largest.plans,
+        &largest.arithmetic, &largest.disaggregation, &largest.address})
     text->assign(kMaxNameBytes, 'x');
-  largest.address.assign(kMaxAddressBytes, 'x');
   view.members.assign(kMaxRanks, {MemberState::member, largest, true});
   view.why.assign(kMaxWhyBytes, 'x');
   EXPECT_LT(frame_of(ViewMessage{view}).size(), kMaxFrameBytes);
@@ -225,8 +225,8 @@ TEST(ClusterMember, IdentitiesAreChecked) {
   fine.num_ranks = kMaxRanks + 1;
   EXPECT_FALSE(check(fine));
   fine = some_identity();
-  fine.address.assign(kMaxAddressBytes + 1, 'x');
-  EXPECT_FALSE(check(fine));
+  fine.address.assign(kMaxNameBytes + 1, 'x');
+  EXPECT_THAT(check(fine).error().message, HasSubstr("address of rank 2 is 256 bytes long"));
   fine.address = "10.0.0.2:4000\ncluster: all is well";
   EXPECT_THAT(check(fine).error().message, HasSubstr("address of rank 2 has control characters"));
 }

@@ -38,7 +38,7 @@ struct MemorySettings {
   int64_t max_queued_tokens = 0;        // 0: no limit
   int page_size = 32;                   // tokens; a power of two, 1 to 128
   std::string kv_cache_dtype = "auto";  // auto (that of --dtype), int8
-  std::string kv_cache_dir;             // folder for computed prefixes (engine/cache_tier.h)
+  std::string kv_cache_dir;             // folder for computed prefixes (engine/tier/cache_tier.h)
   double kv_cache_dir_gb = 0;           // size of all files there; 0: planned
   std::string kv_cache_store;  // a Redis that keeps them, too (engine/pages/redis_address.h)
   // Files in PEM for a store with TLS: the CA of its certificate (empty: the system's), and this
