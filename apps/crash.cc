@@ -22,10 +22,15 @@ Result<int> print_crash(Arguments arguments) {
       const bool go,
       parse_flags(
           {.command = "crash",
-           .about = "FILE: what --crash-dump-folder kept of a crash, as text",
+           .about =
+               "FILE: print a file of --crash-dump-folder, the last steps and requests before a "
+               "crash, as text",
            .groups = {{"Selection",
-                       {{"steps", &options.num_steps, "the last ones, one by one", ""},
-                        {"seconds", &options.seconds, "before the end, told in ten parts", ""}}}},
+                       {{"steps", &options.num_steps,
+                         "number of last steps that are printed one by one", ""},
+                        {"seconds", &options.seconds,
+                         "length of the summary before the crash, which has ten equal parts",
+                         ""}}}},
            .takes_config = false},
           arguments));
   if (!go) return 0;

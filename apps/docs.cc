@@ -124,7 +124,7 @@ int docs(const Arguments& arguments) {
     return page == "flags" ? flags() : page == "man" ? man() : completion();
   }
   return report(
-      error(ErrorCode::usage, "hocket docs makes a page: flags, man, completion or fields")
+      error(ErrorCode::usage, "which page? hocket docs prints flags, man, completion or fields")
           .with_fix("hocket docs flags > docs/flags.md"));
 }
 

@@ -10,7 +10,7 @@
 #include "base/host_findings.h"
 #include "compute/comm/ucx_settings.h"
 #include "compute/kernels/choose.h"
-#include "engine/cache_store_setup.h"
+#include "engine/tier/cache_store_setup.h"
 #include "server/apis/apis.h"
 #include "server/http/http.h"
 
@@ -94,7 +94,7 @@ Result<int> examine_machine(const Arguments& arguments) {
       parse_flags(
           {.command = "doctor",
            .about = "check this machine, and suggest changes",
-           .groups = {{"Output", {{"json", &options.json, "one object a line", ""}}},
+           .groups = {{"Output", {{"json", &options.json, "prints JSON, one object a line", ""}}},
                       {"Server",
                        {{"host", &options.http.host, "where it would listen", ""},
                         {"port", &options.http.port, "checked: is it free", ""},

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <utility>
 
 namespace hocket {
 namespace {
@@ -127,6 +126,10 @@ constexpr std::pair<std::string_view, std::string_view> kTranslations[] = {
 };
 
 }  // namespace
+
+std::span<const std::pair<std::string_view, std::string_view>> flag_hints() {
+  return kTranslations;
+}
 
 std::optional<std::string_view> flag_hint(std::string_view name) {
   const auto* found =

@@ -193,7 +193,9 @@ Result<bool> read_settings(ServerSettings& settings, Arguments& arguments) {
     settings = {};
     settings.parallel.ep_size = 0;  // not given
     const std::vector<FlagGroup> flags = serve_flags(settings, join);
-    return parse_flags({.command = "serve", .about = "OpenAI-compatible server", .groups = flags},
+    return parse_flags({.command = "serve",
+                        .about = "start a server with the APIs of OpenAI, Anthropic and SGLang",
+                        .groups = flags},
                        arguments);
   };
   HOCKET_TRY(const bool go, read());

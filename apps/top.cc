@@ -27,14 +27,15 @@ struct TopFlags {
 Result<bool> parse(TopFlags& f, const Arguments& arguments) {
   HOCKET_TRY(
       const bool go,
-      parse_flags({.command = "top",
-                   .about = "a live view of a server; drawn once where the output is no terminal",
-                   .groups = {server_flags(f.server, f.url),
-                              {"View",
-                               {{"interval", &f.interval_s, "seconds between two drawings", ""},
-                                {"once", &f.once, "draws once and ends", ""}}}},
-                   .takes_config = false},
-                  arguments));
+      parse_flags(
+          {.command = "top",
+           .about = "show the load of a running server, live; once if the output is no terminal",
+           .groups = {server_flags(f.server, f.url),
+                      {"View",
+                       {{"interval", &f.interval_s, "seconds between two updates", ""},
+                        {"once", &f.once, "prints once and ends", ""}}}},
+           .takes_config = false},
+          arguments));
   if (go) HOCKET_TRY_VOID(check_number("interval", f.interval_s, {.low = 0.1, .high = 1e9}));
   HOCKET_TRY_VOID(take_url(f.url, f.server));
   return go;

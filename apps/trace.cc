@@ -6,6 +6,7 @@
 
 #include "apps/commands.h"
 #include "apps/flags.h"
+#include "core/setting_ranges.h"
 #include "engine/stats/trace_view.h"
 
 namespace hocket {
@@ -33,20 +34,20 @@ Result<bool> parse(TraceFlags& f, const Arguments& arguments) {
   }
   HOCKET_TRY(
       const bool go,
-      parse_flags({.command = "trace",
-                   .about = "FILE...: profiles of /start_profile as text, or put together",
-                   .groups = {{"Selection",
-                               {{"step", &f.step, "which; -1: one in the middle", ""},
-                                {"layers", &f.layers, "as 3-5; none: all, and other work", ""},
-                                {"width", &f.width, "characters", ""},
-                                {"output", &f.output,
-                                 "writes the files, put together, for Perfetto", "o"}}}},
-                   .takes_config = false},
-                  flags));
+      parse_flags(
+          {.command = "trace",
+           .about = "FILE...: print profiles of /start_profile as text, or merge them",
+           .groups =
+               {{"Selection",
+                 {{"step", &f.step, "number of the step; -1: one in the middle", ""},
+                  {"layers", &f.layers, "as 3-5; default: all, and the other work of the step", ""},
+                  {"width", &f.width, "columns of the output", ""},
+                  {"output", &f.output, "merges the files into this one, for Perfetto", "o"}}}},
+           .takes_config = false},
+          flags));
   if (go && f.files.empty())
     return fail(error(ErrorCode::usage, "which trace?").with_fix("hocket trace FILE..."));
-  if (f.width < 10 || f.width > 10'000)
-    return fail(ErrorCode::bad_value, "--width {} is not in 10 to 10000", f.width);
+  HOCKET_TRY_VOID(check_number("width", f.width, {10, 10'000}));
   return go;
 }
 
@@ -59,7 +60,9 @@ Result<std::pair<int, int>> parse_layers(const std::string& text) {
   if (parsed.ec == std::errc() && parsed.ptr != end && *parsed.ptr == '-')
     parsed = std::from_chars(parsed.ptr + 1, end, last);
   if (parsed.ec != std::errc() || parsed.ptr != end || first < 0 || last < first)
-    return fail(ErrorCode::bad_value, "--layers {} is not a range as 3-5", text);
+    return fail(error(ErrorCode::bad_value, "--layers is '{}', must be a layer or a range", text)
+                    .with_fix("--layers 4, or --layers 3-5")
+                    .with_param("layers"));
   return std::pair(first, last);
 }
 

@@ -584,7 +584,7 @@ def main():
     parser.add_argument("--jobs", type=int, metavar="N", help="first make all programs of BUILD, with N compilers at a time")
     parser.add_argument("--install", action="store_true", help="first install all that the tests need (./hocket test-tools)")
     parser.add_argument("parts", nargs="*", metavar="PART")
-    parser.add_argument("--seeds", type=int, metavar="N", help="of the simulation; 1500 where it is not given")
+    parser.add_argument("--seeds", type=int, metavar="N", help="of the simulation; 1500 where it is not given. The cache tier, whose seeds take longer, has one for 25 of them")
     parser.add_argument("--first-seed", type=int, metavar="F", help="of the simulation; 0 where it is not given")
     arguments = parser.parse_args()
     if arguments.seeds is not None:

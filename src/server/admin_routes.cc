@@ -22,9 +22,8 @@ Result<Json> merge_settings(Json here, const std::vector<PeerAnswer>& there) {
 }
 
 Result<Json> merge_flushes(Json here, const std::vector<PeerAnswer>& there) {
-  std::string complaints;
-  for (const PeerAnswer& peer : there)
-    if (peer.status != 200) complaints += (complaints.empty() ? "" : "; ") + error_text(peer);
+  const std::string complaints =
+      error_texts(there, [](const PeerAnswer& peer) { return peer.status != 200; });
   if (complaints.empty()) return here;
   return fail(
       error(ErrorCode::invalid_request, "not all ranks have flushed their caches: {}", complaints)
@@ -94,11 +93,9 @@ Result<Json> merge_profiles(Json here, const std::vector<PeerAnswer>& there) {
 }
 
 Result<Json> merge_modes(Json here, const std::vector<PeerAnswer>& there) {
-  std::string complaints;
   // A rank that is away is told the mode when it joins (RoleSender).
-  for (const PeerAnswer& peer : there)
-    if (peer.is_member && peer.status != 200)
-      complaints += (complaints.empty() ? "" : "; ") + error_text(peer);
+  const std::string complaints = error_texts(
+      there, [](const PeerAnswer& peer) { return peer.is_member && peer.status != 200; });
   if (complaints.empty()) return here;
   return fail(error(ErrorCode::lost_rank,
                     "this rank has the mode {}, and not all others have taken it: {}",

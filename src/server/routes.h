@@ -22,7 +22,7 @@ namespace hocket {
 //   text      on a thread of the text pool
 //   control   on a thread that no text work delays; for paths that end requests and paths of
 //             admins, whose bodies and work are small
-//   session   on the one thread for sessions, where it may wait for steps and disks
+//   session   on a thread for sessions, where it may wait for steps and disks
 //   find      on a thread for questions of other ranks about sessions, where it may wait for a
 //             step; if they ran on `session`, two ranks that ask each other would both wait
 // A handler on `text`, `session` or `find` is not called if the client has left before its turn.

@@ -16,6 +16,7 @@
 #include "server/generation/task_pool.h"
 #include "server/http/error_map.h"
 #include "server/reports/info_json.h"
+#include "server/session_routes.h"
 #include "server/usage/request_memory.h"
 
 namespace hocket {
@@ -193,6 +194,9 @@ void Server::State::handle(HttpRequest&& request, const std::shared_ptr<HttpExch
                                    "the body has {} bytes; {} accepts at most {}",
                                    request.body.size(), (*route)->path, kMaxControlBytes));
   const uint64_t client = proven_client_hash(request);
+  const uint64_t key = (*route)->thread == HandlerThread::session
+                           ? session_task_key(request, options.settings.http)
+                           : 0;
   auto task = [route = *route, request = std::move(request), exchange, arrived] {
     // If the client has left, only control tasks run: they may end its other requests.
     if (route->thread != HandlerThread::control && exchange->is_closed()) return;
@@ -202,7 +206,8 @@ void Server::State::handle(HttpRequest&& request, const std::shared_ptr<HttpExch
                    : (*route)->thread == HandlerThread::session ? *session
                    : (*route)->thread == HandlerThread::find    ? *find
                                                                 : *text;
-  if (auto taken = pool.push(std::move(task), client); !taken) refuse(*exchange, taken.error());
+  if (auto taken = pool.push(std::move(task), client, key); !taken)
+    refuse(*exchange, taken.error());
 }
 
 size_t Server::State::num_under_way() const {
@@ -291,7 +296,9 @@ Result<std::unique_ptr<Server>> Server::create(Options options) {
   HOCKET_TRY_VOID(s.make_access_check());
   s.text.emplace(TaskPool::Options{.name = "text", .num_threads = s.options.num_text_threads});
   s.control.emplace(TaskPool::Options{.name = "control"});
-  s.session.emplace(TaskPool::Options{.name = "session"});
+  s.session.emplace(TaskPool::Options{.name = "session",
+                                      .num_threads = Engine::kMaxSessionCalls,
+                                      .max_running_of_client = Engine::kMaxSessionsOfClient});
   s.find.emplace(TaskPool::Options{.name = "find", .num_threads = kFindThreads});
   HttpOptions http = s.http_options();
   http.tls = {.certificate = s.options.settings.http.ssl_certfile,

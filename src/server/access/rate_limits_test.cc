@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/clock_testing.h"
+
 namespace hocket {
 namespace {
 

@@ -81,6 +81,12 @@ Result<bool> AnswerText::show_until_stop(StopMatcher::Piece&& safe, ChoiceAnswer
   return std::holds_alternative<std::string>(choice.matched_stop);
 }
 
+void AnswerText::count_reasoning(ChoiceAnswer& choice) {
+  if (!parser_ || parser_->may_be_calls()) return;
+  const int thoughts = std::exchange(num_thoughts_, 0);
+  if (!parser_->calls_ended_reasoning()) choice.reasoning_tokens += thoughts;
+}
+
 Result<bool> AnswerText::add(TokenId id, ChoiceAnswer& choice) {
   if (!detokenizer_) return false;
   const bool was_thinking = parser_ && parser_->in_reasoning();
@@ -92,7 +98,8 @@ Result<bool> AnswerText::add(TokenId id, ChoiceAnswer& choice) {
     if (by_tokens_) count_shown(choice);
     parse_to(choice, by_tokens_ ? choice.shown_bytes : choice.text.size());
   }
-  if (was_thinking || (parser_ && parser_->in_reasoning())) ++choice.reasoning_tokens;
+  if (was_thinking || (parser_ && parser_->in_reasoning())) ++num_thoughts_;
+  count_reasoning(choice);
   whole_ = stopped || (parser_ && parser_->done());
   return whole_;
 }
@@ -117,6 +124,7 @@ Result<void> AnswerText::finish(ChoiceAnswer& choice) {
   parse_to(choice, choice.text.size());
   std::vector<AnswerEvent> events;
   parser_->finish(events);
+  count_reasoning(choice);
   for (AnswerEvent& event : events) add_event(choice.events, std::move(event));
   return {};
 }

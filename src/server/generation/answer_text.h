@@ -45,6 +45,7 @@ class AnswerText {
   Result<bool> show_until_stop(StopMatcher::Piece&& safe, ChoiceAnswer& choice);
   Result<void> emit_held_text(ChoiceAnswer& choice);
   void append(std::string_view text, ChoiceAnswer& choice);
+  void count_reasoning(ChoiceAnswer& choice);
   void parse_to(ChoiceAnswer& choice, size_t end);
 
   std::optional<Detokenizer> detokenizer_;  // empty without a tokenizer
@@ -54,6 +55,7 @@ class AnswerText {
   bool reads_events_ = false;
   bool by_tokens_ = false;  // true: with log-probabilities text is shown by whole tokens
   size_t num_read_ = 0;     // bytes of choice.text that the parser has
+  int num_thoughts_ = 0;    // tokens of reasoning that are not counted yet, for they may be calls
   bool whole_ = false;
   // A stop string may still remove text, so some text is held back. These members tell which tokens
   // the text shown so far covers.

@@ -86,6 +86,14 @@ std::string error_text(const PeerAnswer& peer) {
   return fmt::format("{}: {}", peer.name, why);
 }
 
+std::string error_texts(std::span<const PeerAnswer> peers,
+                        const std::function<bool(const PeerAnswer&)>& is_failure) {
+  std::string all;
+  for (const PeerAnswer& peer : peers)
+    if (is_failure(peer)) all += (all.empty() ? "" : "; ") + error_text(peer);
+  return all;
+}
+
 void PeerBroadcast::post_to_all(const HttpRequest& asked, Done done, BroadcastLimits limits) {
   auto poll = std::make_shared<Poll>();
   poll->done = std::move(done);

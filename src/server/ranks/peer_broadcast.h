@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,9 @@ struct PeerAnswer {
 };
 // Returns the reason of a failure with the rank's name: "rank 1 (h1): it is not there".
 std::string error_text(const PeerAnswer& peer);
+// Returns those of all answers that are failures: "rank 1 (h1): it is not there; rank 2 (h2): ...".
+std::string error_texts(std::span<const PeerAnswer> peers,
+                        const std::function<bool(const PeerAnswer&)>& is_failure);
 
 class PeerBroadcast {
  public:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "base/log.h"
@@ -87,13 +88,14 @@ void RoleSender::check(const ClusterView& view) {
 
 void RoleSender::tell(const Identity& rank, const RoleChange& change) {
   const std::shared_ptr<Receiver>& receiver = ranks_[static_cast<size_t>(rank.rank)];
-  const auto to = peers_.endpoint_of(rank);
-  if (!to) return;
   const TimePoint now = RealClock().now();
+  std::optional<PeerEndpoint> to;  // a copy, which is made only for a rank that lacks the change
   {
     const MutexLock lock(receiver->mutex);
     const bool has_it = receiver->boot_id == rank.boot_id && !receiver->told.is_before(change);
     if (has_it || receiver->is_under_way || now < receiver->next) return;
+    to = peers_.endpoint_of(rank);
+    if (!to) return;
     receiver->is_under_way = true;
     receiver->next = now + kRetry;
   }

@@ -31,13 +31,13 @@ Result<ScaleRanks> parse_scale_ranks(const Json& body) {
 
 Result<Json> leaving_answer(const RankSet& told, std::span<const PeerAnswer> answers,
                             const RankSet& drains) {
+  const auto is_failure = [&](const PeerAnswer& peer) {
+    return told.has(peer.rank) && peer.status != 200 && !drains.has(peer.rank);
+  };
   RankSet failed, silent;
-  std::string why;
   for (const PeerAnswer& peer : answers)
-    if (told.has(peer.rank) && peer.status != 200 && !drains.has(peer.rank)) {
-      (peer.status == 0 && peer.was_sent ? silent : failed).add(peer.rank);
-      why += (why.empty() ? "" : "; ") + error_text(peer);
-    }
+    if (is_failure(peer)) (peer.status == 0 && peer.was_sent ? silent : failed).add(peer.rank);
+  const std::string why = error_texts(answers, is_failure);
   const RankSet leaving = told.without(failed).without(silent);
   if (failed.size() == told.size())
     return fail(error(ErrorCode::lost_rank, "none of these ranks leaves: {}", why)

@@ -36,6 +36,8 @@ EngineStats some_engine_stats() {
                                              .prefill_cache_tokens = 260,
                                              .decode_tokens = 70};
   stats.steps.num_retracted_lately = 1;
+  stats.gen_throughput = 12.5;
+  stats.input_throughput = 1200.5;
   return stats;
 }
 
@@ -83,6 +85,8 @@ TEST(Metrics, ShowsEngineServerAndLatencies) {
            "hocket:num_cached_pages{" + rank + "} 30\n",
            "hocket:num_private_pages{" + rank + "} 10\n",
            "hocket:cache_hit_rate{" + rank + "} 0.25\n",
+           "hocket:gen_throughput{" + rank + "} 12.5\n",
+           "hocket:input_throughput{" + rank + "} 1200.5\n",
            "hocket:page_size{" + rank + "} 32\n",
            "hocket:weight_memory_usage_gb{" + rank + "} 1.5\n",
            "hocket:is_cuda_graph{" + rank + "} 0\n",

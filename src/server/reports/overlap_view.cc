@@ -28,6 +28,14 @@ Json steps_json(const OverlapStats& s) {
   return steps;
 }
 
+// Returns the time of steps while experts moved, beside that of like steps before.
+Json moving_json(const ExpertMoveStats& moves) {
+  return {{"steps", moves.steps_total},
+          {"seconds", moves.step_seconds_total},
+          {"usual_seconds", moves.usual_seconds_total},
+          {"lost_seconds", moves.step_seconds_total - moves.usual_seconds_total}};
+}
+
 Json rank_json(const OverlapView::RankEntry& rank) {
   const OverlapStats& s = rank.stats;
   Json json = {{"dp_rank", rank.rank},
@@ -38,6 +46,7 @@ Json rank_json(const OverlapView::RankEntry& rank) {
                {"steps", steps_json(s)}};
   add_counters<OverlapCounters>(kOverlapCounters, s, json);
   json["half_imbalance"] = s.half_imbalance;
+  json["moving"] = rank.moves ? moving_json(*rank.moves) : Json();
   return json;
 }
 

@@ -144,6 +144,21 @@ TEST(Answers, CutAndBrokenCallsAreText) {
   EXPECT_EQ(server.post("/v1/chat/completions", body)["choices"][0]["finish_reason"], "length");
 }
 
+// A call of which the model did not think is no reasoning, though no mark ended its thought.
+TEST(Answers, TokensOfCallsWithinReasoningAreNotCountedAsReasoning) {
+  TestServer server;
+  const auto reasoning_tokens = [&](const std::string& text) {
+    say(server, text);
+    const Json answer = server.post("/v1/chat/completions", body_with_tools());
+    return answer["usage"]["completion_tokens_details"]["reasoning_tokens"].get<int>();
+  };
+  const std::string call = "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>";
+  const int called = reasoning_tokens("<think>\nTwo.\n" + call);
+  EXPECT_GT(called, 0);
+  EXPECT_LE(called, reasoning_tokens("<think>\nTwo.\n"));
+  EXPECT_GT(reasoning_tokens("<think>\nTwo.\n" + call + ".\n</think>\n"), called + 5);
+}
+
 TEST(Answers, WithoutToolsCallsAreText) {
   TestServer server;
   say(server, "<tool_call>\n{\"name\": \"now\"}\n</tool_call>");

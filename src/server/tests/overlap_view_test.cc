@@ -40,6 +40,9 @@ OverlapView some_view() {
                 {.rank = 1, .stats = some_overlap_stats()}};
   view.ranks[1].stats.exposed_seconds = 0;
   view.ranks[1].stats.exact_arrival = false;
+  view.ranks[1].moves.emplace();
+  static_cast<ExpertMoveCounters&>(*view.ranks[1].moves) = {
+      .steps_total = 40, .step_seconds_total = 0.75, .usual_seconds_total = 0.5};
   view.planner = PlannerState{.num_steps = 900, .num_searches = 30};
   view.planner->search_seconds = 0.5;
   view.planner->decisions.push_back(
@@ -83,7 +86,9 @@ TEST(OverlapView, IsAnsweredAsJson) {
         "gate": 1.0, "dispatch_start": 1.25, "shared": 1.5, "dispatch_wait": 1.75, "experts": 2.0,
         "combine_start": 2.25, "combine_wait": 2.5, "delta_core": 2.75}},
     "steps": {"none": 5, "single-batch": 6, "two-batch": 7}, "trial_steps": 2, "shadow_steps": 2,
-    "unknown_plans": 4, "half_imbalance": 1.25})"));
+    "unknown_plans": 4, "half_imbalance": 1.25, "moving": null})"));
+  EXPECT_EQ(view["ranks"][1]["moving"], Json::parse(R"({
+    "steps": 40, "seconds": 0.75, "usual_seconds": 0.5, "lost_seconds": 0.25})"));
   EXPECT_EQ(view["ranks"][1]["dp_rank"], 1);
   EXPECT_EQ(view["ranks"][1]["hidden_share"], 1.0);
   EXPECT_EQ(view["ranks"][1]["hidden_is_estimate"], true);

@@ -49,6 +49,55 @@ struct AnswerParser::State {
 
   bool done() const { return writer.num_whole() >= allowed_calls(options); }
 
+  void step(char c) {
+    if (splitter.is_undecided() && done()) return;
+    std::string rest;
+    const bool was_undecided = splitter.is_undecided();
+    splitter.step(c, writer, rest);
+    if (!splitter.is_undecided()) return read(rest);
+    if (!was_undecided) writer.await_calls();
+    if (splitter.is_closed()) return take_as_thought();
+    read(rest);
+    if (writer.missed_calls())
+      take_as_thought();
+    else if (writer.num_whole() > 0 && splitter.num_kept() >= kMaxHeld)
+      take_as_calls();
+  }
+
+  void take_as_calls() {
+    writer.take_awaited();
+    splitter.take_as_calls();
+  }
+
+  void take_as_thought() {
+    writer.drop_awaited();
+    reader = reader_of(options, &writer);
+    std::string rest;
+    splitter.take_as_thought(writer, rest);
+    read(rest);
+  }
+
+  // Returns true if the end of the answer ended its call.
+  bool decide_at_end() {
+    const bool has_whole = writer.num_whole() > 0;
+    if (!has_whole) reader->finish();
+    const bool is_call = writer.num_whole() > 0 && !writer.missed_calls();
+    if (is_call)
+      take_as_calls();
+    else
+      take_as_thought();
+    return is_call && !has_whole;
+  }
+
+  void finish() {
+    const bool is_read = splitter.is_undecided() && decide_at_end();
+    std::string rest;
+    splitter.finish(writer, rest);
+    read(rest);
+    if (reader && !is_read && !done()) reader->finish();
+    writer.finish();
+  }
+
   void read(std::string_view rest) {
     for (const char c : rest) {
       if (done()) return;
@@ -74,27 +123,27 @@ AnswerParser& AnswerParser::operator=(AnswerParser&&) noexcept = default;
 void AnswerParser::push(std::string_view text, std::vector<AnswerEvent>& out) {
   State& s = *state_;
   s.writer.write_to(&out);
-  std::string rest;
-  for (const char c : text) {
-    s.splitter.step(c, s.writer, rest);
-    s.read(std::exchange(rest, {}));
-  }
+  for (const char c : text) s.step(c);
   s.writer.write_to(nullptr);
 }
 
 void AnswerParser::finish(std::vector<AnswerEvent>& out) {
   State& s = *state_;
   s.writer.write_to(&out);
-  std::string rest;
-  s.splitter.finish(s.writer, rest);
-  s.read(rest);
-  if (s.reader && !s.done()) s.reader->finish();
-  s.writer.finish();
+  s.finish();
   s.writer.write_to(nullptr);
 }
 
 bool AnswerParser::in_reasoning() const {
   return state_->splitter.in_reasoning() || (state_->reader && state_->reader->in_reasoning());
+}
+
+bool AnswerParser::may_be_calls() const {
+  return state_->splitter.is_undecided();
+}
+
+bool AnswerParser::calls_ended_reasoning() const {
+  return state_->splitter.is_ended_by_calls();
 }
 
 bool AnswerParser::done() const {

@@ -4,12 +4,12 @@
 //
 // Invariants, for any text cut anywhere:
 // * the events do not depend on the cuts, except for where pieces of one kind are divided;
-// * only blanks beside marks are lost: text that is not a call becomes prose, with a warning;
+// * only blanks beside marks are lost: text that is no call is prose, with a warning, or reasoning;
 // * the pieces of arguments of a call that ends join to one JSON object.
 // A call of an unknown name is still a call if the family marks calls (the client answers that
 // there is no such tool, and the model sees it). It is text where only the name shows that it is a
 // call (bare JSON, pythonic). Owner: one running answer. Thread: one at a time. Memory: the current
-// call, up to kMaxHeld bytes.
+// call, and calls within reasoning, each up to kMaxHeld bytes.
 #pragma once
 
 #include <cstdint>
@@ -52,6 +52,10 @@ class AnswerParser {
 
   // Returns true if the text so far ends within the reasoning.
   bool in_reasoning() const;
+  // Returns true if the text so far ends within reasoning that may prove to be calls.
+  bool may_be_calls() const;
+  // Returns true if calls, not a mark, ended the reasoning.
+  bool calls_ended_reasoning() const;
   // Returns true if max_calls calls are whole; text after them is not read.
   bool done() const;
   // Returns the first kMaxWarnings warnings, a sentence each, without text of the answer.

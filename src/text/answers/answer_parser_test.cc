@@ -129,14 +129,58 @@ TEST(AnswerParser, EndlessHeadsAndMarksOfChannelsAreText) {
   EXPECT_GT(blanks_only.size(), starts.size() - 1024);
 }
 
+TEST(AnswerParser, EndlessMarksOfCallsInThoughtsAreThoughts) {
+  std::string thoughts;
+  for (int i = 0; i < 20'000; ++i) thoughts += "<tool_call>{";
+  thoughts += "<tool_call>{\"arguments\": \"" + thoughts;
+  const auto options = options_of({.format = ToolFormat::hermes, .reasoning_open = true});
+  EXPECT_EQ(parts_of(events_of(options, {thoughts})), (std::vector{reasoning_part(thoughts)}));
+  const auto closed = parts_of(events_of(options, {thoughts, "</think>Hi"}));
+  EXPECT_EQ(closed, (std::vector{reasoning_part(thoughts), text_part("Hi")}));
+}
+
+// Calls within reasoning wait for the answer's end, but not for more text than one call may have.
+TEST(AnswerParser, CallsWithinReasoningAreHeldUpToALimit) {
+  AnswerParser parser(options_of({.format = ToolFormat::hermes, .reasoning_open = true}));
+  std::vector<AnswerEvent> events;
+  parser.push("So <tool_call>{\"name\": \"now\"}</tool_call>", events);
+  EXPECT_EQ(parts_of(events), (std::vector{reasoning_part("So")}));
+  EXPECT_TRUE(parser.may_be_calls());
+  parser.push(std::string(AnswerParser::kMaxHeld, '\n'), events);
+  EXPECT_FALSE(parser.may_be_calls());
+  EXPECT_TRUE(parser.calls_ended_reasoning());
+  parser.push("Hi", events);
+  parser.finish(events);
+  EXPECT_EQ(parts_of(events).size(), 3u);
+}
+
+TEST(AnswerParser, TheLastCallThatIsAllowedEndsReasoning) {
+  auto options = options_of({.format = ToolFormat::hermes, .reasoning_open = true});
+  options.max_calls = 1;
+  AnswerParser parser(options);
+  std::vector<AnswerEvent> events;
+  parser.push("So <tool_call>{\"name\": \"now\"}</tool_call> or so.</think>", events);
+  EXPECT_TRUE(parser.done());
+  parser.finish(events);
+  const auto parts = parts_of(events);
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(parts[0], reasoning_part("So"));
+  EXPECT_EQ(parts[1].name, "now");
+}
+
 TEST(AnswerParser, TellsWhetherItThinks) {
   AnswerParser parser(options_of({.format = ToolFormat::hermes}));
   std::vector<AnswerEvent> events;
   EXPECT_FALSE(parser.in_reasoning());
   parser.push("<think>a", events);
   EXPECT_TRUE(parser.in_reasoning());
+  parser.push("<tool_call>", events);
+  EXPECT_TRUE(parser.in_reasoning()) << "it may be a thought about calls";
+  EXPECT_TRUE(parser.may_be_calls());
   parser.push("</think>", events);
   EXPECT_FALSE(parser.in_reasoning());
+  EXPECT_FALSE(parser.may_be_calls());
+  EXPECT_FALSE(parser.calls_ended_reasoning());
   EXPECT_TRUE(AnswerParser(options_of({.reasoning_open = true})).in_reasoning());
   AnswerParser channels(options_of({.format = ToolFormat::gpt_oss}));
   channels.push("<|channel|>analysis<|message|>a", events);

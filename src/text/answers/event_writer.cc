@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -16,21 +18,26 @@ constexpr size_t kMaxBlanks = 4096;
 }  // namespace
 
 void EventWriter::append(AnswerEvent::Kind kind, std::string_view piece) {
-  if (piece.empty()) return;
-  const bool extends_last = !out_->empty() && out_->back().kind == kind;
+  if (piece.empty() || missed_calls()) return;
+  HOCKET_CHECK(out_ != nullptr);
+  const bool extends_last = !events().empty() && events().back().kind == kind;
   if (!extends_last) emit(kind);
-  out_->back().text += piece;
+  events().back().text += piece;
 }
 
 void EventWriter::emit(AnswerEvent::Kind kind) {
   HOCKET_CHECK(out_ != nullptr);
-  AnswerEvent& event = out_->emplace_back();
+  AnswerEvent& event = events().emplace_back();
   event.kind = kind;
   const bool of_call = kind != AnswerEvent::Kind::text && kind != AnswerEvent::Kind::reasoning;
   if (of_call) event.call = next_call_;
 }
 
 void EventWriter::prose(char c) {
+  if (awaits_calls()) {
+    if (!is_blank(c)) awaited_ = Awaited::missed;
+    return;
+  }
   if (format_ != ToolFormat::none && is_blank(c) && blanks_.size() < kMaxBlanks) {
     blanks_ += c;
     return;
@@ -43,19 +50,36 @@ void EventWriter::prose(std::string_view text) {
   for (const char c : text) prose(c);
 }
 
+void EventWriter::take_awaited() {
+  awaited_ = Awaited::nothing;
+  std::ranges::move(waiting_, std::back_inserter(*out_));
+  waiting_.clear();
+}
+
+void EventWriter::drop_awaited() {
+  awaited_ = Awaited::nothing;
+  waiting_.clear();
+  warnings_.clear();
+  raw_.clear();
+  begun_ = false;
+  next_call_ = num_whole_ = 0;
+}
+
 void EventWriter::open(std::string_view text) {
   raw_ = text;
   begun_ = false;
 }
 
 void EventWriter::begin(std::string_view name) {
+  if (missed_calls()) return;
   begun_ = true;
   emit(AnswerEvent::Kind::call);
-  out_->back().id = call_id(format_, id_seed_, next_call_);
-  out_->back().name = name;
+  events().back().id = call_id(format_, id_seed_, next_call_);
+  events().back().name = name;
 }
 
 void EventWriter::end() {
+  if (missed_calls()) return;
   emit(AnswerEvent::Kind::call_end);
   ++next_call_;
   ++num_whole_;
@@ -64,6 +88,10 @@ void EventWriter::end() {
 }
 
 void EventWriter::broken(std::string_view why) {
+  if (awaits_calls()) {
+    awaited_ = Awaited::missed;
+    return;
+  }
   if (begun_) {
     emit(AnswerEvent::Kind::call_broken);
     ++next_call_;
@@ -74,6 +102,7 @@ void EventWriter::broken(std::string_view why) {
 }
 
 void EventWriter::warn(std::string sentence) {
+  if (missed_calls()) return;
   if (warnings_.size() < AnswerParser::kMaxWarnings) warnings_.push_back(std::move(sentence));
 }
 

@@ -41,6 +41,17 @@ class EventWriter {
   // No call had begun yet: the kept text becomes prose without a warning.
   void abandon() { prose(std::exchange(raw_, {})); }
 
+  // The text to come may be calls and blanks alone, or something else, which the caller keeps. So
+  // events and warnings wait.   Precondition: no call has begun yet.
+  void await_calls() { awaited_ = Awaited::calls; }
+  // Ends that: the events are written.
+  void take_awaited();
+  // Ends that: events, warnings and the open text are dropped.
+  void drop_awaited();
+  bool awaits_calls() const { return awaited_ != Awaited::nothing; }
+  // Returns true if text that is no call came, or a call broke.
+  bool missed_calls() const { return awaited_ == Awaited::missed; }
+
   void warn(std::string sentence);
 
   // Call when the answer has ended.
@@ -50,8 +61,11 @@ class EventWriter {
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
+  enum class Awaited : uint8_t { nothing, calls, missed };
+
   void append(AnswerEvent::Kind kind, std::string_view piece);
   void emit(AnswerEvent::Kind kind);
+  std::vector<AnswerEvent>& events() { return awaits_calls() ? waiting_ : *out_; }
 
   ToolFormat format_;
   uint64_t id_seed_;
@@ -59,7 +73,9 @@ class EventWriter {
   std::string blanks_;  // blanks at the end of the prose so far
   std::string raw_;     // text of the call that is being read
   bool begun_ = false;
-  int next_call_ = 0;  // index of the open call, or of the next one
+  Awaited awaited_ = Awaited::nothing;
+  std::vector<AnswerEvent> waiting_;  // events of awaited calls
+  int next_call_ = 0;                 // index of the open call, or of the next one
   int num_whole_ = 0;
   std::vector<std::string> warnings_;
 };

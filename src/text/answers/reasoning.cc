@@ -34,6 +34,38 @@ void ReasoningSplitter::think(std::string_view text, EventWriter& writer) {
   }
 }
 
+// Takes a byte of the reasoning and returns the mark that it completes.
+int ReasoningSplitter::find_mark(char c, EventWriter& writer) {
+  const int mark = finder_.step(c, free_);
+  think(std::exchange(free_, {}), writer);
+  return mark;
+}
+
+void ReasoningSplitter::close() {
+  blanks_.clear();
+  at_ = State::closed;
+}
+
+void ReasoningSplitter::take_as_calls() {
+  ended_by_calls_ = true;
+  blanks_.clear();
+  kept_.clear();
+  at_ = State::answer;
+}
+
+void ReasoningSplitter::take_as_thought(EventWriter& writer, std::string& rest) {
+  at_ = State::reasoning;
+  for (const char c : std::exchange(kept_, {})) {
+    if (at_ != State::reasoning) {
+      step(c, writer, rest);
+      continue;
+    }
+    const int mark = find_mark(c, writer);
+    if (mark == 0) close();
+    if (mark > 0) think(finder_.mark(mark), writer);
+  }
+}
+
 // Called when the answer does not begin with an open mark, or not with a second one.
 void ReasoningSplitter::settle(EventWriter& writer, std::string& rest) {
   std::string held = std::exchange(held_, {});
@@ -63,17 +95,18 @@ void ReasoningSplitter::step(char c, EventWriter& writer, std::string& rest) {
       return;
     }
     case State::reasoning: {
-      const int mark = finder_.step(c, free_);
-      think(std::exchange(free_, {}), writer);
-      if (mark == MarkFinder::kNone) return;
-      blanks_.clear();
-      at_ = State::closed;
-      if (mark > 0) {
-        rest += finder_.mark(mark);
-        at_ = State::answer;
-      }
+      const int mark = find_mark(c, writer);
+      if (mark == 0) close();
+      if (mark <= 0) return;
+      kept_ = finder_.mark(mark);
+      rest += kept_;
+      at_ = State::undecided;
       return;
     }
+    case State::undecided:
+      kept_ += c;
+      rest += c;
+      return;
     case State::closed:
       if (is_blank(c)) return;
       at_ = State::answer;

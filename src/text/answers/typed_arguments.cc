@@ -30,27 +30,28 @@ bool TypedArguments::begin(std::string_view name) {
 
 void TypedArguments::key(std::string_view key) {
   kinds_ = parameters_ ? parameters_->of(key, unknown_) : unknown_;
-  writer_->arguments(num_keys_ == 0 ? "{" : ", ");
-  writer_->arguments(quoted_json(key) + ": ");
-  ++num_keys_;
+  is_repeated_ = !keys_.emplace(key).second;
+  if (is_repeated_) writer_->warn("a call gives an argument twice, of which the first is kept");
+  write(keys_.size() == 1 ? "{" : ", ");
+  write(quoted_json(key) + ": ");
 }
 
 void TypedArguments::text(std::string_view piece) {
   std::string out = std::exchange(in_text_, true) ? "" : "\"";
   append_json_escaped(out, piece, BadUtf8::keep);
-  writer_->arguments(out);
+  write(out);
 }
 
 void TypedArguments::end_text() {
-  writer_->arguments(std::exchange(in_text_, false) ? "\"" : "\"\"");
+  write(std::exchange(in_text_, false) ? "\"" : "\"\"");
 }
 
 void TypedArguments::value(std::string_view raw) {
-  writer_->arguments(typed_json(raw, kinds_));
+  write(typed_json(raw, kinds_));
 }
 
 void TypedArguments::end() {
-  writer_->arguments(num_keys_ == 0 ? "{}" : "}");
+  writer_->arguments(keys_.empty() ? "{}" : "}");
   writer_->end();
 }
 
