@@ -13,6 +13,8 @@
 // owner's.
 #pragma once
 
+#include <algorithm>
+
 namespace hocket {
 
 class TrialPace {
@@ -39,17 +41,19 @@ class TrialPace {
   bool is_cold() const { return num_played_ == 0; }
   // Counts a step that was played. is_trial: it belongs to the trial under way.
   void note(bool is_trial) {
-    ++since_;
+    since_ = std::min(since_ + 1, kLong);
     if (!under_way()) return;
     if (is_trial) ++num_played_, since_ = 0;
     if (--notes_left_ == 0 || num_played_ == kSteps) notes_left_ = proposals_left_ = 0;
   }
 
  private:
+  static constexpr int kLong = 1 << 20;
+
   int proposals_left_ = 0;
   int notes_left_ = 0;  // notes until the trial is given up; 0: none is under way
   int num_played_ = 0;
-  int since_ = 0;  // steps since the last trial
+  int since_ = 0;  // steps since the last trial, up to kLong
 };
 
 }  // namespace hocket

@@ -58,9 +58,14 @@ ModulePasses* RankDrafts::begin_passes(std::optional<std::span<const PassSpec>> 
   const std::array<PassSpec, kMaxDrafts> alone{};
   const auto own = std::span(alone).first(static_cast<size_t>(num_passes()));
   ModulePasses& passes = module_->begin(agreed.value_or(own));
-  // The first pass is for rows of the step before, in which another rank may have had prompts.
-  if (agreed && !agreed->empty() && agreed->front().phase == Phase::prefill)
-    passes.followed = FollowedRows::prompts;
+  // The first pass is for rows of the step before, in which another rank may have had prompts. Its
+  // time counts here, too, if only other ranks have rows in it.
+  if (agreed && !agreed->empty()) {
+    if (agreed->front().phase == Phase::prefill)
+      passes.followed = FollowedRows::prompts;
+    else if (passes.followed == FollowedRows::none)
+      passes.followed = FollowedRows::answers;
+  }
   gate_->note_followed(passes.followed);
   return passes.num_passes > 0 ? &passes : nullptr;
 }
@@ -82,6 +87,7 @@ void RankDrafts::commit(const Flight& flight, TimePoint now,
   gate_->note(*flight.batch, now,
               {.rows = flight.drafting.followed,
                .others_have_prompts = has_others_ && flight.agreed.pass.phase == Phase::prefill,
+               .num_other_answers = flight.agreed.num_other_answers,
                .making = flight.drafting.took,
                .overlapped_share = overlapped_share});
   if (module_ != nullptr) module_->settle(flight, *gate_);

@@ -39,8 +39,8 @@ class RankDrafts {
   ModuleDrafter* module() const { return module_; }
   // Returns how many passes of the module this rank needs before the next step.
   int num_passes() const { return module_ != nullptr ? module_->num_passes() : 0; }
-  // Returns the drafts of the last step: as many are expected in the next.
-  int num_expected() const { return num_drafts_; }
+  // Returns the number of drafts of the last step.
+  int num_last() const { return num_drafts_; }
 
   // Notes a page that was read into memory.
   void note_restored(PageId page) {

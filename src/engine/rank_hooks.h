@@ -55,6 +55,7 @@ class RankHooks final : public SchedulerHooks {
     if (others_ != nullptr) {
       shared.num_other_answers = others_->agreed().num_other_answers;
       shared.num_other_drafts = others_->agreed().num_other_drafts;
+      shared.number = others_->agreed().pass.step;
       shared.has_prompts |= others_->agreed().pass.phase == Phase::prefill;
     }
     speculation_->offer(answers, shared);

@@ -72,10 +72,10 @@ StepProposal RankRequests::propose(int max_rows) {
   StepProposal proposal{.work = scheduler_.forecast_next_step(), .load = report_.load()};
   proposal.module_passes = drafts_.num_passes();
   const NextStepForecast& work = proposal.work;
-  if (work.num_decoding > 0) proposal.num_drafts = drafts_.num_expected();
+  proposal.num_last_drafts = drafts_.num_last();
   // A rank without answers keeps no other from overlap, whatever drafts its last ones had.
   proposal.vetoes_overlap = work.num_decoding > 0 ? vetoes_overlap() : grammars_.any_live();
-  int64_t rows = work.num_decoding + proposal.num_drafts;
+  int64_t rows = work.num_decoding + proposal.expected_drafts();
   if (work.begins || work.continues)
     rows = (mixes_ ? rows : 0) + scheduler_.num_prompt_rows(max_rows);
   proposal.prompt_step_rows = static_cast<int>(std::min<int64_t>(rows, max_rows));

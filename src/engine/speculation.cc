@@ -27,14 +27,28 @@ int Speculation::seat_of(RequestId id) const {
   return found == seats_.end() ? -1 : found->second;
 }
 
-// A request that was sent back to the queue keeps its seat. So seats may be short for a while; a
-// request that finds none has no drafts until one is free.
+// A request that was sent back to the queue keeps its seat, and what was learnt from it, until
+// another request needs the seat.
 void Speculation::seat(const Request& request) {
-  if (free_seats_.empty() || seats_.contains(request.id)) return;
+  if (seats_.contains(request.id)) return;
+  if (free_seats_.empty()) free_a_waiting_seat();
+  if (free_seats_.empty()) return;
   const int seat = free_seats_.back();
   free_seats_.pop_back();
   seats_.emplace(request.id, seat);
+  seated_[static_cast<size_t>(seat)] = &request;
   gate_.begin(seat, request.prompt_len + request.sampling.max_new_tokens);
+}
+
+void Speculation::free_a_waiting_seat() {
+  const auto waits = [this](const auto& entry) {
+    return at(entry.second).state == Request::State::waiting;
+  };
+  const auto found = std::ranges::find_if(seats_, waits);
+  if (found == seats_.end()) return;
+  gate_.end(found->second);
+  free_seats_.push_back(found->second);
+  seats_.erase(found);
 }
 
 void Speculation::take_seat(const Request& request) {
@@ -58,9 +72,10 @@ void Speculation::offer(std::span<AnswerDrafts> answers, const DraftedStep& draf
   SpeculationGate::Offer step{.max_rows = drafted.max_rows,
                               .num_other_answers = drafted.num_other_answers,
                               .num_other_drafts = drafted.num_other_drafts,
+                              .number = drafted.number,
                               .is_decode_only = !drafted.has_prompts && last_end_.has_value() &&
                                                 followed_ != FollowedRows::prompts,
-                              .follows_last = last_end_.has_value()};
+                              .follows_last = last_end_.has_value() && is_last_noted_};
   for (const AnswerDrafts& answer : answers) {
     const Request& request = *answer.request;
     step.total_keys += request.len();
@@ -98,6 +113,7 @@ void Speculation::note(const Batch& batch, TimePoint now, const StepCosts& costs
   const MutexLock lock(mutex_);
   SpeculationGate::Step step{.num_answers = batch.num_answers(),
                              .num_drafts = batch.num_drafts,
+                             .num_other_answers = costs.num_other_answers,
                              .overlaps = batch.overlapped,
                              .follows = costs.rows != FollowedRows::none,
                              .making_us = to_us(costs.making)};
@@ -119,7 +135,8 @@ void Speculation::note(const Batch& batch, TimePoint now, const StepCosts& costs
   step.us = last_end_ ? to_us(now - *last_end_) : 0;
   step.us *= overlap_.factor_of(step, batch.overlapped, costs.overlapped_share);
   last_end_ = now;
-  if (step.num_answers > 0 || costs.rows == FollowedRows::prompts) gate_.note_step(step);
+  is_last_noted_ = step.num_answers > 0 || costs.rows == FollowedRows::prompts;
+  if (is_last_noted_) gate_.note_step(step);
 }
 
 SpeculationGate::DraftsAhead Speculation::ahead() const {

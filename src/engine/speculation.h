@@ -8,8 +8,8 @@
 // that overlap would have saved is a part of the cost of drafts
 // (policy/speculation/draft_overlap.h).
 //
-// Owner: the rank. Thread: engine, except state(). Allocates where a request gets its seat only: in
-// steps with prompts, or behind them if seats were short.
+// Owner: the rank. Thread: engine, except state(). Allocates where a request gets a free seat only:
+// in steps with prompts, or behind them if seats were short.
 #pragma once
 
 #include <functional>
@@ -68,6 +68,7 @@ class Speculation {
   struct StepCosts {
     FollowedRows rows = FollowedRows::none;  // rows that the drafter computed since the step before
     bool others_have_prompts = false;        // another rank computed rows of prompts in the step
+    int num_other_answers = 0;               // those of other ranks in the step
     Duration making{};                       // time that it took to make drafts and these rows
     std::optional<double> overlapped_share = 1;  // as DraftOverlap::factor_of()
   };
@@ -75,7 +76,8 @@ class Speculation {
   void note(const Batch& batch, TimePoint now, const StepCosts& costs);
   // Says what a drafter that drafts_ahead() makes for the step after the one that was offered last.
   SpeculationGate::DraftsAhead ahead() const;
-  // Gives a request a seat before its rows are committed, if one is free and it has none.
+  // Gives a request that has none a seat before its rows are committed, if one is free or that of a
+  // request which was sent back to the queue.
   void take_seat(const Request& request);
   // Notes that there is nothing to run, so the next step will not begin where the last one ended.
   void note_idle() { last_end_.reset(); }
@@ -89,6 +91,7 @@ class Speculation {
 
  private:
   void seat(const Request& request) HOCKET_REQUIRES(mutex_);
+  void free_a_waiting_seat() HOCKET_REQUIRES(mutex_);
 
   RankGrammars* const grammars_;
   const bool drafts_ahead_;  // the drafter makes drafts before it is asked
@@ -96,10 +99,11 @@ class Speculation {
   SpeculationGate gate_ HOCKET_GUARDED_BY(mutex_);
   std::unordered_map<RequestId, int> seats_;
   std::vector<int> free_seats_;
-  // The answers of the step that is made, and their requests by seat.
+  // The answers of the step that is made, and the requests by seat.
   std::vector<GateAnswer> gate_answers_;
   std::vector<const Request*> seated_;
   std::optional<TimePoint> last_end_;
+  bool is_last_noted_ = false;  // the gate has learnt from the last step
   FollowedRows followed_ = FollowedRows::none;
   DraftOverlap overlap_;
 };

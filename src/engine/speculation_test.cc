@@ -82,6 +82,7 @@ TEST(Speculation, AnAnswerGetsASeatThatItsPromptDidNotFind) {
     request.id = RequestId{static_cast<uint64_t>(i)};
     request.tokens = {TokenId{1}, TokenId{2}};
     request.prompt_len = 1;
+    request.state = Request::State::running;
     prompts.slices.push_back({.request = &request, .begin = 0, .len = 1});
   }
   prompts.num_rows = 2;
@@ -103,6 +104,43 @@ TEST(Speculation, AnAnswerGetsASeatThatItsPromptDidNotFind) {
   speculation.forget(RequestId{0});
   play();
   EXPECT_EQ(speculation.seat_of(RequestId{1}), 0);
+  // A request that runs takes the seat of one that was sent back to the queue.
+  speculation.take_seat(requests[0]);
+  EXPECT_EQ(speculation.seat_of(RequestId{0}), -1);
+  requests[1].state = Request::State::waiting;
+  speculation.take_seat(requests[0]);
+  EXPECT_EQ(speculation.seat_of(RequestId{0}), 0);
+  EXPECT_EQ(speculation.seat_of(RequestId{1}), -1);
+}
+
+// The answers of a rank end, and it begins others later. Its last step of answers does not count
+// the drafts that other ranks had in between.
+TEST(Speculation, AStepBeforeAGapShowsNoTime) {
+  Speculation speculation(
+      {.num_seats = 1, .max_drafts = 1, .fixed = {}, .drafter = std::make_unique<NoDrafts>()});
+  Request request;
+  request.tokens = {TokenId{1}, TokenId{2}};
+  request.prompt_len = 1;
+  Batch batch, nothing;
+  batch.slices.push_back({.request = &request, .begin = 1, .len = 1});
+  batch.num_rows = batch.num_decode_rows = 1;
+  TimePoint now{std::chrono::seconds(1)};
+  const auto offer = [&] {
+    AnswerDrafts answer{.request = &request, .rows = 1, .max_drafts = 1};
+    speculation.offer(std::span(&answer, 1), {.max_rows = 8, .num_other_answers = 1});
+  };
+  const auto end_step = [&](const Batch& played, int64_t us) {
+    if (!batch.slices.empty()) batch.slices[0].num_appended = 1;
+    speculation.note(played, now += std::chrono::microseconds(us), {.num_other_answers = 1});
+  };
+  for (int i = 0; i < 40; ++i) offer(), end_step(batch, 1000);
+  offer();
+  const uint64_t num_steps = speculation.state().buckets.at(0).num_steps;
+  end_step(batch, 5000);
+  end_step(nothing, 1000);
+  offer();
+  EXPECT_EQ(speculation.state().buckets.at(0).num_steps, num_steps);
+  EXPECT_EQ(speculation.state().totals.num_steps, 41U);
 }
 
 class DraftsAhead final : public Drafter {

@@ -133,8 +133,9 @@ void RankStep::commit(Flight& flight) {
   report_.begin_action(StepAction::commit);
   const TimePoint now = clock_.now();
   const bool by_flag = runner_->info().overlap_schedule == OverlapSchedule::on;
-  requests_.commit(flight, now,
-                   by_flag ? std::nullopt : std::optional(overlapped_.timing().overlapped_share()));
+  const double share = epochs_.alone() ? overlapped_.timing().overlapped_share()
+                                       : flight.agreed.overlapped_share;
+  requests_.commit(flight, now, by_flag ? std::nullopt : std::optional(share));
   experts_.note(flight);
   std::optional<StepTransfers> transfers;
   if (!epochs_.alone()) {
@@ -372,6 +373,7 @@ StepProposal RankStep::propose() {
   StepProposal proposal = requests_.propose(runner_->plan().work.max_rows);
   const OverlapTiming& timing = overlapped_.timing();
   proposal.overlaps = timing.decides() ? timing.wants_overlap() : overlapped_.active();
+  proposal.overlapped_share = static_cast<float>(timing.overlapped_share());
   overlap_.fill(*epochs_.lockstep(), proposal);
   return proposal;
 }

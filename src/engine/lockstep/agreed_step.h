@@ -24,9 +24,10 @@ struct AgreedStep {
   // Steps should overlap from the next one on: the lead says so in its vote, and no rank says that
   // none should.
   bool steps_overlap = false;
-  // The answers of the other ranks that share the step, and the drafts that these answers had in
-  // the last step.
+  // The answers of the other ranks that share the step, and the drafts that those ranks had in the
+  // last step.
   int num_other_answers = 0, num_other_drafts = 0;
+  double overlapped_share = 1;  // as OverlapTiming::overlapped_share(), as the lead measured it
   // This rank stops after the step, because all ranks asked to stop, or because it may leave while
   // the others continue. It may leave if all of these are true:
   //   - its options allow it, and it asked to leave in an earlier agreement;

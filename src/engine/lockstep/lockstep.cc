@@ -112,7 +112,7 @@ void Lockstep::start(const StepProposal& proposal) {
   const NextStepForecast& work = proposal.work;
   mine_ = {
       .answers = to_vote(work.num_decoding),
-      .drafts = to_vote(proposal.num_drafts),
+      .drafts = to_vote(proposal.num_last_drafts),
       .begins = work.begins,
       .continues = work.continues,
       .ends = wants_end_,
@@ -126,6 +126,7 @@ void Lockstep::start(const StepProposal& proposal) {
       .prompt_step_rows = static_cast<uint32_t>(std::max(0, proposal.prompt_step_rows)),
       .plans = {static_cast<uint32_t>(proposal.plans[0].id),
                 static_cast<uint32_t>(proposal.plans[1].id)},
+      .overlapped_share = proposal.overlapped_share,
       .report = proposal.report,
       .balance =
           options_.balance_voter != nullptr ? options_.balance_voter->vote() : BalanceVote()};
@@ -164,6 +165,8 @@ Result<void> Lockstep::exchange_votes(const StepProposal& now) {
   adopt_module_passes(module_passes, phase_before);
   agreed_.num_other_answers = num_other_answers;
   agreed_.num_other_drafts = num_other_drafts;
+  const float share = of_lead.overlapped_share;
+  agreed_.overlapped_share = share > 0 && share <= 1 ? share : 1;
   if (agreed_.computes) agreed_.steps_overlap = of_lead.overlaps != 0 && !is_vetoed;
   agreed_.all_end = leaving == present_;
   if (options_.balance_voter != nullptr)
@@ -205,7 +208,7 @@ void Lockstep::record_vote(int rank, const StepVote& vote) {
   const auto at = static_cast<size_t>(rank);
   votes_.push_back(
       {.begins = vote.begins != 0, .continues = vote.continues != 0, .decodes = vote.answers > 0});
-  sizes_[at] = {.rows = vote.answers + vote.drafts,
+  sizes_[at] = {.rows = vote.answers > 0 ? vote.answers + vote.drafts : 0,
                 .prompt_step_rows = to_rows(vote.prompt_step_rows)};
   reports_[at] = sane(vote.report);
   balances_[at] = vote.balance;
@@ -247,7 +250,7 @@ int Lockstep::expected_rows(Phase phase, const StepProposal& mine) const {
   for (int rank = 0; rank < static_cast<int>(sizes_.size()); ++rank) {
     Size size = sizes_[static_cast<size_t>(rank)];
     if (exchange_ != nullptr && rank == exchange_->rank())
-      size = {.rows = mine.work.num_decoding + mine.num_drafts,
+      size = {.rows = mine.work.num_decoding + mine.expected_drafts(),
               .prompt_step_rows = mine.prompt_step_rows};
     most = std::max(most, phase == Phase::prefill ? size.prompt_step_rows : size.rows);
   }

@@ -56,14 +56,18 @@ struct PlanProposal {
 // A rank's proposal for the next step, and its report on the last one.
 struct StepProposal {
   NextStepForecast work;
-  int num_drafts = 0;  // rows beside those of `work`, as far as drafts are expected
+  int num_last_drafts = 0;  // drafts of the last step
   RankLoad load;
   int prompt_step_rows = 0;  // rows of prompts and answers, if prompts are computed
   int module_passes = 0;  // passes of the module that guesses, before the step (module_drafter.h)
-  bool overlaps = false;  // steps should overlap; only the lead's counts
+  bool overlaps = false;       // steps should overlap; only the lead's counts
+  float overlapped_share = 1;  // as OverlapTiming::overlapped_share(); only the lead's counts
   bool vetoes_overlap = false;                 // no step should overlap; any rank's counts
   std::array<PlanProposal, kNumPhases> plans;  // indexed by Phase
   StepReport report;
+
+  // Drafts in the next step, which are rows beside those of `work`: as many as in the last one.
+  int expected_drafts() const { return work.num_decoding > 0 ? num_last_drafts : 0; }
 };
 
 // A rank's vote on moving experts, beside its proposal (engine/balance/rebalance.h). In host byte
@@ -174,7 +178,7 @@ class Lockstep final : public SchedulerHooks {
   // A rank's message in an agreement. In host byte order: ranks of other orders are not supported.
   struct StepVote {
     uint16_t answers = 0;   // with rows in the step
-    uint16_t drafts = 0;    // expected; further decode rows
+    uint16_t drafts = 0;    // in the last step; as many are expected if there are answers
     uint8_t begins = 0;     // a prompt may begin
     uint8_t continues = 0;  // a chunked prompt continues
     uint8_t ends = 0;       // asks to stop after this step
@@ -187,6 +191,7 @@ class Lockstep final : public SchedulerHooks {
     int64_t load_tokens = 0;
     uint32_t prompt_step_rows = 0;
     std::array<uint32_t, kNumPhases> plans{};  // PlanId, by Phase; only the lead's count
+    float overlapped_share = 1;                // only the lead's counts
     StepReport report;
     BalanceVote balance;
   };

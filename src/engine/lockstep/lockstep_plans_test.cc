@@ -75,7 +75,7 @@ TEST(LockstepPlans, ReportsOfAllAreHeardAndTheLargestRankIsForeseen) {
     const int rank = v.lockstep.rank();
     StepProposal proposal = kDecode;
     proposal.work.num_decoding = 10 + rank;
-    proposal.num_drafts = 5 * rank;
+    proposal.num_last_drafts = 5 * rank;
     proposal.prompt_step_rows = rank == 1 ? 512 : 0;
     proposal.report = {.rows = 100U + static_cast<uint32_t>(rank), .is_valid = 1, .step_us = 12.5F};
     ASSERT_TRUE(v.lockstep.finish_agreement(proposal));

@@ -32,6 +32,7 @@ struct DraftedStep {
   bool has_prompts = false;  // this rank or another computes rows of prompts in the same step
   // Answers in the same step of the other ranks, and drafts that those ranks had in their last one.
   int num_other_answers = 0, num_other_drafts = 0;
+  uint64_t number = 0;  // that of the step; all ranks that share it have the same
 };
 
 class SchedulerHooks {

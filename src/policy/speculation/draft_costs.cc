@@ -107,7 +107,7 @@ void DraftCosts::note(int num_drafts, double ratio, uint64_t at) {
   if (!(ratio > 0)) return;
   pass_time(at);
   const CellShare part = cell_share_of(num_drafts);
-  ++counts_[part.cell];
+  counts_[part.cell] = std::min(counts_[part.cell] + 1, kManySteps);
   std::array<double, kNumCells> towards{};  // covariance of the state and this step
   const auto look = [&] {
     for (size_t i = 0; i < kNumCells; ++i)

@@ -55,6 +55,8 @@ class DraftCosts {
   double growth() const;
 
  private:
+  static constexpr int kManySteps = 1 << 20;
+
   // A number of drafts: its cell, and how much of the cell's cost it has, as a cell's numbers
   // differ a little.
   struct CellShare {
@@ -72,7 +74,7 @@ class DraftCosts {
   std::array<double, kNumCells> state_{};
   std::array<std::array<float, kNumCells>, kNumCells> covariance_{};
   std::array<double, kNumCells> rows_{};    // log_rows() of the largest number of each cell
-  std::array<int, kNumCells> counts_{};     // steps of each cell
+  std::array<int, kNumCells> counts_{};     // steps of each cell, up to kManySteps
   std::array<double, kNumCells> biases_{};  // as bias_, of each cell's last steps
   double num_answers_ = 1;
   double variance_ = 0;  // that of the noise of one step

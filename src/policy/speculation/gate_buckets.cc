@@ -43,6 +43,17 @@ GateBuckets::Found GateBuckets::find(int num_answers, int64_t total_keys, double
   return {*found, is_new};
 }
 
+// A step of one size changes the prediction for all sizes, for each by another factor.
+void GateBuckets::change_reference(const StepTimes& before, const StepTimes& now) {
+  for (GateBucket& bucket : buckets_) {
+    if (bucket.num_steps == 0) continue;
+    const double old_us = to_us(before.predict(bucket.last_shape));
+    const double new_us = to_us(now.predict(bucket.last_shape));
+    if (old_us <= 0 || new_us <= 0) continue;
+    for (GateBucket::TimingState& way : bucket.ways) way.costs.scale_reference(new_us / old_us);
+  }
+}
+
 std::vector<GateState::Bucket> GateBuckets::copies(bool drafts_ahead, bool is_fixed) const {
   std::vector<GateState::Bucket> all;
   for (const GateBucket& bucket : buckets_) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/running_median.h"
+#include "policy/scheduler/step_times.h"
 #include "policy/speculation/draft_costs.h"
 #include "policy/speculation/gate_state.h"
 #include "policy/speculation/gate_tuning.h"
@@ -32,6 +33,7 @@ struct GateBucket {
   RunningMedian<kGate.remembered> plain_steps;  // times of steps without drafts
   double tokens_mean = 1, time_ratio_mean = 1;  // means of its last choices, as in GateChoice
   double plain_us = 0;                          // time that its last step takes without drafts
+  StepShape last_shape;                         // that of its last step, without drafts
   uint64_t num_steps = 0, num_draft_steps = 0, num_trial_steps = 0, last_used = 0;
   uint64_t last_plain = 0;  // num_steps at its last step without drafts
 
@@ -53,6 +55,8 @@ class GateBuckets {
   // Returns the bucket of steps with num_answers answers, whose keys are total_keys together.
   // growth: that of the costs of a new one, as in DraftCosts::begin().
   Found find(int num_answers, int64_t total_keys, double growth);
+  // Says that the times of steps without drafts, to which all costs refer, are predicted anew.
+  void change_reference(const StepTimes& before, const StepTimes& now);
   // Returns copies of those with steps, ascending. drafts_ahead: the drafter is.
   std::vector<GateState::Bucket> copies(bool drafts_ahead, bool is_fixed) const;
 

@@ -88,6 +88,7 @@ class TwoDraftServers {
   void set_chance(double chance) {
     for (DraftServer& rank : ranks_) rank.set_chance(chance);
   }
+  void set_machine(const DraftMachine& machine) { machine_ = machine; }
   double off_rate() const { return fixed_rate(0, 0); }
   // The rate if all answers have `num` drafts, each of which holds by this chance.
   double fixed_rate(int num, double chance) const {
@@ -103,7 +104,7 @@ class TwoDraftServers {
   }
 
  private:
-  const DraftMachine machine_;
+  DraftMachine machine_;
   std::array<DraftServer, 2> ranks_;
   std::array<int, 2> num_drafts_{};  // in the last step
 };
@@ -191,6 +192,43 @@ TEST(GatesOfRanks, AStepOfUnknownDraftsShowsNothing) {
   const GateState state = server.gate().state();
   EXPECT_EQ(state.totals.num_steps, 42U);
   EXPECT_DOUBLE_EQ(state.buckets.back().plain_us, known_us);
+}
+
+// While both draft in every step, only steps in which neither does show that drafts became dearer.
+TEST(GatesOfRanks, CeaseWhereDraftsBecomeDearer) {
+  for (const DrafterKind making : {DrafterKind::free, DrafterKind::ahead}) {
+    SCOPED_TRACE(static_cast<int>(making));
+    const DraftMachine cheap{.measured_us = {{2, 1000}, {4, 1200}, {6, 1900}, {18, 6000}}};
+    const DraftMachine dear{.measured_us = {{2, 1000}, {4, 2200}, {6, 3300}, {18, 9000}}};
+    DraftRun run{.machine = cheap, .chances = {0.8}, .making = making, .seed = 1};
+    DraftRun other = run;
+    other.seed = 5;
+    TwoDraftServers ranks(run, other);
+    ranks.rate_of(800);
+    EXPECT_GE(ranks.rate_of(100) / ranks.off_rate(), 1.2);
+    ranks.set_machine(dear);
+    ranks.rate_of(1200);
+    EXPECT_GE(ranks.rate_of(500) / ranks.off_rate(), 0.98);
+  }
+}
+
+// A step is booked under the answers that it had, whatever was offered since.
+TEST(SpeculationGateTest, AStepCountsByItsOwnAnswers) {
+  DraftServer server({.chances = std::vector<double>(8, 0.5), .making = DrafterKind::free});
+  server.rate_of(20);
+  SpeculationGate& gate = server.gate();
+  gate.offer_nothing({.total_keys = 512});
+  for (int i = 0; i < 20; ++i)
+    gate.note_step({.num_answers = 1,
+                    .num_tokens = 1,
+                    .total_keys = 512,
+                    .us = 500,
+                    .is_decode_only = true});
+  const GateState state = gate.state();
+  ASSERT_EQ(state.buckets.size(), 2U);
+  EXPECT_EQ(state.buckets[0].num_answers, 1);
+  EXPECT_EQ(state.buckets[0].num_steps, 20U);
+  EXPECT_EQ(state.buckets[1].num_steps, 20U);
 }
 
 // If the drafts of both cease to hold, each rank's steps without drafts still take the time of the

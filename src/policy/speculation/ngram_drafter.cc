@@ -55,7 +55,7 @@ void NgramDrafter::begin(int seat, int max_len) {
   std::ranges::fill(mine.newest, -1);
   std::ranges::fill(mine.before, -1);
   mine.indexed = 1;
-  mine.predicted = 0;
+  mine.predicted = mine.searched = 0;
 }
 
 void NgramDrafter::end(int seat) {
@@ -92,9 +92,10 @@ NgramDrafter::Match NgramDrafter::find(const Seat& seat, std::span<const TokenId
   return best;
 }
 
-// Returns the longest match in the prediction that has a token behind it. The search begins behind
-// the previous match, because an answer mostly follows the text in sequence.
-NgramDrafter::Match NgramDrafter::find_predicted(const Seat& seat,
+// Returns the longest match in the prediction that has a token behind it. An answer mostly follows
+// the text in sequence, so each step searches the tokens behind the previous match, and a part of
+// the text in turn: a long text costs no step more than a short one.
+NgramDrafter::Match NgramDrafter::find_predicted(Seat& seat,
                                                  std::span<const TokenId> predicted,
                                                  std::span<const TokenId> tokens) {
   Match best{.end = -1, .len = 1};
@@ -111,8 +112,11 @@ NgramDrafter::Match NgramDrafter::find_predicted(const Seat& seat,
       begin = at + 1;
     }
   };
-  search(seat.predicted, static_cast<int>(predicted.size()) - 1);
-  search(0, std::min(seat.predicted, static_cast<int>(predicted.size()) - 1));
+  const int last = static_cast<int>(predicted.size()) - 1;
+  search(seat.predicted, std::min(last, seat.predicted + kSearchedTokens));
+  const int part = seat.searched < last ? seat.searched : 0;
+  seat.searched = part + kSearchedTokens;
+  search(part, std::min(last, seat.searched));
   return best;
 }
 

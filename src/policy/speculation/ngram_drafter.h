@@ -25,8 +25,9 @@ class NgramDrafter final : public Drafter {
  public:
   static constexpr int kSpan = 16384;   // tokens behind the end that are searched
   static constexpr int kMaxSteps = 32;  // positions that are looked at
-  // positions that are looked at in the text that the client expects
-  static constexpr int kMaxPredictedMatches = 256;
+  // The text that the client expects: positions that are looked at, and tokens that a step searches
+  // behind the last match, and as many in turn.
+  static constexpr int kMaxPredictedMatches = 256, kSearchedTokens = 512;
   static constexpr int kMaxMatchLen = 16;  // longer matches count as this long
 
   // Writes the tokens behind those of the seat's request; returns how many. Empty: there are none.
@@ -58,6 +59,7 @@ class NgramDrafter final : public Drafter {
     std::span<int32_t> newest, before;
     int indexed = 1;    // pairs that end before this position are in the chains
     int predicted = 0;  // position behind the last match in the text that is expected
+    int searched = 0;   // position from which the rest of that text is searched next
     std::array<TokenId, kMaxDrafts> drafts{};
   };
   struct Match {
@@ -67,7 +69,7 @@ class NgramDrafter final : public Drafter {
   static bool find_match(Seat& seat, DraftTask& task, std::span<const TokenId> predicted);
   static void index(Seat& seat, std::span<const TokenId> tokens);
   static Match find(const Seat& seat, std::span<const TokenId> tokens);
-  static Match find_predicted(const Seat& seat, std::span<const TokenId> predicted,
+  static Match find_predicted(Seat& seat, std::span<const TokenId> predicted,
                               std::span<const TokenId> tokens);
 
   const int max_len_;

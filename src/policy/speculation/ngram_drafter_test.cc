@@ -194,5 +194,23 @@ TEST(NgramDrafterPrediction, IsFollowedWhereItsMatchIsAsLong) {
   EXPECT_EQ(draft(ids({9, 8, 1, 2, 7, 6, 9, 8, 1, 2, 4})).second, ids({}));
 }
 
+// A step searches a part of a long text, so a match that is far away is found some steps later.
+TEST(NgramDrafterPrediction, IsSearchedInParts) {
+  std::vector<TokenId> predicted(static_cast<size_t>(NgramDrafter::kSearchedTokens) * 4, TokenId{7});
+  predicted[predicted.size() - 4] = TokenId{1};
+  predicted[predicted.size() - 3] = TokenId{2};
+  predicted[predicted.size() - 2] = TokenId{3};
+  NgramDrafter drafter(1, 1000, {.forced = {}, .continued = {}, .predicted = [&](int /*seat*/) {
+                                   return std::span<const TokenId>(predicted);
+                                 }});
+  drafter.begin(0, 100);
+  const std::vector<TokenId> tokens = ids({9, 1, 2});
+  for (int step = 0; step < 4; ++step) {
+    DraftTask task{.seat = 0, .tokens = tokens, .max_drafts = 1};
+    drafter.draft(std::span(&task, 1));
+    EXPECT_EQ(task.drafts.empty(), step < 3) << step;
+  }
+}
+
 }  // namespace
 }  // namespace hocket

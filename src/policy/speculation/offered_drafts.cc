@@ -134,19 +134,32 @@ void OfferedDrafts::list_candidates(int max_rows) {
   }
 }
 
-void OfferedDrafts::assign(int num_drafts) {
-  int last = kLevels, remaining = num_drafts;  // remaining: drafts left of the level `last`
-  if (!options_.fixed)
-    while (last > 0 && remaining > 0) {
-      const int num = levels_[static_cast<size_t>(last - 1)].num;
-      --last;
-      if (num >= remaining) break;
-      remaining -= num;
+// Where the number is fixed, all answers have a first draft before any has a second one.
+void OfferedDrafts::assign_evenly(int num_drafts) {
+  int remaining = num_drafts;
+  for (int position = 0; position < max_drafts(); ++position)
+    for (PossibleDrafts& possible : possible_) {
+      if (possible.num <= position) continue;
+      if (remaining > 0)
+        --remaining;
+      else
+        possible.num = position;
     }
+}
+
+void OfferedDrafts::assign(int num_drafts) {
+  if (options_.fixed) return assign_evenly(num_drafts);
+  int last = kLevels, remaining = num_drafts;  // remaining: drafts left of the level `last`
+  while (last > 0 && remaining > 0) {
+    const int num = levels_[static_cast<size_t>(last - 1)].num;
+    --last;
+    if (num >= remaining) break;
+    remaining -= num;
+  }
   for (size_t i = 0; i < possible_.size(); ++i) {
     int chosen = 0;
     for (; chosen < possible_[i].num; ++chosen) {
-      const int level = options_.fixed ? last : possible_[i].levels[static_cast<size_t>(chosen)];
+      const int level = possible_[i].levels[static_cast<size_t>(chosen)];
       if (level < last || (level == last && remaining == 0)) break;
       remaining -= level == last ? 1 : 0;
     }

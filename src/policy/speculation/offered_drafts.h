@@ -105,6 +105,7 @@ class OfferedDrafts {
   int max_drafts() const { return options_.fixed.value_or(options_.max_drafts); }
   void compare(WatchedDrafts& watched, const DraftTask& task);
   double expected_of(const DraftTask& task, int num) const;
+  void assign_evenly(int num_drafts);
   void list_candidates(int max_rows);
 
   const Options options_;

@@ -187,9 +187,11 @@ class DraftServer {
                   .max_rows = num_answers() * kMaxDrafts,
                   .num_other_answers = num_other_answers,
                   .num_other_drafts = num_other_drafts,
+                  .number = kFirstNumber + static_cast<uint64_t>(num_steps_),
                   .is_decode_only = is_decode_only},
                  answers);
     step_ = {.num_answers = num_answers(),
+             .num_other_answers = num_other_answers,
              .total_keys = total_keys(),
              .is_decode_only = is_decode_only,
              .follows = follows,
@@ -222,6 +224,7 @@ class DraftServer {
     gate_->note_step(step_);
     return taken_;
   }
+  void set_machine(const DraftMachine& machine) { run_.machine = machine; }
   // From now on the drafts of all answers hold by this chance.
   void set_chance(double chance) {
     std::ranges::fill(run_.chances, chance);
@@ -256,6 +259,8 @@ class DraftServer {
   static constexpr int kMaxSteps = 4000;  // most that one server may take
 
  private:
+  // The number that ranks have agreed on when they begin.
+  static constexpr uint64_t kFirstNumber = 100;
   // Requests are replaced so often, all at once. If the drafter rests, it misses their prompts.
   static constexpr int kStepsOfARequest = 500;
   void replace_requests() {

@@ -11,6 +11,8 @@ namespace {
 
 // Steps of a trial that are played if the first ones show that it loses.
 constexpr int kStepsIfLost = TrialPace::kSteps - 1;
+// Steps in which all ranks have no drafts, of so many steps (all_play_none()).
+constexpr uint64_t kCommonPlainSteps = TrialPace::kSteps, kCommonPlainEvery = 1000;
 // Credit from which a drafter that stopped follows again: all, less what one step may overdraw.
 constexpr double kCreditToFollow = kGate.first_credit + kGate.min_credit;
 
@@ -18,9 +20,8 @@ constexpr double kCreditToFollow = kGate.first_credit + kGate.min_credit;
 
 SpeculationGate::SpeculationGate(Options options) : drafts_(std::move(options)) {}
 
-GateBucket& SpeculationGate::bucket_for(int64_t total_keys) {
-  const auto [bucket, is_new] =
-      buckets_.find(common_.num_answers(), common_.all_keys(total_keys), growth_);
+GateBucket& SpeculationGate::bucket_for(const CommonAnswers& answers, int64_t total_keys) {
+  const auto [bucket, is_new] = buckets_.find(answers.all(), answers.all_keys(total_keys), growth_);
   if (is_new && trial_of_ == &bucket) trial_of_ = nullptr;
   return bucket;
 }
@@ -30,17 +31,24 @@ void SpeculationGate::offer(const Offer& step, std::span<GateAnswer> answers) {
   is_trial_ = false;
   may_try_ = step.is_decode_only;
   drafts_.make(answers);
-  common_.begin(static_cast<int>(answers.size()), step.num_other_answers, step.num_other_drafts);
-  const int max_rows = step.max_rows;
+  common_.begin({static_cast<int>(answers.size()), step.num_other_answers}, step.num_other_drafts);
   if (drafts_.fixed()) {
-    drafts_.list(DraftSet::made, answers, max_rows);
-    share_out(std::max(max_rows, 0), answers);
+    drafts_.list(DraftSet::made, answers, step.max_rows);
+    share_out(std::max(step.max_rows, 0), answers);
     return;
   }
-  GateBucket& bucket = bucket_for(step.total_keys);
-  if (drafts_.drafts_ahead()) return offer_with_prepared(bucket, answers, max_rows);
-  drafts_.list(DraftSet::made, answers, max_rows);
-  share_out(choose(bucket, DraftTiming::now, 0).num_drafts, answers);
+  GateBucket& bucket = bucket_for(common_.answers(), step.total_keys);
+  if (drafts_.drafts_ahead()) return offer_with_prepared(bucket, step, answers);
+  drafts_.list(DraftSet::made, answers, step.max_rows);
+  const bool has_none = all_play_none(step.number);
+  share_out(has_none ? 0 : choose(bucket, DraftTiming::now, 0).num_drafts, answers);
+}
+
+// Returns true if no rank has drafts in the step. While several ranks draft, no trial of one rank
+// shows the time without drafts, so all have none in the same steps. These need no agreement: they
+// follow from the number of the step, which is the same on all ranks.
+bool SpeculationGate::all_play_none(uint64_t number) const {
+  return common_.answers().are_shared() && number % kCommonPlainEvery < kCommonPlainSteps;
 }
 
 void SpeculationGate::share_out(int num_drafts, std::span<GateAnswer> answers) {
@@ -57,25 +65,26 @@ void SpeculationGate::offer_nothing(const Offer& step) {
 
 // Returns the drafts that were chosen for this step and made ahead, or, if nothing was, free
 // drafts; then chooses for the next step.
-void SpeculationGate::offer_with_prepared(GateBucket& bucket, std::span<GateAnswer> answers,
-                                          int max_rows) {
+void SpeculationGate::offer_with_prepared(GateBucket& bucket, const Offer& step,
+                                          std::span<GateAnswer> answers) {
   if (next_.is_trial && !may_try_) postpone_trial(bucket);
   timing_ = next_.num_drafts > 0 || next_.is_trial ? DraftTiming::ahead : DraftTiming::now;
   bool is_trial = next_.is_trial;
   double free_gain = 0;
-  if (drafts_.has_free()) drafts_.list(DraftSet::free, answers, max_rows);
-  if (drafts_.has_free() && timing_ == DraftTiming::now) {
+  if (drafts_.has_free()) drafts_.list(DraftSet::free, answers, step.max_rows);
+  if (drafts_.has_free() && timing_ == DraftTiming::now && !all_play_none(step.number)) {
     const Estimate chosen = choose(bucket, DraftTiming::now, 0);
     free_gain = chosen.gain;
     is_trial = is_trial_;
     share_out(chosen.num_drafts, answers);
   } else {
     if (drafts_.has_free()) free_gain = judge_all(bucket, DraftTiming::now, 0).first.gain;
-    drafts_.list(DraftSet::made, answers, max_rows);
-    share_out(std::min(next_.num_drafts, std::max(max_rows, 0)), answers);
+    drafts_.list(DraftSet::made, answers, step.max_rows);
+    const int num = all_play_none(step.number) ? 0 : next_.num_drafts;
+    share_out(std::min(num, std::max(step.max_rows, 0)), answers);
   }
   is_trial_ = false;
-  choose_drafts_ahead(bucket, answers, max_rows, free_gain);
+  choose_drafts_ahead(bucket, step, answers, free_gain);
   next_.is_trial = std::exchange(is_trial_, is_trial);
 }
 
@@ -96,9 +105,15 @@ SpeculationGate::DraftsAhead SpeculationGate::ahead() const {
 // as much room, and the free drafter as much to offer. The drafter makes none in steps that are to
 // show the time without it. In others it makes one draft at least: whether that is right is seen
 // without its row.
-void SpeculationGate::choose_drafts_ahead(GateBucket& bucket, std::span<const GateAnswer> answers,
-                                          int max_rows, double free_gain) {
-  drafts_.list(DraftSet::next_step, answers, max_rows);
+void SpeculationGate::choose_drafts_ahead(GateBucket& bucket, const Offer& step,
+                                          std::span<const GateAnswer> answers, double free_gain) {
+  drafts_.list(DraftSet::next_step, answers, step.max_rows);
+  if (all_play_none(step.number + 1)) {
+    drafts_.assign(0);
+    next_.num_drafts = 0;
+    next_.ahead = {.follows = false, .depth = 0};
+    return;
+  }
   // If all answers do better with free drafts, none has to be made ahead.
   if (drafts_.max_drafts_ahead() == 0) drafts_.drop_candidates();
   next_.num_drafts = choose(bucket, DraftTiming::ahead, free_gain).num_drafts;
@@ -119,7 +134,7 @@ SpeculationGate::Estimate SpeculationGate::judge(const GateBucket& bucket, Draft
   const double plain_tokens = bucket.tokens_per_plain_step(), ratio = out.cost.time_ratio;
   const double best_ratio = std::max(1.0, ratio * std::exp(-kGate.trial_errors * error));
   // An accepted draft of this rank stands for `part` tokens of each answer of all.
-  const double part = num_all / candidate.num_drafts / common_.num_answers();
+  const double part = num_all / candidate.num_drafts / common_.answers().all();
   out.tokens = 1 + candidate.accepted * part;
   const double prompts = timing == DraftTiming::ahead ? following_.of_step() : 0;
   out.gain = out.tokens - 1 - plain_tokens * (ratio - 1 + prompts);
@@ -230,8 +245,10 @@ int SpeculationGate::try_one(GateBucket& bucket, DraftTiming timing, const Estim
     pace_.stop();
   }
   if (!pace_.may_begin(true)) return 0;
-  if (drafts_.has_free() && trial_timing_ == timing && ++num_yielded_ <= kGate.yield_steps)
+  if (drafts_.has_free() && trial_timing_ == timing && num_yielded_ < kGate.yield_steps) {
+    ++num_yielded_;
     return 0;
+  }
   const bool shows_plain = is_plain_old(bucket, timing, usual);
   if (credit_ <= 0 && !shows_plain) return 0;
   const TrialCandidate promise =
@@ -260,7 +277,8 @@ bool SpeculationGate::may_gain(const GateBucket& bucket, DraftTiming timing, con
 // rank has any.
 void SpeculationGate::note_step(const Step& step) {
   if (waiting_) note_waiting_step({});
-  if (!common_.is_shared() || step.num_answers <= 0 || step.overlaps) return note_step(step, 0);
+  if (step.num_other_answers <= 0 || step.num_answers <= 0 || step.overlaps)
+    return note_step(step, 0);
   waiting_ = step;
 }
 
@@ -284,7 +302,8 @@ void SpeculationGate::note_step(const Step& step, int num_other_drafts) {
   const bool was_for_trial = std::exchange(is_trial_, false);
   const bool is_trial =
       was_for_trial && is_shown && (trial_drafts_ > 0 ? step.num_drafts > 0 : is_plain);
-  if (!was_for_trial && step.us > 0) common_.note(step.num_drafts, num_other_drafts);
+  const CommonAnswers answers(step.num_answers, step.num_other_answers);
+  if (!was_for_trial && step.us > 0) common_.note(answers, step.num_drafts, num_other_drafts);
   // The first step of a trial, and the first one behind it. Steps that show nothing may lie between
   // those of a trial.
   const bool is_cold = is_shown && std::exchange(was_trial_, is_trial) != is_trial;
@@ -294,19 +313,18 @@ void SpeculationGate::note_step(const Step& step, int num_other_drafts) {
   note_prompts(step);
   if (!is_shown || step.num_answers <= 0 || !(step.us > 0)) return;
 
-  GateBucket& bucket = bucket_for(step.total_keys);
+  GateBucket& bucket = bucket_for(answers, step.total_keys);
   ++bucket.num_steps;
   if (drafts_.fixed() && step.num_drafts > 0)
     bucket.way(timing_).usual = {.num_drafts = num_drafts, .tokens = tokens_an_answer(step)};
   bucket.num_draft_steps += step.num_drafts > 0 ? 1 : 0;
   if (is_trial) ++bucket.num_trial_steps, --bucket.way(trial_timing_).num_remaining_trials;
-  const StepShape shape{.decode_rows = common_.num_answers(),
-                        .keys = common_.all_keys(step.total_keys)};
+  bucket.last_shape = {.decode_rows = answers.all(), .keys = answers.all_keys(step.total_keys)};
   if (is_plain) {
     bucket.last_plain = bucket.num_steps;
-    note_plain(bucket, shape, step.us);
+    note_plain(bucket, step.us);
   }
-  const double reference_us = to_us(plain_times_.predict(shape));
+  const double reference_us = to_us(plain_times_.predict(bucket.last_shape));
   if (reference_us <= 0) return;
   const double ratio = step.us / reference_us;
   DraftCosts& costs = bucket.way(timing_).costs;
@@ -314,7 +332,8 @@ void SpeculationGate::note_step(const Step& step, int num_other_drafts) {
     for (GateBucket::TimingState& way : bucket.ways) way.costs.note(0, ratio, totals_.num_steps);
   if (!is_cold && num_drafts > 0) costs.note(num_drafts, ratio, totals_.num_steps);
   growth_ = costs.growth();
-  bucket.plain_us = last_plain_us_ = reference_us * costs.plain();
+  // A size without steps that show it is predicted by the others alone.
+  bucket.plain_us = last_plain_us_ = reference_us * (costs.num_plain() > 0 ? costs.plain() : 1);
   credit_ = std::min(credit_ + kGate.measuring_share, kGate.first_credit);
   if (!is_plain && bucket.plain_us > 0) note_gain(bucket, step, num_drafts, is_trial);
   rests_ = credit_ <= 0 || (rests_ && credit_ < kCreditToFollow);
@@ -334,7 +353,8 @@ void SpeculationGate::note_prompts(const Step& step) {
 
 // Returns the tokens that the step gave an answer, as the mean over those of all ranks.
 double SpeculationGate::tokens_an_answer(const Step& step) const {
-  return 1 + static_cast<double>(step.num_tokens - step.num_answers) / common_.num_answers();
+  const CommonAnswers answers(step.num_answers, step.num_other_answers);
+  return 1 + static_cast<double>(step.num_tokens - step.num_answers) / answers.all();
 }
 
 // Books the time that a step has gained or lost. Trials, and rows that were computed for later
@@ -346,7 +366,8 @@ double SpeculationGate::tokens_an_answer(const Step& step) const {
 void SpeculationGate::note_gain(const GateBucket& bucket, const Step& step, int num_drafts,
                                 bool is_trial) {
   // The ranks share the time that the step took longer, and each has its own tokens.
-  const double part = static_cast<double>(step.num_answers) / common_.num_answers();
+  const int num_all = CommonAnswers(step.num_answers, step.num_other_answers).all();
+  const double part = static_cast<double>(step.num_answers) / num_all;
   const double more_tokens = step.num_drafts > 0 ? tokens_an_answer(step) - 1 : 0;
   const double gained_us = bucket.plain_us * more_tokens - part * (step.us - bucket.plain_us);
   totals_.gained_us += gained_us;
@@ -359,7 +380,7 @@ void SpeculationGate::note_gain(const GateBucket& bucket, const Step& step, int 
   const double share = std::min(1.0, step.num_drafts / std::max<double>(1, num_offered_));
   const double accepted = share * expected_ * num_drafts / std::max(1, step.num_drafts);
   if (step.num_drafts > 0 && (is_trial || timing_ == DraftTiming::ahead))
-    gain = 1 + accepted / common_.num_answers() -
+    gain = 1 + accepted / num_all -
            (is_trial ? bucket.tokens_per_plain_step() : 1) * known;
   credit_ = std::clamp(credit_ + gain, kGate.min_credit, kGate.first_credit);
 }
@@ -367,15 +388,13 @@ void SpeculationGate::note_gain(const GateBucket& bucket, const Step& step, int 
 // The first steps of a size may be slow for other reasons, such as cold caches, and the fit would
 // take very long to forget them. So it begins after them, and a step that is much slower than those
 // before it counts less.
-void SpeculationGate::note_plain(GateBucket& bucket, const StepShape& shape, double us) {
+void SpeculationGate::note_plain(GateBucket& bucket, double us) {
   bucket.plain_steps.add(static_cast<float>(us));
   if (bucket.plain_steps.count() < kGate.few) return;
   const double counted = std::min(us, kGate.max_off * bucket.plain_steps.median());
-  const double before = to_us(plain_times_.predict(shape));
-  plain_times_.note(shape, Duration(std::llround(counted * 1e3)));
-  const double after = to_us(plain_times_.predict(shape));
-  if (before > 0 && after > 0)
-    for (GateBucket::TimingState& way : bucket.ways) way.costs.scale_reference(after / before);
+  const StepTimes before = plain_times_;
+  plain_times_.note(bucket.last_shape, Duration(std::llround(counted * 1e3)));
+  buckets_.change_reference(before, plain_times_);
 }
 
 GateState SpeculationGate::state() const {

@@ -58,6 +58,7 @@ class SpeculationGate {
     int max_rows = 0;        // rows of all drafts together
     // Those of other ranks, which wait for this one, and the drafts that they had in the last step.
     int num_other_answers = 0, num_other_drafts = 0;
+    uint64_t number = 0;         // that of the step; all ranks that share it have the same
     bool is_decode_only = true;  // as Step::is_decode_only will be
     bool follows_last = true;    // the step that was noted last is the one before it
   };
@@ -82,7 +83,8 @@ class SpeculationGate {
   }
   struct Step {
     int num_answers = 0, num_drafts = 0, num_tokens = 0;
-    int64_t total_keys = 0;  // as in Offer
+    int num_other_answers = 0;  // as in Offer
+    int64_t total_keys = 0;     // as in Offer
     double us = 0;           // from the end of the step before to its end
     // True if it had rows of answers and their drafts only, and began right after the step before.
     bool is_decode_only = false;
@@ -133,18 +135,19 @@ class SpeculationGate {
                 int num_drafts) const;
   int try_one(GateBucket& bucket, DraftTiming timing, const Estimate& usual);
 
-  void offer_with_prepared(GateBucket& bucket, std::span<GateAnswer> answers, int max_rows);
+  void offer_with_prepared(GateBucket& bucket, const Offer& step, std::span<GateAnswer> answers);
   void postpone_trial(const GateBucket& bucket);
-  void choose_drafts_ahead(GateBucket& bucket, std::span<const GateAnswer> answers, int max_rows,
-                           double free_gain);
+  void choose_drafts_ahead(GateBucket& bucket, const Offer& step,
+                           std::span<const GateAnswer> answers, double free_gain);
+  bool all_play_none(uint64_t number) const;
   void note_prompts(const Step& step);
   void share_out(int num_drafts, std::span<GateAnswer> answers);
   double tokens_an_answer(const Step& step) const;
   void note_step(const Step& step, int num_other_drafts);
   void note_waiting_step(const Offer& next);
   void note_gain(const GateBucket& bucket, const Step& step, int num_drafts, bool is_trial);
-  void note_plain(GateBucket& bucket, const StepShape& shape, double us);
-  GateBucket& bucket_for(int64_t total_keys);
+  void note_plain(GateBucket& bucket, double us);
+  GateBucket& bucket_for(const CommonAnswers& answers, int64_t total_keys);
 
   OfferedDrafts drafts_;
   StepTimes plain_times_;  // times of steps without drafts; the reference of all costs
