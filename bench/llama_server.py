@@ -1,13 +1,65 @@
-"""llama.cpp's llama-server with one slot, for kept_prefixes.py: it asks for one token and saves and restores the slot."""
+"""llama.cpp's llama-server with one slot, for kept_prefixes.py: it asks for one token and saves and restores the slot. And the shape of
+its model, from the GGUF file."""
 
 import http.client
 import json
 import os
+import math
 import pathlib
+import struct
 import subprocess
 import time
 
 from started_server import StartedServer
+
+# Scalars of GGUF by the number of their type; 8 is a string, 9 an array.
+SCALARS = ("B", "b", "H", "h", "I", "i", "f", "?", "", "", "Q", "q", "d")
+STRING, ARRAY = 8, 9
+
+
+def gguf_shape(name):
+    """Returns the shape of the model in a GGUF file, by the names that kept_prefixes.py prints, and the bits of its file for each weight."""
+    with open(name, "rb") as file:
+
+        def take(form):
+            return struct.unpack("<" + form, file.read(struct.calcsize("<" + form)))[0]
+
+        def value(kind):
+            if kind == STRING:
+                return file.read(take("Q")).decode(errors="replace")
+            if kind == ARRAY:
+                inner, count = take("I"), take("Q")
+                return [value(inner) for _ in range(count)]
+            return take(SCALARS[kind])
+
+        assert file.read(4) == b"GGUF", f"{name} is not a GGUF file"
+        take("I")  # the version
+        num_tensors, num_values = take("Q"), take("Q")
+        values = {}
+        for _ in range(num_values):
+            key = value(STRING)
+            values[key] = value(take("I"))
+        num_weights = 0
+        for _ in range(num_tensors):
+            value(STRING)
+            num_weights += math.prod([take("Q") for _ in range(take("I"))])
+            file.read(12)  # the type and the place
+
+    def find(key):
+        return values.get(f"{values['general.architecture']}.{key}", 0)
+
+    heads = find("attention.head_count")
+    shape = {
+        "layers": find("block_count"),
+        "hidden": find("embedding_length"),
+        "heads": heads,
+        "KV heads": find("attention.head_count_kv") or heads,
+        "head": find("attention.key_length") or find("embedding_length") // max(1, heads),
+        "experts": find("expert_count"),
+        "of a token": find("expert_used_count"),
+        "expert": find("expert_feed_forward_length") or find("feed_forward_length"),
+    }
+    return shape, 8 * os.path.getsize(name) / max(1, num_weights)
 
 
 class LlamaServer(StartedServer):
@@ -40,6 +92,10 @@ class LlamaServer(StartedServer):
         text = answer.read()
         assert answer.status == 200, text
         return time.monotonic() - begin
+
+    def slot_bytes(self):
+        """The size of the saved slot."""
+        return (self.slots / "kept.bin").stat().st_size
 
     def ask(self, ids):
         """Returns the seconds to the first token, that token, and how many tokens of the prompt were computed."""
