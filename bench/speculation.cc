@@ -15,6 +15,7 @@
 #include "bench/speculation_rig.h"
 #include "bench/speculation_table.h"
 #include "engine/plan/cost.h"
+#include "policy/speculation/gate_text.h"
 
 namespace hocket {
 namespace {
@@ -188,7 +189,8 @@ Result<GateFigures> GroupMeasurement::measure_gate(const ImposedChoice& choice, 
   while (out.later.empty() || (std::ssize(out.later) < 2 * options_.rounds && !time.is_over()))
     HOCKET_TRY_VOID(play_gate(choice, begin, out));
   for (const SpeculationView::RankEntry& rank : gated_.rig->engine().speculation().ranks)
-    for (const GateState::Bucket& bucket : rank.gate.buckets) out.choices.push_back(bucket.text);
+    for (const GateState::Bucket& bucket : rank.gate.buckets)
+      out.choices.push_back(text_of(bucket, rank.gate.is_fixed));
   out.is_cut = out.num_learning < num_learning || std::ssize(out.later) < 2 * options_.rounds;
   return out;
 }

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <tuple>
-
-#include "policy/speculation/gate_text.h"
+#include <utility>
 
 namespace hocket {
 namespace {
@@ -54,7 +53,7 @@ void GateBuckets::change_reference(const StepTimes& before, const StepTimes& now
   }
 }
 
-std::vector<GateState::Bucket> GateBuckets::copies(bool drafts_ahead, bool is_fixed) const {
+std::vector<GateState::Bucket> GateBuckets::copies(bool drafts_ahead) const {
   std::vector<GateState::Bucket> all;
   for (const GateBucket& bucket : buckets_) {
     if (bucket.num_answers == 0 || bucket.num_steps == 0) continue;
@@ -63,16 +62,14 @@ std::vector<GateState::Bucket> GateBuckets::copies(bool drafts_ahead, bool is_fi
     const bool by_ahead = drafts_ahead && (ahead.usual.num_drafts > 0 ||
                                            (now.usual.num_drafts == 0 && now.best.num_drafts == 0));
     const GateBucket::TimingState& used = by_ahead ? ahead : now;
-    GateState::Bucket copy{.num_answers = bucket.num_answers,
-                           .answer_keys = bucket.answer_keys,
-                           .num_steps = bucket.num_steps,
-                           .num_draft_steps = bucket.num_draft_steps,
-                           .num_trial_steps = bucket.num_trial_steps,
-                           .usual = used.usual,
-                           .best = used.best,
-                           .plain_us = bucket.plain_us};
-    copy.text = text_of(copy, is_fixed);
-    all.push_back(std::move(copy));
+    all.push_back({.num_answers = bucket.num_answers,
+                   .answer_keys = bucket.answer_keys,
+                   .num_steps = bucket.num_steps,
+                   .num_draft_steps = bucket.num_draft_steps,
+                   .num_trial_steps = bucket.num_trial_steps,
+                   .usual = used.usual,
+                   .best = used.best,
+                   .plain_us = bucket.plain_us});
   }
   std::ranges::sort(all, {}, [](const GateState::Bucket& each) {
     return std::tuple(each.num_answers, each.answer_keys);

@@ -57,8 +57,8 @@ class GateBuckets {
   Found find(int num_answers, int64_t total_keys, double growth);
   // Says that the times of steps without drafts, to which all costs refer, are predicted anew.
   void change_reference(const StepTimes& before, const StepTimes& now);
-  // Returns copies of those with steps, ascending. drafts_ahead: the drafter is.
-  std::vector<GateState::Bucket> copies(bool drafts_ahead, bool is_fixed) const;
+  // Returns copies of those with steps, ascending. drafts_ahead: the drafter makes drafts ahead.
+  std::vector<GateState::Bucket> copies(bool drafts_ahead) const;
 
  private:
   std::vector<GateBucket> buckets_;

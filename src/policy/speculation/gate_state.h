@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "policy/speculation/drafter.h"
@@ -34,7 +33,6 @@ struct GateState {
     uint64_t num_steps = 0, num_draft_steps = 0, num_trial_steps = 0;
     GateChoice usual, best;  // the last choice; the best one with drafts
     double plain_us = 0;     // time of its last step, had it had no drafts; 0: unknown
-    std::string text;        // the choice and its reason
   };
   GateTotals totals;
   bool is_fixed = false;        // a flag sets the number, and the gate does not choose

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "policy/speculation/gate_text.h"
 #include "policy/speculation/served_drafts_testing.h"
 
 namespace hocket {
@@ -40,7 +41,7 @@ TEST(Gate, SaysWhy) {
   const GateState state = good.gate().state();
   ASSERT_EQ(state.buckets.size(), 1U);
   EXPECT_GT(state.buckets[0].usual.num_drafts, 0);
-  EXPECT_TRUE(state.buckets[0].text.starts_with("1 answer of up to 1024 tokens: "));
+  EXPECT_TRUE(text_of(state.buckets[0], false).starts_with("1 answer of up to 1024 tokens: "));
   EXPECT_TRUE(state.knows_gain);
   EXPECT_GT(state.totals.gained_us, 0);
   EXPECT_NEAR(state.acceptance[0][0], 0.95, 0.03);
@@ -49,7 +50,7 @@ TEST(Gate, SaysWhy) {
   for (int i = 0; i < 400; ++i) bad.step();
   const GateState::Bucket off = bad.gate().state().buckets.at(0);
   EXPECT_EQ(off.usual.num_drafts, 0);
-  EXPECT_NE(off.text.find("none, because"), std::string::npos);
+  EXPECT_NE(text_of(off, false).find("none, because"), std::string::npos);
 }
 
 }  // namespace

@@ -400,7 +400,7 @@ void SpeculationGate::note_plain(GateBucket& bucket, double us) {
 GateState SpeculationGate::state() const {
   GateState out{
       .totals = totals_, .is_fixed = drafts_.fixed().has_value(), .knows_gain = last_plain_us_ > 0};
-  out.buckets = buckets_.copies(drafts_.drafts_ahead(), out.is_fixed);
+  out.buckets = buckets_.copies(drafts_.drafts_ahead());
   for (int kind = 0; kind < kDraftKinds; ++kind)
     for (int i = 0; i < kMaxDrafts; ++i) {
       const auto row = static_cast<size_t>(kind), at = static_cast<size_t>(i);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "policy/scheduler/draft_figures.h"
+#include "policy/speculation/gate_text.h"
 
 namespace hocket {
 namespace {
@@ -16,7 +17,7 @@ Json choice_json(const GateChoice& choice) {
           {"measured_steps", choice.num_measured}};
 }
 
-Json bucket_json(const GateState::Bucket& bucket) {
+Json bucket_json(const GateState::Bucket& bucket, bool is_fixed) {
   return {{"answers", bucket.num_answers},
           {"keys_per_answer", bucket.answer_keys},
           {"keys", bucket.answer_keys},  // its name before
@@ -27,7 +28,7 @@ Json bucket_json(const GateState::Bucket& bucket) {
           {"plain_us", bucket.plain_us},  // its name before
           {"usual", choice_json(bucket.usual)},
           {"best", choice_json(bucket.best)},
-          {"text", bucket.text}};
+          {"text", text_of(bucket, is_fixed)}};
 }
 
 // Lists the kinds of drafts that were made, each with its acceptance by position.
@@ -50,7 +51,8 @@ Json seconds_json(const GateState& gate, double us) {
 Json drafts_json(const SpeculationView::RankEntry& rank) {
   const GateTotals& totals = rank.gate.totals;
   Json sizes = Json::array();
-  for (const GateState::Bucket& bucket : rank.gate.buckets) sizes.push_back(bucket_json(bucket));
+  for (const GateState::Bucket& bucket : rank.gate.buckets)
+    sizes.push_back(bucket_json(bucket, rank.gate.is_fixed));
   return {{"dp_rank", rank.rank},
           {"fixed", rank.gate.is_fixed},
           {"steps", totals.num_steps},

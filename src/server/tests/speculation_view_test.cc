@@ -30,8 +30,7 @@ SpeculationView some_speculation() {
        .num_trial_steps = 12,
        .usual = {.num_drafts = 2, .tokens = 2.5, .time_ratio = 1.25, .num_measured = 15},
        .best = {.num_drafts = 3, .tokens = 2.75, .time_ratio = 2, .num_measured = 4},
-       .plain_us = 5000,
-       .text = "1 answer: 2 drafts"}};
+       .plain_us = 5000}};
   gate.acceptance[2] = {0.75, 0.5};
   gate.num_seen[2] = {30, 20};
   SchedulerCounters counts;
@@ -61,7 +60,8 @@ TEST(SpeculationView, IsAnsweredAsJson) {
                   "measured_steps": 15},
         "best": {"drafts": 3, "tokens": 2.75, "time_ratio": 2.0, "times": 2.0,
                  "measured_steps": 4},
-        "text": "1 answer: 2 drafts"}]}]})"));
+        "text": "1 answer of up to 1024 tokens: 2 drafts give 2.50 tokens an answer in 1.25 times )"
+                                                R"(the time of a step without"}]}]})"));
   EXPECT_EQ(server.ask("POST", "/speculation", "{}").status, 405);
 }
 
