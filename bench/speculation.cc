@@ -67,7 +67,8 @@ class GroupMeasurement {
   Result<bool> measure();
 
  private:
-  Result<void> begin(PlayedRig& played, SpeculationRig::Drafts drafts);
+  Result<void> begin(PlayedRig& played, SpeculationRig::Drafts drafts, int num_drafts = kMaxDrafts);
+  Result<void> begin_fixed();
   void end(PlayedRig& played);
   void set_quotes(int percent);
   BlockLength block() const;
@@ -79,22 +80,37 @@ class GroupMeasurement {
   Result<void> count_experts(FixedSteps& steps);
   GateTotals gate_totals() const;
   bool quotes() const { return !options_.edits.empty(); }
+  bool imposes() const { return options_.algorithm.empty(); }
+  std::vector<int> points() const {
+    return !imposes() ? std::vector{0} : quotes() ? options_.edits : options_.acceptances;
+  }
 
   const BenchSpeculationOptions& options_;
   const SpeculationGroup group_;
   SpeculationBench& bench_;
   SpeculationPlayer off_;
-  PlayedRig fixed_, gated_;
+  std::vector<PlayedRig> fixed_;  // one, or, if drafts are not imposed, one for each number
+  PlayedRig gated_;
   ImposedDrafts::Texts texts_, quotes_;
   bool is_equal_ = true;  // no token of an engine that has ended differed
   double off_rate_ = 0;   // tokens/s in the last block without drafts
   SpeculationTable table_;
 };
 
-Result<void> GroupMeasurement::begin(PlayedRig& played, SpeculationRig::Drafts drafts) {
-  HOCKET_TRY(played.rig, SpeculationRig::create(bench_.settings, drafts));
+Result<void> GroupMeasurement::begin(PlayedRig& played, SpeculationRig::Drafts drafts,
+                                     int num_drafts) {
+  HOCKET_TRY(played.rig, SpeculationRig::create(bench_.settings, drafts,
+                                                {options_.algorithm, num_drafts}));
   played.player = std::make_unique<SpeculationPlayer>(options_, group_, *played.rig);
   played.player->set_texts(texts_, quotes_);
+  return {};
+}
+
+Result<void> GroupMeasurement::begin_fixed() {
+  fixed_.resize(imposes() ? 1 : options_.drafts.size());
+  for (size_t i = 0; i < fixed_.size(); ++i)
+    HOCKET_TRY_VOID(begin(fixed_[i], SpeculationRig::Drafts::fixed,
+                          imposes() ? kMaxDrafts : options_.drafts[i]));
   return {};
 }
 
@@ -129,9 +145,10 @@ Result<std::vector<FixedSteps>> GroupMeasurement::measure_fixed(const ImposedCho
   for (; round <= options_.rounds && (round < 2 || !time.is_over()); ++round)
     for (FixedSteps& steps : out) {
       const double before = off_rate_;
+      const auto at = imposes() ? size_t{0} : static_cast<size_t>(&steps - out.data());
       HOCKET_TRY(
           const PlayedSteps with,
-          fixed_.player->play({steps.drafts, choice.percent, choice.counts_expected}, block()));
+          fixed_[at].player->play({steps.drafts, choice.percent, choice.counts_expected}, block()));
       HOCKET_TRY_VOID(measure_off());
       if (round > 0) steps.rates.push_back(with.rate() * 2 / (before + off_rate_));
     }
@@ -152,7 +169,7 @@ Result<void> GroupMeasurement::show_steps() {
 }
 
 Result<void> GroupMeasurement::count_experts(FixedSteps& steps) {
-  HOCKET_TRY(steps.experts, fixed_.player->experts_touched({.max_drafts = steps.drafts}));
+  HOCKET_TRY(steps.experts, fixed_[0].player->experts_touched({.max_drafts = steps.drafts}));
   const ModelConfig& model = bench_.off->engine().info().model;
   const double rows = static_cast<double>(group_.answers) * (1 + steps.drafts);
   PassShape pass = bench_.cost.decode(group_.answers, group_.context);
@@ -219,19 +236,19 @@ Result<void> GroupMeasurement::play_gate(const ImposedChoice& choice, uint64_t b
 void GroupMeasurement::set_quotes(int percent) {
   quotes_ =
       quotes_of(texts_, group_.context + 1, percent, bench_.off->engine().info().model.vocab_size);
-  for (const PlayedRig* played : {&fixed_, &gated_}) played->player->set_texts(texts_, quotes_);
+  for (const PlayedRig* played : {&fixed_[0], &gated_}) played->player->set_texts(texts_, quotes_);
 }
 
 // The fixed numbers are played for each point, so both engines live through all.
 Result<bool> GroupMeasurement::measure() {
   HOCKET_TRY(texts_, off_.learn_texts());
-  HOCKET_TRY_VOID(begin(fixed_, SpeculationRig::Drafts::fixed));
-  if (!quotes()) HOCKET_TRY_VOID(show_steps());
+  HOCKET_TRY_VOID(begin_fixed());
+  if (imposes() && !quotes()) HOCKET_TRY_VOID(show_steps());
   HOCKET_TRY_VOID(begin(gated_, SpeculationRig::Drafts::gate));
   table_.print_head();
   int num_learning = options_.gate_steps;
-  for (const int percent : quotes() ? options_.edits : options_.acceptances) {
-    const ImposedChoice choice{.percent = percent, .counts_expected = !quotes()};
+  for (const int percent : points()) {
+    const ImposedChoice choice{.percent = percent, .counts_expected = imposes() && !quotes()};
     if (quotes()) set_quotes(percent);
     HOCKET_TRY(const std::vector<FixedSteps> fixed, measure_fixed(choice));
     HOCKET_TRY(const GateFigures gate, measure_gate(choice, num_learning));
@@ -239,7 +256,8 @@ Result<bool> GroupMeasurement::measure() {
     table_.print_point(percent, fixed, gate);
     std::fflush(stdout);  // points take long, and a pipe holds lines back
   }
-  end(fixed_), end(gated_);
+  for (PlayedRig& fixed : fixed_) end(fixed);
+  end(gated_);
   if (!is_equal_) fmt::print("{} answers at {}: TOKENS DIFFER\n", group_.answers, group_.context);
   return is_equal_;
 }
@@ -248,6 +266,8 @@ Result<void> check(const BenchSpeculationOptions& options) {
   if (options.answers.empty()) return bad_flag("answers", "is empty", "--answers 1,4,16,64");
   if (options.contexts.empty()) return bad_flag("contexts", "is empty", "--contexts 512");
   if (options.drafts.empty()) return bad_flag("drafts", "is empty", "--drafts 1,2,3,4");
+  if (!options.algorithm.empty() && !options.edits.empty())
+    return bad_flag("speculative-algorithm", "excludes --edits", "one of them");
   HOCKET_TRY_VOID(check_each("answers", options.answers, {1, 256}));
   HOCKET_TRY_VOID(check_each("contexts", options.contexts, {2, 1 << 20}));
   HOCKET_TRY_VOID(check_each("acceptances", options.acceptances, {0, 100}));

@@ -2,6 +2,7 @@
 // turns: one without drafts, one with fixed numbers of them, and one whose gate chooses.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "core/server_settings.h"
@@ -15,6 +16,7 @@ struct BenchSpeculationOptions {
   std::vector<int> contexts = {512};                // tokens of a prompt
   std::vector<int> drafts = {1, 2, 3, 4};           // fixed numbers
   std::vector<int> edits;  // instead of acceptances: percent of a quoted text's tokens with an edit
+  std::string algorithm;   // instead of imposed drafts: those of this --speculative-algorithm
   int output_len = 256;    // tokens of an answer; then it begins again
   int rounds = 2;          // counted rounds
   double seconds = 0.3;    // how long blocks of steps are timed, at least, unless steps are long
@@ -31,7 +33,10 @@ struct BenchSpeculationOptions {
 // part of a ratio; with `edits` they are those that were sampled. Each engine lives only while a
 // group needs it.
 //
-// Prints two tables, and with `edits` only the second. The first has a row for each fixed number:
+// With `algorithm` each fixed number has an engine of its own, answers are greedy, and the drafts are
+// accepted as often as the model makes them right.
+//
+// Prints two tables, and with `edits` or `algorithm` only the second. The first has a row for each fixed number:
 //   - the experts that a step touches in a layer, as they were counted;
 //   - the bytes that it must read, as a multiple of those without drafts;
 //   - its time, as a multiple of that without drafts.

@@ -76,7 +76,7 @@ RequestInput input_of(const BenchSpeculationOptions& options, const SpeculationG
   input.prompt.push_back(TokenId{index});
   input.sampling.max_new_tokens = options.output_len;
   input.sampling.ignore_eos = true;
-  input.sampling.temperature = 1;
+  input.sampling.temperature = options.algorithm.empty() ? 1 : 0;
   input.sampling.seed = static_cast<uint64_t>(index);
   return input;
 }
@@ -104,12 +104,16 @@ SpeculationRig::~SpeculationRig() {
 }
 
 Result<std::unique_ptr<SpeculationRig>> SpeculationRig::create(ServerSettings settings,
-                                                               Drafts drafts) {
-  settings.speculation.algorithm = drafts == Drafts::none ? "none" : "NGRAM";
-  settings.speculation.num_steps = drafts == Drafts::fixed ? kMaxDrafts : 0;
+                                                               Drafts drafts,
+                                                               const OwnDrafts& own) {
+  const bool imposes = own.algorithm.empty();
+  settings.speculation.algorithm = drafts == Drafts::none ? "none"
+                                   : imposes              ? "NGRAM"
+                                                          : own.algorithm;
+  settings.speculation.num_steps = drafts == Drafts::fixed ? own.num_steps : 0;
   std::unique_ptr<SpeculationRig> rig(new SpeculationRig());
   Engine::Options options{.settings = std::move(settings)};
-  if (drafts != Drafts::none)
+  if (drafts != Drafts::none && imposes)
     options.drafter = [&imposed = rig->imposed_](int /*rank*/, int num_seats) {
       return std::make_unique<ImposedDrafter>(imposed, num_seats);
     };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -32,13 +33,21 @@ struct ImposedDrafts {
   TokenId wrong(const std::vector<TokenId>& text, size_t position) const;
 };
 
+// The drafts that --speculative-algorithm `algorithm` makes, num_steps for each answer where their
+// number is fixed; empty: those that the bench imposes.
+struct OwnDrafts {
+  std::string algorithm;
+  int num_steps = kMaxDrafts;
+};
+
 // An engine whose threads run. One without drafts is as a server without
 // --speculative-algorithm: no drafter is loaded, and steps may overlap.
 class SpeculationRig {
  public:
   enum class Drafts : uint8_t { none, fixed, gate };
   // Errors: those of Engine::create.
-  static Result<std::unique_ptr<SpeculationRig>> create(ServerSettings settings, Drafts drafts);
+  static Result<std::unique_ptr<SpeculationRig>> create(ServerSettings settings, Drafts drafts,
+                                                        const OwnDrafts& own = {});
   ~SpeculationRig();
   SpeculationRig(const SpeculationRig&) = delete;
   SpeculationRig& operator=(const SpeculationRig&) = delete;

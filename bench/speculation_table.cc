@@ -72,7 +72,8 @@ void SpeculationTable::print_steps(const FixedSteps& plain,
 
 void SpeculationTable::print_head() const {
   if (options_.json) return;
-  fmt::print("\n| Context | Answers | {} | Off, tokens/s |", quotes() ? "Edits" : "Acceptance");
+  const char* const point = !imposes() ? "Algorithm" : quotes() ? "Edits" : "Acceptance";
+  fmt::print("\n| Context | Answers | {} | Off, tokens/s |", point);
   for (const int drafts : options_.drafts) fmt::print(" {} drafts |", drafts);
   fmt::print(" auto | first | of the best | found after | goals |\n|---:|---:|---:|---:|");
   for (size_t i = 0; i < options_.drafts.size(); ++i) fmt::print("---:|");
@@ -100,8 +101,11 @@ void SpeculationTable::print_point(int percent, const std::vector<FixedSteps>& f
   if (options_.json) {
     nlohmann::ordered_json line = {{"context_len", group_.context},
                                    {"answers", group_.answers},
-                                   {quotes() ? "edits" : "acceptance", percent / 100.0},
                                    {"off_tokens_per_s", off_rate}};
+    if (imposes())
+      line[quotes() ? "edits" : "acceptance"] = percent / 100.0;
+    else
+      line["algorithm"] = options_.algorithm;
     for (size_t i = 0; i < ratios.size(); ++i)
       line[fmt::format("{} drafts", fixed[i].drafts)] = ratios[i].ratio;
     line["auto"] = {{"ratio", chosen.ratio},
@@ -116,8 +120,8 @@ void SpeculationTable::print_point(int percent, const std::vector<FixedSteps>& f
                     {"choices", gate.choices}};
     return fmt::print("{}\n", line.dump());
   }
-  fmt::print("| {} | {} | {:.2f} | {:.1f} |", group_.context, group_.answers, percent / 100.0,
-             off_rate);
+  fmt::print("| {} | {} | {} | {:.1f} |", group_.context, group_.answers,
+             imposes() ? fmt::format("{:.2f}", percent / 100.0) : options_.algorithm, off_rate);
   for (const MeanRatio& each : ratios) fmt::print(" {:.2f} |", each.ratio);
   fmt::print(" {:.3f} ± {:.3f} ({:.2f}–{:.2f}) | {:.3f} | {:.3f} ± {:.3f} | {} | {} |\n",
              chosen.ratio, chosen.error, quantile(gate.later, 0), quantile(gate.later, 1),

@@ -40,6 +40,7 @@ class SpeculationTable {
 
  private:
   bool quotes() const { return !options_.edits.empty(); }
+  bool imposes() const { return options_.algorithm.empty(); }
 
   const BenchSpeculationOptions& options_;
   const SpeculationGroup group_;

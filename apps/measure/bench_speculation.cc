@@ -27,6 +27,8 @@ Result<int> speculation_command(const Arguments& arguments) {
          "drafts by look-up instead, in answers that quote their prompt: percent of its tokens "
          "with an edit",
          ""},
+        {"speculative-algorithm", &o.algorithm,
+         "NGRAM, NEXTN or auto: the model's own drafts instead of imposed ones", ""},
         {"answers", &answers, "at a time, over all ranks: 1,4,16,64", ""},
         {"contexts", &contexts, "tokens of a prompt: 512", ""},
         {"drafts", &drafts, "fixed numbers of drafts to compare with the gate's choice: 1,2,3,4",
