@@ -83,6 +83,32 @@ TEST(DraftedGrammars, EndInTheMiddleOfARunAsWithoutDrafts) {
   log::set_level(log::Level::info);
 }
 
+// The module drafts without knowing the grammar, and beside look-up, which knows what it forces.
+TEST(DraftedGrammars, GiveTheSameAnswersWithDraftsOfTheModule) {
+  log::set_level(log::Level::error);
+  const GrammarModel model;
+  const ServerSettings settings = base_settings(kBundled);
+  const std::vector<RequestInput> inputs = choices();
+  const std::vector<Answer> want = run_each_alone(*model.engine(settings), inputs);
+  for (const std::string_view algorithm : {"NEXTN", "auto"})
+    for (const int num_drafts : {0, 2})
+      for (const std::string_view overlap : {"off", "on"}) {
+        SCOPED_TRACE(fmt::format("{}, {} drafts, overlap {}", algorithm, num_drafts, overlap));
+        ServerSettings changed = settings;
+        changed.speculation = {.algorithm = std::string(algorithm), .num_steps = num_drafts};
+        changed.scheduler.overlap_schedule = std::string(overlap);
+        const auto engine = model.engine(changed);
+        ASSERT_NE(engine, nullptr);
+        ASSERT_NO_FATAL_FAILURE(expect_equal_answers(run_patiently(*engine, inputs), want));
+        const SchedulerStats stats = engine->stats().scheduler;
+        if (num_drafts > 0) {
+          EXPECT_GT(num_held_of(stats), 20u);
+        }
+        EXPECT_EQ(stats.num_private_pages, 0);
+      }
+  log::set_level(log::Level::info);
+}
+
 // Two drafts are right, all behind them are digits, which the grammar has nowhere.
 TEST(DraftedGrammars, HaveNoDraftsThatTheGrammarForbids) {
   log::set_level(log::Level::error);

@@ -180,7 +180,9 @@ TEST_P(StepAllocationOfRanks, IsNone) {
     // A gate tries sizes of steps that come for the first time, and each makes a record of plans.
     if (way == "text-gate") settings.parallel.overlap = "none";
     settings.scheduler.overlap_schedule = overlapped ? "on" : "off";
-    if (by_module) settings.speculation = {.algorithm = "NEXTN", .num_steps = overlapped ? 0 : 2};
+    if (by_module)
+      settings.speculation = {.algorithm = way == "own-module-and-text" ? "auto" : "NEXTN",
+                              .num_steps = overlapped ? 0 : 2};
     if (of_text) settings.speculation = {.algorithm = "NGRAM", .num_steps = way == "text" ? 2 : 0};
     settings.scheduler.decode_log_interval = 10;
     settings.parallel.dp_routing = "round-robin";
@@ -332,8 +334,8 @@ TEST_F(WindowsInFiles, AreAskedForWithoutHashingThePromptAgain) {
 
 INSTANTIATE_TEST_SUITE_P(Overlap, StepAllocationOfRanks,
                          ::testing::Values("auto", "none", "single-batch", "two-batch",
-                                           "own-module", "text", "text-gate", "overlapped",
-                                           "own-module-overlapped"),
+                                           "own-module", "own-module-and-text", "text",
+                                           "text-gate", "overlapped", "own-module-overlapped"),
                          [](const auto& param) {
                            std::string name = param.param;
                            std::ranges::replace(name, '-', '_');
