@@ -20,7 +20,7 @@
 
 namespace hocket {
 
-inline constexpr uint8_t kClusterProtocol = 11;
+inline constexpr uint8_t kClusterProtocol = 12;
 inline constexpr size_t kMaxFrameBytes = size_t{1} << 20;
 inline constexpr size_t kMaxStrangerFrameBytes = 1024;
 inline constexpr size_t kMaxStoreKeyBytes = 256;

@@ -192,6 +192,7 @@ class Lockstep final : public SchedulerHooks {
     uint32_t prompt_step_rows = 0;
     std::array<uint32_t, kNumPhases> plans{};  // PlanId, by Phase; only the lead's count
     float overlapped_share = 1;                // only the lead's counts
+    uint32_t zero = 0;
     StepReport report;
     BalanceVote balance;
   };

@@ -110,7 +110,7 @@ int max_rows_of_ranks(const WorkLimits& limits);
 // Returns the options of the exchange of rows and agreements: slots for the longest messages.
 AllToAll::Options exchange_options(const ExpertParallelDispatcher::Options& dispatcher);
 // Bytes of an agreement on a step (lockstep.h).
-inline constexpr size_t kAgreementBytes = 280;
+inline constexpr size_t kAgreementBytes = 288;
 
 // Plans all sizes except pages and what depends on them, even if the model does not fit. Errors:
 // bad_value (settings that contradict each other).
