@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/processor_time.h"
 
 namespace hocket {
 namespace {
@@ -29,7 +30,9 @@ void flush_denormals() {
 }
 
 WorkerPool::WorkerPool(Options options)
-    : num_workers_(options.num_workers), spin_ns_(options.spin_ns) {
+    : num_workers_(options.num_workers),
+      spin_ns_(options.spin_ns),
+      counts_time_(options.counts_time) {
   HOCKET_CHECK(num_workers_ >= 1 && static_cast<uint32_t>(num_workers_) <= kInside);
   const auto cpu_of = [&](int worker) {
     return worker < static_cast<int>(options.cpus.size()) ? options.cpus[worker] : -1;
@@ -99,6 +102,11 @@ void WorkerPool::work(int worker) {
   }
 }
 
+Duration WorkerPool::time_of_others() const {
+  HOCKET_CHECK(counts_time_);
+  return Duration(ns_of_others_.load());
+}
+
 void WorkerPool::call_loop_callback() {
   if (callback_ == nullptr || real_now_ns() < callback_->next_ns_) return;
   callback_->call_(callback_->context_);
@@ -133,7 +141,9 @@ void WorkerPool::serve(int worker, int cpu) {
     if ((gate & kOpen) != 0) {
       if (stopping_.load(std::memory_order_relaxed)) return;
       served = gate & ~kInside;
+      const Duration begin = counts_time_ ? thread_processor_time() : Duration{};
       work(worker);
+      if (counts_time_) ns_of_others_ += (thread_processor_time() - begin).count();
     }
     gate_.fetch_sub(1, std::memory_order_release);
   }

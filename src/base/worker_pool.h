@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/thread.h"
 
 namespace hocket {
@@ -23,6 +24,7 @@ class WorkerPool {
     int num_workers = 1;       // caller included
     std::vector<int> cpus;     // worker i is pinned to cpus[i]; empty: not pinned
     int64_t spin_ns = 50'000;  // an idle worker spins this long before it sleeps
+    bool counts_time = false;  // time_of_others() is known; each worker asks the system twice a loop
   };
 
   explicit WorkerPool(Options options);
@@ -70,6 +72,9 @@ class WorkerPool {
         [](void* context, int task, int worker) { (*static_cast<Plain*>(context))(task, worker); },
         const_cast<void*>(static_cast<const void*>(std::addressof(body))));
   }
+  // Returns the processor's time that all workers but the caller have used for tasks, without that
+  // in which they spun. Precondition: Options::counts_time.   Thread: the owner only, between loops.
+  Duration time_of_others() const;
 
  private:
   using Call = void (*)(void* context, int task, int worker);
@@ -90,6 +95,7 @@ class WorkerPool {
 
   const int num_workers_;
   const int64_t spin_ns_;
+  const bool counts_time_;
   int caller_cpu_ = -1;
   Call call_ = nullptr;
   void* context_ = nullptr;
@@ -97,6 +103,7 @@ class WorkerPool {
   LoopCallback* callback_ = nullptr;
   alignas(64) std::atomic<int> next_task_{0};
   alignas(64) std::atomic<uint32_t> gate_{0};
+  std::atomic<int64_t> ns_of_others_{0};
   std::atomic<bool> stopping_{false};
   std::vector<Thread> threads_;
 };

@@ -13,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/processor_time.h"
+
 namespace hocket {
 namespace {
 
@@ -56,6 +58,27 @@ TEST(WorkerPool, SleepingWorkersWakeAgain) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
     run_and_count(pool, 16);
   }
+}
+
+// The others spin for nearly all of the 200 ms between the loops.
+TEST(WorkerPool, TheTimeOfTheOthersIsThatOfTheirTasks) {
+  WorkerPool pool({.num_workers = 3, .spin_ns = 1'000'000'000, .counts_time = true});
+  std::atomic<int> tasks_of_others = 0;
+  const Duration kTask = std::chrono::milliseconds(5), kLoops = std::chrono::milliseconds(200);
+  pool.run(60, [&](int, int worker) {
+    if (worker > 0) ++tasks_of_others;
+    const Duration begin = thread_processor_time();
+    while (thread_processor_time() - begin < kTask) continue;
+  });
+  EXPECT_GT(tasks_of_others, 0);
+  const Duration used = pool.time_of_others();
+  EXPECT_GE(used, tasks_of_others.load() * kTask);
+  const TimePoint end = RealClock().now() + kLoops;
+  while (RealClock().now() < end) {
+    pool.run(3, [](int, int) {});
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_LT(pool.time_of_others() - used, kLoops / 20);
 }
 
 TEST(WorkerPool, NoTasksCallNothing) {

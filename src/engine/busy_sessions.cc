@@ -55,7 +55,9 @@ BusySessions::BusySessions(int max_of_client)
 Result<BusySessions::Hold> BusySessions::begin(const Call& call, Duration limit) {
   State& state = *state_;
   MutexLock lock(state.mutex);
-  const int64_t num_mine = std::ranges::count(state.busy, call.client, &Call::client);
+  // A call that waits counts, since it becomes busy whatever else has begun by then.
+  const int64_t num_mine = std::ranges::count(state.busy, call.client, &Call::client) +
+                           std::ranges::count(state.waiting, call.client, &Call::client);
   if (max_of_client_ > 0)
     HOCKET_TRY_VOID(check_limit(kSessionsOfClientLimit,
                                 {.used = num_mine, .max = int64_t{max_of_client_}}, num_mine));

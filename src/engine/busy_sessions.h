@@ -38,7 +38,8 @@ class BusySessions {
     std::shared_ptr<State> state_;  // null: it was moved from
     Call call_;
   };
-  // max_of_client: calls of one client that work at once, those included that hang; 0: no limit.
+  // max_of_client: calls of one client that have not ended: those that work, also if they hang, and
+  // those that wait. 0: no limit.
   explicit BusySessions(int max_of_client = 0);
 
   // Waits until no call works on either of the two. Errors: queue_full, at once, if another call

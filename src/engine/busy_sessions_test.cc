@@ -73,6 +73,31 @@ TEST(BusySessions, CallsThatHangLeaveOthersToOtherClients) {
   EXPECT_TRUE(all.begin({3, 3, 7}, kShort).has_value());
 }
 
+// Else the call that waits would become the third one of its client that works.
+TEST(BusySessions, ACallThatWaitsCountsForItsClient) {
+  BusySessions all(2);
+  auto other = std::optional(all.begin({1, 10, 8}, kShort));
+  const auto hangs = all.begin({2, 20, 7}, kShort);
+  ASSERT_TRUE(other->has_value() && hangs.has_value());
+  // It is refused itself if it begins while a call below lives.
+  auto waiting = std::async(std::launch::async, [&] {
+    for (int i = 0; i < 10'000; ++i) {
+      const auto call = all.begin({1, 11, 7}, kLong);
+      if (call.has_value() || call.error().code != ErrorCode::queue_full) return call.has_value();
+      std::this_thread::sleep_for(Duration(1));
+    }
+    return false;
+  });
+  bool is_refused = false;
+  for (int i = 0; i < 2000 && !is_refused; ++i) {
+    is_refused = !all.begin({3, 30, 7}, kShort).has_value();
+    std::this_thread::sleep_for(kShort);
+  }
+  EXPECT_TRUE(is_refused);
+  other.reset();
+  EXPECT_TRUE(waiting.get());
+}
+
 TEST(BusySessions, AHoldMayOutliveThem) {
   auto all = std::make_optional<BusySessions>();
   auto hold = std::optional(all->begin({1, 1}, kShort));

@@ -171,12 +171,13 @@ GgufFile::TensorData GgufFile::find(std::string_view name) const {
 
 std::vector<std::filesystem::path> gguf_models_in(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> all;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-    const std::string file = entry.path().filename().string();
-    if (entry.path().extension() != kSuffix || is_beside_model(file)) continue;
+  std::error_code problem;
+  std::filesystem::directory_iterator entry(folder, problem);
+  for (; !problem && entry != std::filesystem::directory_iterator(); entry.increment(problem)) {
+    const std::string file = entry->path().filename().string();
+    if (entry->path().extension() != kSuffix || is_beside_model(file)) continue;
     const auto name = part_name(file);
-    if (!name || file == name->of(0)) all.push_back(entry.path());
+    if (!name || file == name->of(0)) all.push_back(entry->path());
   }
   if (all.size() > 1) std::erase_if(all, says_it_is_no_model);
   std::ranges::sort(all);

@@ -49,7 +49,8 @@ class GgufFile {
   std::vector<Part> parts_;
 };
 
-// Returns the models that lie in a folder as GGUF files, by name: files in one, and first parts.
+// Returns the models that lie in a folder as GGUF files, by name: files in one, and first parts. If
+// the folder cannot be read to its end, those that were read.
 std::vector<std::filesystem::path> gguf_models_in(const std::filesystem::path& folder);
 
 // Returns the GGUF file that `path` names: itself, if its name ends in ".gguf" or it begins as such

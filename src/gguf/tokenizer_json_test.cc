@@ -33,54 +33,6 @@ class GgufTokenizerTest : public GgufFolderTest {
   }
 };
 
-struct PublishedTokenizer {
-  const char* pre;
-  bool composes = false, ignore_merges = false, adds_bos = false;
-};
-// Source: tokenizer.json of the publishers, and what src/llama-vocab.cpp of llama.cpp does by name.
-constexpr PublishedTokenizer kPublished[] = {
-    {"llama-bpe", false, true, true},
-    {"llama3", false, true, true},
-    {"llama-v3", false, true, true},
-    {"falcon3", false, true, true},
-    {"midm-2.0", false, true, true},
-    {"pixtral", false, true, true},
-    {"smaug-bpe"},
-    {"glm4", false, true},
-    {"glm5", false, true},
-    {"chatglm-bpe"},
-    {"qwen2", true},
-    {"deepseek-r1-qwen", true},
-    {"qwen35", true},
-    {"f2llmv2", true},
-    {"kormo"},
-    {"megrez"},
-    {"solar-open"},
-    {"deepseek-llm"},
-    {"deepseek-coder"},
-    {"deepseek-v3"},
-    {"joyai-llm"},
-    {"gigachat"},
-    {"smollm"},
-    {"minicpm5", false, true},
-    {"kanana2"},
-    {"gpt-4o"},
-    {"llama4"},
-    {"minimax-m2"},
-    {"tekken", false, true, true},
-    {"kimi-k2", false, true},
-};
-
-TEST_F(GgufTokenizerTest, PreTokenizersHaveTheSettingsOfTheirPublishers) {
-  for (const PublishedTokenizer& want : kPublished) {
-    SCOPED_TRACE(want.pre);
-    const Json json = json_with(want.pre);
-    EXPECT_EQ(json["normalizer"] == Json({{"type", "NFC"}}), want.composes);
-    EXPECT_EQ(json["model"]["ignore_merges"], want.ignore_merges);
-    EXPECT_EQ(json["post_processor"].is_object(), want.adds_bos);
-  }
-}
-
 TEST_F(GgufTokenizerTest, PatternsOfDeepseekApplyOneAfterTheOther) {
   const auto patterns_of = [&](std::string_view pre) {
     std::vector<std::string> patterns;

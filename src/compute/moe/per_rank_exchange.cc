@@ -144,19 +144,25 @@ void PerRankExchange::list_slots(const Part& part, const ArrivedRows& from, int6
   }
 }
 
+PerRankExchange::ArrivedPart PerRankExchange::all_arrived(const Part& part,
+                                                          std::span<const ArrivedRows> arrived,
+                                                          int times_listed) const {
+  const auto& shape = part.context.work.exchange.shape;
+  const int half = part.half.index;
+  ArrivedPart all{.num_experts = experts_of(config_.rank, part.index).count,
+                  .experts = placement_of(part).experts_of(config_.rank)};
+  for (const ArrivedRows& rows : arrived) all.num_rows += rows.num_rows;
+  all.first_row = ExchangeBuffers::region_begin(half, shape.arriving_rows(), 0, all.num_rows);
+  all.first_listed = ExchangeBuffers::region_begin(half, shape.listed_rows(), 0,
+                                                   int64_t{all.num_rows} * times_listed);
+  return all;
+}
+
 // Lists the rows wave by wave and source by source.
 void PerRankExchange::list_by_rows(const Part& part, std::span<const ArrivedRows> arrived,
                                    std::span<int32_t> segments) {
   const ExchangeBuffers& lists = part.context.work.exchange;
-  const int half = part.half.index;
-  const int experts = experts_of(config_.rank, part.index).count;
-  const std::span<const int> experts_here = placement_of(part).experts_of(config_.rank);
-  int64_t num_rows = 0;
-  for (const ArrivedRows& rows : arrived) num_rows += rows.num_rows;
-  const int64_t first_row =
-      ExchangeBuffers::region_begin(half, lists.shape.arriving_rows(), 0, num_rows);
-  const int64_t first_listed =
-      ExchangeBuffers::region_begin(half, lists.shape.listed_rows(), 0, num_rows);
+  const ArrivedPart all = all_arrived(part, arrived, 1);
   int64_t at = 0;
   int32_t sum = 0;
   for (int wave = 0; wave < grain_.waves; ++wave) {
@@ -167,20 +173,21 @@ void PerRankExchange::list_by_rows(const Part& part, std::span<const ArrivedRows
       const Range here = cut({0, rows.num_rows}, wave, grain_.waves);
       first[peer] = sum;
       for (int64_t i = here.begin; i < here.end(); ++i, ++at) {
-        list_slots(part, rows, i, first_row + at,
-                   segments.data() + wave * experts * config_.num_ranks + peer);
-        const int32_t* const nodes = lists.nodes.row(first_row + at);
-        lists.first_sum[first_listed + at] = sum;
+        list_slots(part, rows, i, all.first_row + at,
+                   segments.data() + wave * all.num_experts * config_.num_ranks + peer);
+        const int32_t* const nodes = lists.nodes.row(all.first_row + at);
+        lists.first_sum[all.first_listed + at] = sum;
         for (int s = 0; s < config_.top_k; ++s) {
           const int32_t id = rows.ids.row(i)[s];
-          lists.ids.row(first_listed + at)[s] = id < 0 ? -1 : experts_here[id];
+          lists.ids.row(all.first_listed + at)[s] = id < 0 ? -1 : all.experts[id];
           if (id >= 0) sum += is_first_of_node(nodes, s);
         }
       }
     }
     first[config_.num_ranks] = sum;
     const int count = static_cast<int>(at - begin);
-    arrived_[half][wave] = {{first_row + begin, count}, {first_listed + begin, count}};
+    arrived_[part.half.index][wave] = {{all.first_row + begin, count},
+                                       {all.first_listed + begin, count}};
   }
 }
 
@@ -193,16 +200,11 @@ void PerRankExchange::list_by_rows(const Part& part, std::span<const ArrivedRows
 void PerRankExchange::list_by_experts(const Part& part, std::span<const ArrivedRows> arrived,
                                       std::span<int32_t> segments) {
   const ExchangeBuffers& lists = part.context.work.exchange;
-  const int half = part.half.index, waves = grain_.waves;
-  const int experts = experts_of(config_.rank, part.index).count;
-  const std::span<const int> experts_here = placement_of(part).experts_of(config_.rank);
-  int num_rows = 0;
-  for (const ArrivedRows& rows : arrived) num_rows += rows.num_rows;
-  const int64_t first_row =
-      ExchangeBuffers::region_begin(half, lists.shape.arriving_rows(), 0, num_rows);
-  const int64_t first_listed =
-      ExchangeBuffers::region_begin(half, lists.shape.listed_rows(), 0, int64_t{num_rows} * waves);
-  const auto listed = [&](int wave, int64_t at) { return first_listed + wave * num_rows + at; };
+  const int waves = grain_.waves;
+  const ArrivedPart all = all_arrived(part, arrived, waves);
+  const auto listed = [&](int wave, int64_t at) {
+    return all.first_listed + wave * all.num_rows + at;
+  };
   std::array<int32_t, kMaxParts> sums{};
   int64_t at = 0;
   for (int peer = 0; peer < config_.num_ranks; ++peer) {
@@ -210,20 +212,20 @@ void PerRankExchange::list_by_experts(const Part& part, std::span<const ArrivedR
     for (int wave = 0; wave < waves; ++wave)
       returned_of({part.context, part.half, part.index, wave}).first[peer] = sums[wave];
     for (int64_t i = 0; i < rows.num_rows; ++i, ++at) {
-      list_slots(part, rows, i, first_row + at, segments.data() + peer);
+      list_slots(part, rows, i, all.first_row + at, segments.data() + peer);
       for (int wave = 0; wave < waves; ++wave) {
         std::fill_n(lists.ids.row(listed(wave, at)), config_.top_k, -1);
         lists.first_sum[listed(wave, at)] = sums[wave];
       }
       const int32_t* const ids = rows.ids.row(i);
-      const int32_t* const nodes = lists.nodes.row(first_row + at);
+      const int32_t* const nodes = lists.nodes.row(all.first_row + at);
       for (int s = 0; s < config_.top_k; ++s) {
         if (ids[s] < 0) continue;
         int wave = 0;  // that of the last expert of the slot's node
         for (int other = 0; other < config_.top_k; ++other)
           if (nodes[other] == nodes[s])
-            wave = std::max(wave, wave_of_expert(ids[other], experts, waves));
-        lists.ids.row(listed(wave, at))[s] = experts_here[ids[s]];
+            wave = std::max(wave, wave_of_expert(ids[other], all.num_experts, waves));
+        lists.ids.row(listed(wave, at))[s] = all.experts[ids[s]];
         sums[wave] += is_first_of_node(nodes, s);
       }
     }
@@ -233,7 +235,8 @@ void PerRankExchange::list_by_experts(const Part& part, std::span<const ArrivedR
     std::vector<int32_t>& first = returned_of({part.context, part.half, part.index, wave}).first;
     first[config_.num_ranks] = sums[wave];
     for (int32_t& each : first) each += before;
-    arrived_[half][wave] = {{first_row, num_rows}, {listed(wave, 0), num_rows}, before};
+    arrived_[part.half.index][wave] = {
+        {all.first_row, all.num_rows}, {listed(wave, 0), all.num_rows}, before};
     before += sums[wave];
   }
 }

@@ -60,6 +60,17 @@ class PerRankExchange final : public RowExchange {
     int32_t first_sum = 0;
   };
 
+  // All rows that came with a part, where the lists of a half begin for them, and the experts here.
+  struct ArrivedPart {
+    int num_rows = 0;
+    int64_t first_row = 0, first_listed = 0;
+    int num_experts = 0;
+    std::span<const int> experts;
+  };
+
+  // times_listed: how often each row is listed.
+  ArrivedPart all_arrived(const Part& part, std::span<const ArrivedRows> arrived,
+                          int times_listed) const;
   void list_slots(const Part& part, const ArrivedRows& from, int64_t i, int64_t row, int32_t* next);
   void list_by_rows(const Part& part, std::span<const ArrivedRows> arrived,
                     std::span<int32_t> segments);

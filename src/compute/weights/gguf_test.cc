@@ -3,9 +3,14 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/inotify.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
+#include <set>
+#include <string>
 #include <tuple>
 
 #include "compute/weights/gguf_blocks.h"
@@ -311,6 +316,26 @@ TEST_F(WrittenGguf, SeveralModelsInOneFolderAreNamed) {
   ASSERT_FALSE(model.has_value());
   EXPECT_THAT(model.error().message,
               HasSubstr("holds 2 models in GGUF: m-Q4_K_M.gguf, m-Q8_0.gguf"));
+}
+
+// Parsing their headers would only cost time, since the folder is no model in GGUF.
+TEST_F(WrittenGguf, AFolderWithAConfigurationOpensNoneOfItsGgufFiles) {
+  for (const char* name : {"m-Q4_K_M.gguf", "m-Q8_0.gguf"}) write(name, GgufText().counts(0, 0));
+  std::ofstream(folder_ / "config.json") << "{}";
+  const int watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+  ASSERT_GE(watch, 0);
+  EXPECT_GE(inotify_add_watch(watch, folder_.c_str(), IN_OPEN), 0);
+  EXPECT_FALSE(read_hf_config(folder_).has_value()) << "the configuration names no architecture";
+  alignas(inotify_event) char events[4096];
+  const ssize_t num_bytes = ::read(watch, events, sizeof(events));
+  close(watch);
+  std::set<std::string> opened;
+  for (ssize_t at = 0; at < num_bytes;) {
+    const auto* const event = reinterpret_cast<const inotify_event*>(events + at);
+    if (event->len > 0) opened.insert(event->name);
+    at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
+  }
+  EXPECT_EQ(opened, std::set<std::string>{"config.json"});
 }
 
 TEST(Gguf, AFileThatDoesNotExistIsNamed) {

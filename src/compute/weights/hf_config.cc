@@ -255,9 +255,10 @@ namespace {
 // A repository of GGUF files may hold a model several times, in several types.
 Result<void> refuse_several_files(const std::filesystem::path& folder) {
   constexpr size_t kNamed = 8;
-  const std::vector<std::filesystem::path> models = gguf_models_in(folder);
   std::error_code ec;
-  if (models.size() < 2 || std::filesystem::exists(folder / kConfigFile, ec)) return {};
+  if (std::filesystem::exists(folder / kConfigFile, ec)) return {};
+  const std::vector<std::filesystem::path> models = gguf_models_in(folder);
+  if (models.size() < 2) return {};
   std::string names;
   for (size_t i = 0; i < std::min(models.size(), kNamed); ++i)
     names += (i == 0 ? "" : ", ") + models[i].filename().string();

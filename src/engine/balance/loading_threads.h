@@ -4,8 +4,6 @@
 // them.
 #pragma once
 
-#include <time.h>
-
 #include <vector>
 
 #include "base/clock.h"
@@ -19,14 +17,13 @@ class LoadingThreads {
   LoadingThreads(int num_workers, std::vector<int> cpus);
 
   // Makes the calling thread one of them for good. Called once, before all else.
-  void adopt_caller();
+  void adopt_caller() { pool_.adopt_caller(); }
   WorkerPool& pool() { return pool_; }
-  // Returns the processor's time that all of them but the caller have used.
-  Duration time_of_others() const;
+  // Returns the processor's time that all of them but the caller have used for tasks.
+  Duration time_of_others() const { return pool_.time_of_others(); }
 
  private:
   WorkerPool pool_;
-  std::vector<clockid_t> clocks_;  // those of all but the caller
 };
 
 }  // namespace hocket

@@ -134,7 +134,9 @@ Result<std::string> hash_gguf(const fs::path& path, HashedWeights bytes) {
 Result<std::set<fs::path>> files_in(const fs::path& folder) {
   std::error_code problem;
   std::set<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(folder, problem)) files.insert(entry.path());
+  fs::directory_iterator entry(folder, problem);
+  for (; !problem && entry != fs::directory_iterator(); entry.increment(problem))
+    files.insert(entry->path());
   if (problem)
     return fail(ErrorCode::model_not_found, "cannot read the folder {}: {}", folder.string(),
                 problem.message());

@@ -52,8 +52,10 @@ class PeerPromptPages final : public PromptPages {
   // Returns the size of the peer's pages, in tokens.
   int page_tokens() const { return page_tokens_; }
 
+  // The last key is that of the state with which the peer ends the prompt, so the prompt is short
+  // without it, also if the peer has an earlier one.
   Result<size_t> last_held(std::span<const PageKey> keys) override {
-    if (keys.empty()) return 0;
+    const size_t num_keys = keys.size();
     while (!keys.empty()) {
       const auto some = keys.last(std::min(keys.size(), PageLink::kMaxKeys));
       HOCKET_TRY_VOID(watch(link_.send(PageFrame::exist, bytes_of(some))));
@@ -68,10 +70,11 @@ class PeerPromptPages final : public PromptPages {
       keys = keys.first(keys.size() - some.size());
       const auto last = answer.payload.find_last_not_of('\0');
       if (last == std::string_view::npos) continue;
-      has_held_ = true;
-      return keys.size() + last + 1;
+      const size_t num_held = keys.size() + last + 1;
+      if (num_held < num_keys) note_short();
+      return num_held;
     }
-    if (!has_held_) note_short();
+    if (num_keys > 0) note_short();
     return 0;
   }
 
@@ -182,7 +185,6 @@ class PeerPromptPages final : public PromptPages {
   PageKind kind_ = PageKind::page;
   size_t num_asked_ = 0, num_got_ = 0;  // in expected_
   bool is_asked_ = false, is_refused_ = false;
-  bool has_held_ = false;  // the peer had one of the states or pages that it was asked to look for
   bool is_short_ = false;  // note_short() has counted the prompt
   int page_tokens_ = 0;
 };

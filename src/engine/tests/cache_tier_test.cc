@@ -162,7 +162,8 @@ TEST_F(CacheTierTest, RanksShareTheFiles) {
 }
 
 // Whatever computed a page or a state, its bits are those that another instruction set would
-// compute.
+// compute. `ref` computes a prompt in plain loops, and `amx_emulated` each row behind the files, so
+// the prompt is short, but long enough for stores, and ends a few rows behind its last border.
 TEST_F(CacheTierTest, EveryInstructionSetReadsTheFilesOfTheFirst) {
   for (const Form& form :
        {kBundled, kDelta, kMimo, kKimiLinear, kMla, kInt8Kv, kMlaInt8Kv, kGptOss}) {
@@ -170,11 +171,12 @@ TEST_F(CacheTierTest, EveryInstructionSetReadsTheFilesOfTheFirst) {
     ServerSettings s = plain(&form);
     s.memory.kv_cache_dir = folder_.string();
     s.memory.hicache_storage_prefetch_policy = "wait_complete";
+    const RequestInput input = question(1, 330);
     Answer want;
     {
       const ForcedIsa forced("ref");
       Service service(s);
-      want = ask(service, question(1));
+      want = ask(service, input);
     }
     for (const Isa isa : kAllIsas) {
       if (!runs_here(isa)) continue;
@@ -182,9 +184,9 @@ TEST_F(CacheTierTest, EveryInstructionSetReadsTheFilesOfTheFirst) {
       SCOPED_TRACE(fmt::format("{} {}", form.name, name));
       const ForcedIsa forced(name.c_str());
       Service service(s);
-      const Answer got = ask(service, question(1));
+      const Answer got = ask(service, input);
       expect_same(got, want);
-      EXPECT_GE(got.summary.cached_tokens, 600);
+      EXPECT_GE(got.summary.cached_tokens, 256);
     }
   }
 }

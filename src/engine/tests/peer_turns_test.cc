@@ -1,5 +1,7 @@
 // Tests the turns of prompts that a peer computes, over a pool that has no room for all of them,
 // and beside prompts that a store has.
+#include <array>
+#include <cstdint>
 #include <vector>
 
 #include "base/clock_testing.h"
@@ -13,6 +15,7 @@ using namespace testing;
 class PeerTurnsTest : public testing::FolderTest {
  protected:
   static constexpr int kPages = 32, kTokens = 32;  // pages of the pool, and tokens of each
+  static constexpr int64_t kPageBytes = 2 * kTokens * 128 * 2;
 
   static TierWorld::Options options_of(int num_pages) {
     TierWorld::Options options;
@@ -28,16 +31,16 @@ class PeerTurnsTest : public testing::FolderTest {
   }
   void start(int num_pages = kPages) {
     TierWorld::Options options = options_of(num_pages);
-    const auto forms =
+    forms_ =
         std::make_shared<const PageForms>(PageForms::Parts{.pages = {.layers = {options.page}}});
-    const auto files = std::make_shared<FileStore>(
+    files_ = std::make_shared<FileStore>(
         std::shared_ptr(PageFiles::open(folder_).value()), FileStore::calls_for(folder_));
     const PrefillRole::Options computes{.mode = Disaggregation::prefill, .can_prefill = true};
     server_ = PageServer::create(
                   {.address = resolve({.host = "127.0.0.1"}).value().front(),
-                   .forms = forms,
-                   .page_bytes = 2 * kTokens * 128 * 2,
-                   .files = files,
+                   .forms = forms_,
+                   .page_bytes = kPageBytes,
+                   .files = files_,
                    .counts = std::make_shared<PageServer::Counts>(),
                    .prefills = prefills_,
                    .role = std::make_shared<PrefillRole>(computes),
@@ -48,11 +51,14 @@ class PeerTurnsTest : public testing::FolderTest {
     options.tier.num_senders = TierBuffers::kMinSenders;
     options.tier.role = std::make_shared<PrefillRole>(
         PrefillRole::Options{.mode = Disaggregation::decode, .can_decode = true});
-    options.tier.peers = std::make_shared<PeerSource>(
+    options.tier.peers = peer();
+    world_ = std::make_unique<TierWorld>(options, store_, clock_);
+  }
+  std::shared_ptr<PeerSource> peer() const {
+    return std::make_shared<PeerSource>(
         PeerSource::Options{.peers = {{.host = "127.0.0.1", .port = server_->address().port()}},
                             .use = PeerUse::prefill,
-                            .forms = forms});
-    world_ = std::make_unique<TierWorld>(options, store_, clock_);
+                            .forms = forms_});
   }
   // The peer notes each prompt, and computes none.
   Result<RequestId> take(const std::vector<TokenId>& tokens) {
@@ -76,6 +82,8 @@ class PeerTurnsTest : public testing::FolderTest {
   const std::shared_ptr<PrefillWatch> prefills_ = std::make_shared<PrefillWatch>();
   mutable Mutex mutex_;
   std::vector<ptrdiff_t> taken_ HOCKET_GUARDED_BY(mutex_);
+  std::shared_ptr<const PageForms> forms_;
+  std::shared_ptr<FileStore> files_;
   std::unique_ptr<PageServer> server_;
   std::unique_ptr<TierWorld> world_;
 };
@@ -148,6 +156,32 @@ TEST_F(PeerTurnsTest, PromptsThatPeersComputeKeepNoOtherFromItsPages) {
   EXPECT_EQ(world_->tier().stats().peer_short_prompts_total, 0u);
   for (uint64_t id = 1; id <= kSent; ++id) prefills_->end(RequestId{id});
   ASSERT_TRUE(world_->run_all());
+}
+
+// All of its pages may have come, but it goes on from an earlier state.
+TEST_F(PeerTurnsTest, APromptThatLacksItsLastStateAloneIsShort) {
+  start();
+  constexpr PageKey kEarlier = {1}, kLast = {2};
+  const std::vector<std::byte> bytes(kPageBytes, std::byte{5});
+  const auto source = peer();
+  const auto num_held = [&](uint64_t id) -> size_t {
+    const std::vector<TokenId> prompt = prompt_of(id, 330);
+    const auto pages =
+        source->open({.prompt = prompt, .computes = true, .is_over = [] { return false; }});
+    if (!pages || *pages == nullptr) return SIZE_MAX;
+    prefills_->end(RequestId{id});
+    return (*pages)->last_held(std::array{kEarlier, kLast}).value_or(SIZE_MAX);
+  };
+  const auto put = [&](const PageKey& key) {
+    const PageStore::Page one{.key = key, .bytes = bytes};
+    return files_->put({&one, 1}, [] { return false; }).value_or(0);
+  };
+  ASSERT_EQ(put(kEarlier), 1u);
+  EXPECT_EQ(num_held(1), 1u);
+  EXPECT_EQ(source->counts().peer_short_prompts_total, 1u);
+  ASSERT_EQ(put(kLast), 1u);
+  EXPECT_EQ(num_held(2), 2u);
+  EXPECT_EQ(source->counts().peer_short_prompts_total, 1u);
 }
 
 }  // namespace

@@ -109,16 +109,25 @@ std::optional<TaskPool::TakenTask> TaskPool::take() {
   return std::nullopt;
 }
 
-// Tasks that were held back by this one may run afterwards. A thread that is idle must look for
-// them, because this one may go on with the task that gave way.
 void TaskPool::carry_out(TakenTask& taken) {
+  struct Ends {  // its place and its key are given back, too, if the task throws
+    ~Ends() { pool.end(running); }
+    TaskPool& pool;
+    const RunningTask running;
+  };
+  const Ends ends{*this, taken.running};
   taken.task();
+}
+
+// Tasks that were held back by this one may run afterwards: one for its place, one for its key.
+// Threads that are idle must look for them, because this one may go on with the task that gave way.
+void TaskPool::end(const RunningTask& running) {
   {
     const MutexLock lock(mutex_);
-    running_.erase(std::ranges::find(running_, taken.running));
+    running_.erase(std::ranges::find(running_, running));
     if (waiting_.empty() || num_idle_ == 0) return;
   }
-  arrived_.notify_one();
+  arrived_.notify_all();
 }
 
 namespace {
@@ -137,10 +146,15 @@ void TaskPool::yield_turn() {
   if (turn.pool == nullptr || turn.given_way == kMaxGivenWay) return;
   const TimePoint now = RealClock().now();
   if (now - turn.began < kTurn) return;
-  const Turn mine = turn;
-  turn = {.pool = mine.pool, .began = now, .given_way = mine.given_way + 1};
-  mine.pool->run_one_that_waits();
-  turn = {.pool = mine.pool, .began = RealClock().now(), .given_way = mine.given_way};
+  struct Resumed {  // also if the task that runs now throws
+    ~Resumed() {
+      turn = {.pool = mine.pool, .began = RealClock().now(), .given_way = mine.given_way};
+    }
+    const Turn mine;
+  };
+  const Resumed resumed{turn};
+  turn = {.pool = turn.pool, .began = now, .given_way = turn.given_way + 1};
+  turn.pool->run_one_that_waits();
 }
 
 // Does nothing if another thread is idle, since that thread takes the tasks that wait.

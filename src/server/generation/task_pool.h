@@ -68,6 +68,7 @@ class TaskPool {
   };
   using Queue = std::deque<WaitingTask>;
   void carry_out(TakenTask& taken);
+  void end(const RunningTask& running);
   Queue::const_iterator first_that_may_run(uint64_t client, const Queue& queue) const
       HOCKET_REQUIRES(mutex_);
   bool has_task() const HOCKET_REQUIRES(mutex_);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <latch>
 #include <memory>
+#include <stdexcept>
 #include <thread>
 
 namespace hocket {
@@ -180,6 +181,71 @@ TEST(TaskPool, APlaceThatIsFreedBelowALongTaskIsSeen) {
   ASSERT_TRUE(pool.push([&] { over = true; }, 3));
   while (!long_ended) std::this_thread::yield();
   EXPECT_TRUE(in_time);
+}
+
+// The next task of its client and that of another client with its key need a thread each.
+TEST(TaskPool, APlaceAndAKeyThatAreFreedBelowALongTaskAreSeen) {
+  std::atomic<bool> long_begun = false, all_wait = false, nested_begun = false, at_once = false;
+  std::atomic<int> num_begun = 0, num_ended = 0, num_running = 0, num_done = 0;
+  const TimePoint patience = RealClock().now() + std::chrono::seconds(5);
+  {
+    TaskPool pool({.name = "test", .num_threads = 3, .max_running_of_client = 1});
+    ASSERT_TRUE(pool.push(
+        [&] {
+          long_begun = true;
+          while (num_done < 2 && RealClock().now() < patience) TaskPool::yield_turn();
+        },
+        1));
+    while (!long_begun) std::this_thread::yield();
+    for (const uint64_t client : {4, 5})
+      ASSERT_TRUE(pool.push(
+          [&] {
+            ++num_begun;
+            while (!nested_begun) std::this_thread::yield();
+            ++num_ended;
+          },
+          client));
+    while (num_begun < 2) std::this_thread::yield();
+    ASSERT_TRUE(pool.push(
+        [&] {
+          nested_begun = true;
+          while (num_ended < 2 || !all_wait) std::this_thread::yield();
+          std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the others are idle
+        },
+        2, 77));
+    const auto meets_the_other = [&] {
+      if (++num_running == 2) at_once = true;
+      while (!at_once && RealClock().now() < patience) std::this_thread::yield();
+      --num_running;
+      ++num_done;
+    };
+    ASSERT_TRUE(pool.push(meets_the_other, 2));
+    ASSERT_TRUE(pool.push(meets_the_other, 3, 77));
+    all_wait = true;
+  }
+  EXPECT_TRUE(at_once);
+}
+
+// The task that made way for it may go on.
+TEST(TaskPool, ATaskThatThrowsGivesItsKeyBack) {
+  std::atomic<bool> begun = false, caught = false, next = false;
+  {
+    TaskPool pool({.name = "test"});
+    ASSERT_TRUE(pool.push([&] {
+      begun = true;
+      while (!caught) {
+        try {
+          TaskPool::yield_turn();
+        } catch (const std::runtime_error&) {
+          caught = true;
+        }
+      }
+    }));
+    while (!begun) std::this_thread::yield();
+    ASSERT_TRUE(pool.push([] { throw std::runtime_error("of the test"); }, 0, 77));
+    ASSERT_TRUE(pool.push([&] { next = true; }, 0, 77));
+  }
+  EXPECT_TRUE(next) << "what waits is run before the end";
 }
 
 // A task that has run takes no place in the queue.

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <fstream>
 #include <latch>
 #include <sstream>
@@ -105,16 +104,10 @@ TEST(Life, WhatWaitsForATextThreadEndsWithItsClient) {
   HeldTextThreads held(server);
   TestClient leaving(server.server->port());
   leaving.send(HeldTextThreads::request());
-  // Returns the value of the metric whose line has `what`; -1 without such a line.
-  const auto metric = [&](std::string_view what) {
-    const std::string text = server.ask("GET", "/metrics").body;
-    const size_t at = text.find(what);
-    return at == text.npos ? -1 : std::atoi(text.c_str() + text.find("} ", at) + 2);
-  };
   // The three requests, and the one that reads /metrics.
-  EXPECT_TRUE(eventually([&] { return metric("http_active_requests{") == 4; }));
+  EXPECT_TRUE(eventually([&] { return server.metric("http_active_requests{") == 4; }));
   leaving.close();
-  EXPECT_TRUE(eventually([&] { return metric("status=\"499\"") == 1; }));
+  EXPECT_TRUE(eventually([&] { return server.metric("status=\"499\"") == 1; }));
   held.release();
   EXPECT_EQ(server.ask("POST", "/v1/chat/completions", chat_body().dump()).status, 200);
   EXPECT_EQ(server.engine.num_seen(), 3u);

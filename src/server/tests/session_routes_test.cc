@@ -61,6 +61,10 @@ TEST(SessionRoutesTest, RequestsThatWaitForTheirSessionHoldUpNoOther) {
                            "/slots/0?action=save", "/slots/0?action=erase"}) {
     clients.emplace_back(server.server->port());
     clients.back().send(TestServer::request_text("POST", path, R"({"filename": "f"})"));
+    // The requests so far, and the one that reads /metrics.
+    EXPECT_TRUE(eventually([&] {
+      return server.metric("http_active_requests{") == static_cast<int>(clients.size()) + 1;
+    }));
     EXPECT_TRUE(eventually([&] { return has_begun.load(); }));
   }
   EXPECT_EQ(server.post("/sessions/b/save", Json::object())["tokens"], 96);

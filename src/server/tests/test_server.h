@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <functional>
 #include <list>
 #include <memory>
@@ -93,6 +94,12 @@ class TestServer {
     const TestAnswer answer = ask("GET", path);
     EXPECT_EQ(answer.status, want_status) << answer.body;
     return Json::parse(answer.body, nullptr, false);
+  }
+  // Returns the value of the metric whose line has `what`; -1 without such a line.
+  int metric(std::string_view what) {
+    const std::string text = ask("GET", "/metrics").body;
+    const size_t at = text.find(what);
+    return at == text.npos ? -1 : std::atoi(text.c_str() + text.find("} ", at) + 2);
   }
   Events stream(std::string_view path, Json body) {
     body["stream"] = true;
