@@ -14,6 +14,7 @@ constexpr Duration kWaitAtFirst = std::chrono::seconds(1);
 constexpr Duration kWaitPerToken = std::chrono::microseconds(250);
 // Steps between two looks for a prompt that waits behind another one.
 constexpr int kStepsUnseen = 32;
+constexpr auto kPeerTier = static_cast<size_t>(PageTier::peer);
 
 }  // namespace
 
@@ -121,6 +122,8 @@ bool PagePrefetch::waits_again(const Request& request, const Scheduler& schedule
   const int held_len = num_whole - num_lacking(request, scheduler);
   if (known_len - held_len < CacheTierOptions::kMinTokens) return false;
   ++mine.num_again;
+  if (mine.has_begun) mine.fetched.clear();
+  mine.counts_found = true;
   release(mine);
   mine.asked = false;
   mine.hold_until.reset();
@@ -136,9 +139,10 @@ PageWait PagePrefetch::wait_of(const PrefetchedRequest& held) {
 void PagePrefetch::note_load(PrefetchedRequest& mine, const Request& request,
                              const Scheduler& scheduler) {
   if (!speed_.is_known() || is_awaited(request.id)) return;
+  const PerTier<int> fetched = mine.fetched.within(static_cast<int>(request.tokens.size()));
   int num_computed = mine.num_lacking;
-  for (const Fetched& part : mine.fetched)
-    if (part.tier != PageTier::peer || !mine.is_sent) num_computed -= part.end - part.begin;
+  for (size_t tier = 0; tier < fetched.size(); ++tier)
+    if (tier != kPeerTier || !mine.is_sent) num_computed -= fetched[tier];
   load_.note_prompt(speed_.time_of(std::max(num_computed, 0)), scheduler.stats().num_running,
                     clock_->now());
 }
@@ -317,26 +321,12 @@ void PagePrefetch::restore_pages(Scheduler& scheduler, std::vector<ReadPage>& ru
         pace_.note(std::ssize(pages) * pages_.page_bytes(), clock_->now() - begin);
       });
   if (!restored) task.given_up = true;
-  const size_t num_tokens = num_new * page_tokens_;
-  AtomicCounts<PageTierCounters>& counts = figures_.tiers[static_cast<size_t>(run.front().tier)];
-  counts.add(&PageTierCounters::tokens_total, num_tokens);
-  if (speed_.is_known())
-    counts.add(&PageTierCounters::saved_seconds_total,
-               to_seconds(speed_.time_of(static_cast<int>(num_tokens))));
-  if (num_new > 0)
-    note_fetched(task.request, run.front().tier, static_cast<int>(end - num_tokens),
-                 static_cast<int>(end));
+  const auto request = requests_.find(task.request);
+  if (num_new > 0 && request != requests_.end())
+    request->second.fetched.add(run.front().tier, static_cast<int>(end - num_new * page_tokens_),
+                                static_cast<int>(end));
   for (const ReadPage& page : run) reader_.release(page);
   run.clear();
-}
-
-void PagePrefetch::note_fetched(RequestId id, PageTier tier, int begin, int end) {
-  const auto request = requests_.find(id);
-  if (request == requests_.end()) return;
-  std::vector<Fetched>& all = request->second.fetched;
-  if (all.empty() || all.back().tier != tier || all.back().end != begin)
-    all.push_back({.tier = tier, .begin = begin});
-  all.back().end = end;
 }
 
 void PagePrefetch::restore_state(Scheduler& scheduler, const ReadPage& state) {
@@ -363,23 +353,34 @@ void PagePrefetch::note_cached(RequestId id) {
   if (const auto request = requests_.find(id); request != requests_.end()) release(request->second);
 }
 
+// A page that was read counts once a request begins with it. One that was retracted counts what was
+// read for it since then.
 PerTier<int> PagePrefetch::note_begun(const Batch& batch) {
   PerTier<int> sum{};
   for (const Slice& slice : batch.slices) {
     const auto at = requests_.find(slice.request->id);
-    if (at == requests_.end() || at->second.has_begun) continue;
+    if (at == requests_.end() || !std::exchange(at->second.counts_found, false)) continue;
     PrefetchedRequest& request = at->second;
-    request.has_begun = true;
-    int left = slice.request->cached_len;  // parts of a page that was fetched twice may overlap
-    for (const Fetched& part : request.fetched) {
-      const int len =
-          std::clamp(std::min(part.end, slice.request->cached_len) - part.begin, 0, left);
-      left -= len;
-      request.found[static_cast<size_t>(part.tier)] += len;
-      sum[static_cast<size_t>(part.tier)] += len;
-    }
+    const PerTier<int> found =
+        request.fetched.within(std::min(slice.begin, slice.request->prompt_len));
+    count_found(request, found);
+    if (std::exchange(request.has_begun, true)) continue;
+    request.found = found;
+    for (size_t tier = 0; tier < found.size(); ++tier) sum[tier] += found[tier];
   }
   return sum;
+}
+
+// Tokens that a peer computed for this request were computed all the same, so they save no time.
+void PagePrefetch::count_found(const PrefetchedRequest& request, const PerTier<int>& found) {
+  for (size_t tier = 0; tier < found.size(); ++tier) {
+    if (found[tier] == 0) continue;
+    AtomicCounts<PageTierCounters>& counts = figures_.tiers[tier];
+    counts.add(&PageTierCounters::tokens_total, static_cast<uint64_t>(found[tier]));
+    if (speed_.is_known() && !(request.is_sent && tier == kPeerTier))
+      counts.add(&PageTierCounters::saved_seconds_total,
+                 to_seconds(speed_.time_of(found[tier])));
+  }
 }
 
 PerTier<int> PagePrefetch::fetched(RequestId id) const {

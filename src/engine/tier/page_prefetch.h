@@ -23,6 +23,7 @@
 #include "engine/pages/prefill_load.h"
 #include "engine/tier/border_states.h"
 #include "engine/tier/cache_tier_options.h"
+#include "engine/tier/fetched_tokens.h"
 #include "engine/tier/prompt_speed.h"
 #include "engine/tier/take_pace.h"
 #include "policy/scheduler/scheduler.h"
@@ -63,11 +64,6 @@ class PagePrefetch {
   void note_cached(RequestId id);
 
  private:
-  // Tokens of a request whose pages were read, from `begin` on.
-  struct Fetched {
-    PageTier tier = PageTier::file;
-    int begin = 0, end = 0;
-  };
   struct PrefetchedRequest {
     std::shared_ptr<ReadTask> task;       // null: nothing is read for it
     bool asked = false;                   // its pages were requested, or need not be
@@ -82,9 +78,10 @@ class PagePrefetch {
     bool is_sent = false;                 // its prompt was sent to a peer that computes
     bool is_counted = false;              // as load: note_load()
     std::optional<PageWait> wait;         // nullopt: it is not held for pages
-    std::vector<Fetched> fetched;         // in order, neighbours of one tier as one
-    bool has_begun = false;               // it was in a batch
-    PerTier<int> found{};                 // those of `fetched` that it began with
+    FetchedTokens fetched;
+    bool counts_found = true;  // the tokens with which it begins next are to be counted
+    bool has_begun = false;    // it was in a batch
+    PerTier<int> found{};      // those of `fetched` that it began with
   };
 
   // Tokens of a prompt's whole pages that the cache has: Scheduler::cached_len(), in_tree_len().
@@ -119,7 +116,7 @@ class PagePrefetch {
   Duration max_hold(int num_tokens, bool is_sent) const;
   void give_up(PrefetchedRequest& request);
   void release(PrefetchedRequest& request);
-  void note_fetched(RequestId id, PageTier tier, int begin, int end);
+  void count_found(const PrefetchedRequest& request, const PerTier<int>& found);
   void end_task(const ReadTask& task);
   void restore_pages(Scheduler& scheduler, std::vector<ReadPage>& run);
   void restore_state(Scheduler& scheduler, const ReadPage& state);
