@@ -54,37 +54,32 @@ bool PagePrefetch::may_send(const Request& request) {
   return options_.peers && load_.sends_prompts(clock_->now()) && !is_awaited(request.id);
 }
 
-// Prompts that a peer computes take their turn: while the pool has no room for the pages of one
-// beside those of others that are under way, it is not ordered.
-bool PagePrefetch::has_no_room(int num_pages, const Scheduler& scheduler) const {
-  return num_reserved_ > 0 &&
-         (reader_.is_full() || scheduler.num_available_pages() < num_reserved_ + num_pages);
+bool PagePrefetch::waits_for_room(const PrefetchedRequest& mine, const Request& request,
+                                  int num_pages, const Scheduler& scheduler) {
+  const int in_tree_len = scheduler.in_tree_len(request.cache_namespace, whole_pages(request));
+  return turns_.waits({.id = request.id,
+                       .num_pages = num_pages,
+                       .num_lacking = num_pages - in_tree_len / options_.page_tokens,
+                       .until = *mine.hold_until},
+                      {.num_available = scheduler.num_available_pages(),
+                       .has_requests = scheduler.stats().num_running > 0,
+                       .takes_no_order = reader_.is_full()},
+                      clock_->now());
 }
 
-// No later prompt is ordered while one waits for room, or small ones would keep a large one
-// waiting.
-bool PagePrefetch::waits_for_room(const PrefetchedRequest& mine, RequestId id, int num_pages,
-                                  const Scheduler& scheduler) {
+// Returns true if the prompt need not be looked for in the tree now: it lacked pages, and another
+// one waits for room before it. The tree may get them from others, so it is read at times: a look
+// reads a whole prefix.
+bool PagePrefetch::skips_look(PrefetchedRequest& mine, RequestId id) {
   const TimePoint now = clock_->now();
-  if (next_ && (next_->id == id || now >= next_->until)) next_.reset();
-  if (now >= *mine.hold_until) return false;
-  if (next_) return true;
-  if (!has_no_room(num_pages, scheduler)) return false;
-  next_ = {.id = id, .until = *mine.hold_until};
-  return true;
-}
-
-// Returns true while another prompt waits for room before this one, which was seen to lack pages.
-// The tree, which may get them from others, is read only at times: a look reads a whole prefix.
-bool PagePrefetch::is_behind(PrefetchedRequest& mine, RequestId id) const {
-  if (mine.num_lacking < CacheTierOptions::kMinTokens || !next_ || next_->id == id) return false;
-  const TimePoint now = clock_->now();
-  if (now >= next_->until || now >= *mine.hold_until) return false;
+  if (mine.num_lacking < CacheTierOptions::kMinTokens || !turns_.is_behind(id, now) ||
+      now >= *mine.hold_until)
+    return false;
   return ++mine.num_unseen % kStepsUnseen != 0;
 }
 
 void PagePrefetch::release(PrefetchedRequest& request) {
-  num_reserved_ -= std::exchange(request.num_reserved, 0);
+  turns_.release(std::exchange(request.num_reserved, 0));
 }
 
 void PagePrefetch::give_up(PrefetchedRequest& request) {
@@ -124,10 +119,15 @@ bool PagePrefetch::waits_again(const Request& request, const Scheduler& schedule
   ++mine.num_again;
   if (mine.has_begun) mine.fetched.clear();
   mine.counts_found = true;
-  release(mine);
-  mine.asked = false;
+  ask_again(mine);
   mine.hold_until.reset();
   return !ready(request, scheduler);
+}
+
+void PagePrefetch::ask_again(PrefetchedRequest& mine) {
+  release(mine);
+  mine.asked = false;
+  mine.num_lacking = mine.num_unseen = 0;
 }
 
 PageWait PagePrefetch::wait_of(const PrefetchedRequest& held) {
@@ -147,28 +147,33 @@ void PagePrefetch::note_load(PrefetchedRequest& mine, const Request& request,
                     clock_->now());
 }
 
+// Orders the pages that the tree lacks, if there are enough. Returns false if the prompt has to
+// wait for room before that.
+bool PagePrefetch::ask(PrefetchedRequest& mine, const Request& request,
+                       const Scheduler& scheduler) {
+  const auto num_tokens = static_cast<int>(request.tokens.size());
+  const int num_pages = num_tokens / options_.page_tokens + 1;
+  mine.is_sent = may_send(request);
+  if (!mine.hold_until) mine.hold_until = clock_->now() + max_hold(num_tokens, mine.is_sent);
+  if (mine.is_sent && skips_look(mine, request.id)) return false;
+  mine.num_lacking = num_lacking(request, scheduler);
+  const bool may_order = mine.is_sent && mine.num_lacking >= CacheTierOptions::kMinTokens;
+  if (may_order && waits_for_room(mine, request, num_pages, scheduler)) return false;
+  turns_.leave(request.id);
+  mine.asked = true;
+  // A prompt that is held is asked for outside of any limit of memory, on the engine's thread.
+  try {
+    mine.task = request_pages(request, scheduler, mine);
+  } catch (const std::bad_alloc&) {
+    figures_.note_not_read(UnreadReason::no_memory, PageReader::kMaxTasks);
+  }
+  if (mine.task && mine.is_sent) turns_.reserve(mine.num_reserved = num_pages);
+  return true;
+}
+
 bool PagePrefetch::is_ready(PrefetchedRequest& mine, const Request& request,
                             const Scheduler& scheduler) {
-  if (!mine.asked) {
-    const auto num_tokens = static_cast<int>(request.tokens.size());
-    const int num_pages = num_tokens / options_.page_tokens + 1;
-    mine.is_sent = may_send(request);
-    if (!mine.hold_until) mine.hold_until = clock_->now() + max_hold(num_tokens, mine.is_sent);
-    if (mine.is_sent && is_behind(mine, request.id)) return false;
-    mine.num_lacking = num_lacking(request, scheduler);
-    const bool may_order = mine.is_sent && mine.num_lacking >= CacheTierOptions::kMinTokens;
-    if (may_order && waits_for_room(mine, request.id, num_pages, scheduler)) return false;
-    if (next_ && next_->id == request.id) next_.reset();
-    mine.asked = true;
-    // A prompt that is held is asked for outside of any limit of memory, on the engine's thread.
-    try {
-      mine.task = request_pages(request, scheduler, mine);
-    } catch (const std::bad_alloc&) {
-      figures_.note_not_read(UnreadReason::no_memory, PageReader::kMaxTasks);
-    }
-    if (!mine.task) return true;
-    if (mine.is_sent) num_reserved_ += mine.num_reserved = num_pages;
-  }
+  if (!mine.asked && !ask(mine, request, scheduler)) return false;
   if (!mine.task) return true;
   if (clock_->now() >= *mine.hold_until) {
     figures_.note_held_too_long(kMaxHold, mine.task->is_sent);
@@ -394,7 +399,7 @@ void PagePrefetch::forget(RequestId id) {
   give_up(request->second);
   release(request->second);
   figures_.note_wait(request->second.wait, std::nullopt);
-  if (next_ && next_->id == id) next_.reset();
+  turns_.leave(id);
   requests_.erase(request);
 }
 

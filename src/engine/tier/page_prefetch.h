@@ -24,6 +24,7 @@
 #include "engine/tier/border_states.h"
 #include "engine/tier/cache_tier_options.h"
 #include "engine/tier/fetched_tokens.h"
+#include "engine/tier/peer_turns.h"
 #include "engine/tier/prompt_speed.h"
 #include "engine/tier/take_pace.h"
 #include "policy/scheduler/scheduler.h"
@@ -88,16 +89,13 @@ class PagePrefetch {
   struct HeldLens {
     int cached = 0, in_tree = 0;
   };
-  // A request that waits for room in the pool, before all others that would be sent.
-  struct Turn {
-    RequestId id{};
-    TimePoint until{};  // the end of its wait
-  };
 
   bool is_ready(PrefetchedRequest& mine, const Request& request, const Scheduler& scheduler);
-  bool waits_for_room(const PrefetchedRequest& mine, RequestId id, int num_pages,
+  bool ask(PrefetchedRequest& mine, const Request& request, const Scheduler& scheduler);
+  void ask_again(PrefetchedRequest& mine);
+  bool waits_for_room(const PrefetchedRequest& mine, const Request& request, int num_pages,
                       const Scheduler& scheduler);
-  bool is_behind(PrefetchedRequest& mine, RequestId id) const;
+  bool skips_look(PrefetchedRequest& mine, RequestId id);
   static PageWait wait_of(const PrefetchedRequest& held);
   void note_load(PrefetchedRequest& mine, const Request& request, const Scheduler& scheduler);
   std::span<const TokenId> whole_pages(const Request& request) const;
@@ -110,7 +108,6 @@ class PagePrefetch {
   std::optional<UnreadReason> why_not_read(const ReadTask& task, size_t num_pages) const;
   bool is_awaited(RequestId id) const;
   bool may_send(const Request& request);
-  bool has_no_room(int num_pages, const Scheduler& scheduler) const;
   bool is_worth_waiting(const PrefetchedRequest& request, const Scheduler& scheduler) const;
   Duration time_to_compute(int num_tokens) const;
   Duration max_hold(int num_tokens, bool is_sent) const;
@@ -130,8 +127,7 @@ class PagePrefetch {
   const Clock* clock_ = nullptr;
   std::function<void(PageId)> restored_;
   std::unordered_map<RequestId, PrefetchedRequest> requests_;
-  int num_reserved_ = 0;  // PrefetchedRequest::num_reserved of all
-  std::optional<Turn> next_;
+  PeerTurns turns_;
   PromptSpeed speed_;
   TakePace pace_;
   PrefillLoad load_;
