@@ -102,14 +102,16 @@ bool PagePrefetch::ready(const Request& request, const Scheduler& scheduler) {
 }
 
 // A request that was retracted begins its prompt again, whose pages stores got when it was
-// computed.
+// computed. One whose pages came in vain has them in stores, too.
 bool PagePrefetch::waits_again(const Request& request, const Scheduler& scheduler) {
   const auto found = requests_.find(request.id);
   if (found == requests_.end()) return false;
   PrefetchedRequest& mine = found->second;
   const auto num_whole = static_cast<int>(whole_pages(request).size());
   int known_len = mine.known_len;
-  if (request.num_retractions > 0)
+  if (mine.refusal != Refusal::no)
+    known_len = num_whole;
+  else if (request.num_retractions > 0)
     known_len =
         std::min(num_whole, request.prompt_len / options_.page_tokens * options_.page_tokens);
   if (mine.task || mine.num_again == kMaxAgain || known_len < CacheTierOptions::kMinTokens)
@@ -127,6 +129,7 @@ bool PagePrefetch::waits_again(const Request& request, const Scheduler& schedule
 void PagePrefetch::ask_again(PrefetchedRequest& mine) {
   release(mine);
   mine.asked = false;
+  mine.refusal = Refusal::no;
   mine.num_lacking = mine.num_unseen = 0;
 }
 
@@ -173,6 +176,12 @@ bool PagePrefetch::ask(PrefetchedRequest& mine, const Request& request,
 
 bool PagePrefetch::is_ready(PrefetchedRequest& mine, const Request& request,
                             const Scheduler& scheduler) {
+  // The pool has room for the pages behind a gap, so they are read again at once.
+  if (!mine.task && mine.refusal == Refusal::gap && mine.num_again < kMaxAgain &&
+      clock_->now() < *mine.hold_until) {
+    ++mine.num_again;
+    ask_again(mine);
+  }
   if (!mine.asked && !ask(mine, request, scheduler)) return false;
   if (!mine.task) return true;
   if (clock_->now() >= *mine.hold_until) {
@@ -325,13 +334,25 @@ void PagePrefetch::restore_pages(Scheduler& scheduler, std::vector<ReadPage>& ru
         }
         pace_.note(std::ssize(pages) * pages_.page_bytes(), clock_->now() - begin);
       });
-  if (!restored) task.given_up = true;
+  if (!restored) note_refusal(scheduler, task, run.front().index);
   const auto request = requests_.find(task.request);
   if (num_new > 0 && request != requests_.end())
     request->second.fetched.add(run.front().tier, static_cast<int>(end - num_new * page_tokens_),
                                 static_cast<int>(end));
   for (const ReadPage& page : run) reader_.release(page);
   run.clear();
+}
+
+// Gives the rest of a task up whose page `first` found no place. Pages behind that one follow no
+// gap of their own.
+void PagePrefetch::note_refusal(const Scheduler& scheduler, ReadTask& task, int first) {
+  if (task.given_up.exchange(true)) return;
+  const auto request = requests_.find(task.request);
+  if (request == requests_.end() || request->second.task.get() != &task) return;
+  const auto before =
+      std::span<const TokenId>(task.prompt).first(static_cast<size_t>(first) * page_tokens_);
+  const bool has_gap = scheduler.in_tree_len(task.name_space, before) < std::ssize(before);
+  request->second.refusal = has_gap ? Refusal::gap : Refusal::no_room;
 }
 
 void PagePrefetch::restore_state(Scheduler& scheduler, const ReadPage& state) {

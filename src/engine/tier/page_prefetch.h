@@ -38,8 +38,8 @@ class PagePrefetch {
   // while the speed of prompts is not known.
   static constexpr Duration kMaxHold = std::chrono::seconds(300);
   static constexpr int kMaxTurn = 2;
-  // Times that the pages of one request are read again, because they were evicted before it began:
-  // so a pool that is too small for its requests does not only read.
+  // Times that the pages of one request are read again, because they were evicted before it began
+  // or found no room: so a pool that is too small for its requests does not only read.
   static constexpr int kMaxAgain = 2;
   static constexpr int kMaxPeerFactor = 4;
   static constexpr Duration kMaxPeerToken = std::chrono::milliseconds(100);
@@ -65,6 +65,12 @@ class PagePrefetch {
   void note_cached(RequestId id);
 
  private:
+  // Says why pages that came could not enter the tree.
+  enum class Refusal : uint8_t {
+    no,       // they could
+    gap,      // one before them had been evicted
+    no_room,  // running requests had the pool
+  };
   struct PrefetchedRequest {
     std::shared_ptr<ReadTask> task;       // null: nothing is read for it
     bool asked = false;                   // its pages were requested, or need not be
@@ -75,6 +81,7 @@ class PagePrefetch {
     int num_lacking = 0;                  // tokens whose pages the pool lacked before it asked
     int known_len = 0;                    // tokens that the cache had when it could wait in line
     int num_again = 0;                    // kMaxAgain
+    Refusal refusal = Refusal::no;        // its pages came in vain
     int num_unseen = 0;                   // times that it was not looked for in the tree
     bool is_sent = false;                 // its prompt was sent to a peer that computes
     bool is_counted = false;              // as load: note_load()
@@ -116,6 +123,7 @@ class PagePrefetch {
   void count_found(const PrefetchedRequest& request, const PerTier<int>& found);
   void end_task(const ReadTask& task);
   void restore_pages(Scheduler& scheduler, std::vector<ReadPage>& run);
+  void note_refusal(const Scheduler& scheduler, ReadTask& task, int first);
   void restore_state(Scheduler& scheduler, const ReadPage& state);
 
   const CacheTierOptions& options_;
