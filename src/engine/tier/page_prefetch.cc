@@ -22,16 +22,20 @@ PagePrefetch::PagePrefetch(const CacheTierOptions& options, PagePool& pages,
                            const BorderStates& states, PageReader& reader, ReadFigures& figures)
     : options_(options),
       page_tokens_(static_cast<size_t>(options.page_tokens)),
-      pages_(pages),
-      states_(states),
       reader_(reader),
       figures_(figures),
       speed_(options.row_seconds),
+      arrivals_(page_tokens_, pages, states, reader),
       load_(options.role) {}
 
 void PagePrefetch::start(const Clock& clock, std::function<void(PageId)> restored) {
   clock_ = &clock;
-  restored_ = std::move(restored);
+  arrivals_.start(
+      clock, std::move(restored),
+      {.entered = [this](const ReadTask& task, PageTier tier, int begin,
+                         int end) { note_entered(task, tier, begin, end); },
+       .refused = [this](const ReadTask& task, Refusal why) { note_refusal(task, why); },
+       .ended = [this](const ReadTask& task) { end_task(task); }});
 }
 
 Duration PagePrefetch::time_to_compute(int num_tokens) const {
@@ -287,87 +291,24 @@ bool PagePrefetch::restore(const SessionTokens& session, const Scheduler& schedu
   return reader_.add(task);
 }
 
-// Takes one page or state in any case, so a request that waits for pages gets them in the end.
-void PagePrefetch::take_read_pages(Scheduler& scheduler, EngineLoad load) {
-  const int64_t max_bytes = pace_.max_bytes(load);
-  int64_t num_bytes = 0;
-  std::vector<ReadPage> run;  // neighbouring pages of one task
-  while (num_bytes == 0 || num_bytes + pages_.page_bytes() <= max_bytes) {
-    auto read = reader_.pop();
-    if (!read) break;
-    if (read->kind) num_bytes += std::ssize(reader_.bytes_of(*read));
-    const bool follows = read->kind == PageKind::page && !run.empty() &&
-                         run.back().task == read->task && run.back().tier == read->tier;
-    if (!follows) restore_pages(scheduler, run);
-    if (read->kind == PageKind::page) {
-      run.push_back(*std::move(read));
-    } else if (read->kind == PageKind::state) {
-      restore_state(scheduler, *read);
-    } else {
-      end_task(*read->task);
-    }
-  }
-  restore_pages(scheduler, run);
-}
-
 void PagePrefetch::end_task(const ReadTask& task) {
   for (auto& [id, request] : requests_)
     if (request.task.get() == &task) request.task = nullptr;
   if (task.at_end) task.at_end();
 }
 
-// Empties `run`. If there is no room, or the tree has changed, the rest of the task is given up.
-void PagePrefetch::restore_pages(Scheduler& scheduler, std::vector<ReadPage>& run) {
-  if (run.empty()) return;
-  ReadTask& task = *run.front().task;
-  const size_t end = (static_cast<size_t>(run.back().index) + 1) * page_tokens_;
-  size_t num_new = 0;
-  const bool restored = scheduler.restore(
-      task.name_space, std::span<const TokenId>(task.prompt).first(end),
-      static_cast<int>(run.size()), [&](std::span<const PageId> pages) {
-        num_new = pages.size();
-        const TimePoint begin = clock_->now();
-        const auto last = std::span(run).last(pages.size());
-        for (size_t i = 0; i < pages.size(); ++i) {
-          pages_.load_page(reader_.bytes_of(last[i]), pages[i]);
-          restored_(pages[i]);
-        }
-        pace_.note(std::ssize(pages) * pages_.page_bytes(), clock_->now() - begin);
-      });
-  if (!restored) note_refusal(scheduler, task, run.front().index);
+void PagePrefetch::note_entered(const ReadTask& task, PageTier tier, int begin, int end) {
   const auto request = requests_.find(task.request);
-  if (num_new > 0 && request != requests_.end())
-    request->second.fetched.add(run.front().tier, static_cast<int>(end - num_new * page_tokens_),
-                                static_cast<int>(end));
-  for (const ReadPage& page : run) reader_.release(page);
-  run.clear();
+  if (begin < end && request != requests_.end()) request->second.fetched.add(tier, begin, end);
 }
 
-// Gives the rest of a task up whose page `first` found no place. Pages behind that one follow no
-// gap of their own.
-void PagePrefetch::note_refusal(const Scheduler& scheduler, ReadTask& task, int first) {
-  if (task.given_up.exchange(true)) return;
-  const auto request = requests_.find(task.request);
-  if (request == requests_.end() || request->second.task.get() != &task) return;
-  const auto before =
-      std::span<const TokenId>(task.prompt).first(static_cast<size_t>(first) * page_tokens_);
-  const bool has_gap = scheduler.in_tree_len(task.name_space, before) < std::ssize(before);
-  request->second.refusal = has_gap ? Refusal::gap : Refusal::no_room;
-}
-
-void PagePrefetch::restore_state(Scheduler& scheduler, const ReadPage& state) {
-  const ReadTask& task = *state.task;
-  const auto tokens =
-      std::span<const TokenId>(task.prompt).first(static_cast<size_t>(state.index) * page_tokens_);
-  const TimePoint begin = clock_->now();
-  const int64_t num_copied =
-      states_.restore(scheduler, task.name_space, tokens, reader_.bytes_of(state));
-  pace_.note(num_copied, clock_->now() - begin);
-  reader_.release(state);
+void PagePrefetch::note_refusal(const ReadTask& task, Refusal why) {
+  for (auto& [id, request] : requests_)
+    if (request.task.get() == &task) request.refusal = why;
 }
 
 std::optional<double> PagePrefetch::note_step(const Batch& batch, Duration took) {
-  pace_.note_step(took);
+  arrivals_.note_step(took);
   const bool has_prompts = batch.num_answers() < std::ssize(batch.slices);
   if (has_prompts) speed_.note(batch.num_rows, took);
   if (batch.num_answers() > 0)

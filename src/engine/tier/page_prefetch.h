@@ -24,9 +24,9 @@
 #include "engine/tier/border_states.h"
 #include "engine/tier/cache_tier_options.h"
 #include "engine/tier/fetched_tokens.h"
+#include "engine/tier/page_arrivals.h"
 #include "engine/tier/peer_turns.h"
 #include "engine/tier/prompt_speed.h"
-#include "engine/tier/take_pace.h"
 #include "policy/scheduler/scheduler.h"
 
 namespace hocket {
@@ -54,7 +54,7 @@ class PagePrefetch {
   bool waits_again(const Request& request, const Scheduler& scheduler);
   bool restore(const SessionTokens& session, const Scheduler& scheduler, TimePoint until,
                std::function<void()> done);
-  void take_read_pages(Scheduler& scheduler, EngineLoad load);
+  void take_read_pages(Scheduler& scheduler, EngineLoad load) { arrivals_.take(scheduler, load); }
   PerTier<int> note_begun(const Batch& batch);
   PerTier<int> fetched(RequestId id) const;
   void forget(RequestId id);
@@ -65,12 +65,7 @@ class PagePrefetch {
   void note_cached(RequestId id);
 
  private:
-  // Says why pages that came could not enter the tree.
-  enum class Refusal : uint8_t {
-    no,       // they could
-    gap,      // one before them had been evicted
-    no_room,  // running requests had the pool
-  };
+  using Refusal = PageArrivals::Refusal;
   struct PrefetchedRequest {
     std::shared_ptr<ReadTask> task;       // null: nothing is read for it
     bool asked = false;                   // its pages were requested, or need not be
@@ -121,23 +116,19 @@ class PagePrefetch {
   void give_up(PrefetchedRequest& request);
   void release(PrefetchedRequest& request);
   void count_found(const PrefetchedRequest& request, const PerTier<int>& found);
+  void note_entered(const ReadTask& task, PageTier tier, int begin, int end);
+  void note_refusal(const ReadTask& task, Refusal why);
   void end_task(const ReadTask& task);
-  void restore_pages(Scheduler& scheduler, std::vector<ReadPage>& run);
-  void note_refusal(const Scheduler& scheduler, ReadTask& task, int first);
-  void restore_state(Scheduler& scheduler, const ReadPage& state);
 
   const CacheTierOptions& options_;
   const size_t page_tokens_;
-  PagePool& pages_;
-  const BorderStates& states_;
   PageReader& reader_;
   ReadFigures& figures_;
   const Clock* clock_ = nullptr;
-  std::function<void(PageId)> restored_;
   std::unordered_map<RequestId, PrefetchedRequest> requests_;
   PeerTurns turns_;
   PromptSpeed speed_;
-  TakePace pace_;
+  PageArrivals arrivals_;
   PrefillLoad load_;
 };
 
