@@ -53,8 +53,8 @@ TEST_F(TierAgainTest, ARetractedRequestReadsItsPrompt) {
   world.scheduler().check_integrity();
 }
 
-// The tree has ten pages of the prompt when it asks for the others. While these wait for their turn,
-// another request evicts the last of the ten.
+// The tree has ten pages of the prompt when it asks for the others. While these wait for their
+// turn, another request evicts the last of the ten.
 TEST_F(TierAgainTest, PagesBehindOneThatWasEvictedMeanwhileAreReadAgain) {
   TierWorld::Options options = with_pages(false, 32);
   options.tier.prefetch = StoragePrefetch::wait_complete;

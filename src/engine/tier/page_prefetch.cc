@@ -4,16 +4,10 @@
 #include <new>
 #include <utility>
 
-#include "base/check.h"
-
 namespace hocket {
 namespace {
 
-// SGLang's limit of a wait, until the speed of prompts is known.
-constexpr Duration kWaitAtFirst = std::chrono::seconds(1);
-constexpr Duration kWaitPerToken = std::chrono::microseconds(250);
-// Steps between two looks for a prompt that waits behind another one.
-constexpr int kStepsUnseen = 32;
+constexpr int kStepsUnseen = 32;  // between two looks for a prompt that waits behind another one
 constexpr auto kPeerTier = static_cast<size_t>(PageTier::peer);
 
 }  // namespace
@@ -22,9 +16,14 @@ PagePrefetch::PagePrefetch(const CacheTierOptions& options, PagePool& pages,
                            const BorderStates& states, PageReader& reader, ReadFigures& figures)
     : options_(options),
       page_tokens_(static_cast<size_t>(options.page_tokens)),
+      states_(states),
       reader_(reader),
       figures_(figures),
-      speed_(options.row_seconds),
+      times_({.row_seconds = options.row_seconds,
+              .page_tokens = options.page_tokens,
+              .page_bytes = pages.page_bytes(),
+              .state_bytes = states.bytes()},
+             reader),
       arrivals_(page_tokens_, pages, states, reader),
       load_(options.role) {}
 
@@ -38,15 +37,10 @@ void PagePrefetch::start(const Clock& clock, std::function<void(PageId)> restore
        .ended = [this](const ReadTask& task) { end_task(task); }});
 }
 
-Duration PagePrefetch::time_to_compute(int num_tokens) const {
-  if (!speed_.is_known()) return kWaitAtFirst + num_tokens * kWaitPerToken;
-  return speed_.time_of(num_tokens);
-}
-
 Duration PagePrefetch::max_hold(int num_tokens, bool is_sent) const {
   if (!is_sent) return kMaxHold;
-  return kMaxHold + (speed_.is_known() ? kMaxPeerFactor * speed_.time_of(num_tokens)
-                                       : num_tokens * kMaxPeerToken);
+  return kMaxHold + (times_.knows_speed() ? kMaxPeerFactor * times_.to_compute(num_tokens)
+                                          : num_tokens * kMaxPeerToken);
 }
 
 bool PagePrefetch::is_awaited(RequestId id) const {
@@ -59,8 +53,8 @@ bool PagePrefetch::may_send(const Request& request) {
 }
 
 bool PagePrefetch::waits_for_room(const PrefetchedRequest& mine, const Request& request,
-                                  int num_pages, const Scheduler& scheduler) {
-  const int in_tree_len = scheduler.in_tree_len(request.cache_namespace, whole_pages(request));
+                                  int in_tree_len, const Scheduler& scheduler) {
+  const int num_pages = num_pages_of(request);
   return turns_.waits({.id = request.id,
                        .num_pages = num_pages,
                        .num_lacking = num_pages - in_tree_len / options_.page_tokens,
@@ -87,6 +81,7 @@ void PagePrefetch::release(PrefetchedRequest& request) {
 }
 
 void PagePrefetch::give_up(PrefetchedRequest& request) {
+  request.shared = nullptr;
   if (!request.task) return;
   request.task->given_up = true;
   request.task = nullptr;
@@ -133,66 +128,102 @@ bool PagePrefetch::waits_again(const Request& request, const Scheduler& schedule
 void PagePrefetch::ask_again(PrefetchedRequest& mine) {
   release(mine);
   mine.asked = false;
+  mine.shared = nullptr;
   mine.refusal = Refusal::no;
   mine.num_lacking = mine.num_unseen = 0;
 }
 
 PageWait PagePrefetch::wait_of(const PrefetchedRequest& held) {
-  if (!held.task) return PageWait::room;
-  return held.task->is_sent ? PageWait::peer : PageWait::store;
+  const ReadTask* const task = held.task ? held.task.get() : held.shared.get();
+  if (task == nullptr) return PageWait::room;
+  return task->is_sent ? PageWait::peer : PageWait::store;
 }
 
 // Pages that were read are no load, but those that a peer computed are.
 void PagePrefetch::note_load(PrefetchedRequest& mine, const Request& request,
                              const Scheduler& scheduler) {
-  if (!speed_.is_known() || is_awaited(request.id)) return;
+  if (!times_.knows_speed() || is_awaited(request.id)) return;
   const PerTier<int> fetched = mine.fetched.within(static_cast<int>(request.tokens.size()));
   int num_computed = mine.num_lacking;
   for (size_t tier = 0; tier < fetched.size(); ++tier)
     if (tier != kPeerTier || !mine.is_sent) num_computed -= fetched[tier];
-  load_.note_prompt(speed_.time_of(std::max(num_computed, 0)), scheduler.stats().num_running,
+  load_.note_prompt(times_.to_compute(std::max(num_computed, 0)), scheduler.stats().num_running,
                     clock_->now());
 }
 
-// Orders the pages that the tree lacks, if there are enough. Returns false if the prompt has to
-// wait for room before that.
+// Finds the task of another request that brings most of the tokens which the tree lacks, if that
+// many are worth a wait. States come last, so in models that have them all of the other prompt
+// has to be a beginning of this one.
+bool PagePrefetch::shares_task(PrefetchedRequest& mine, const Request& request,
+                               const HeldLens& held) const {
+  const auto whole = whole_pages(request);
+  mine.shared_end = held.in_tree + std::min(CacheTierOptions::kMinTokens, mine.num_lacking) - 1;
+  if (mine.num_shared == kMaxShared) return false;
+  for (const auto& [id, other] : requests_) {
+    const std::shared_ptr<ReadTask>& task = other.task;
+    if (!task || task->given_up || task->name_space != request.cache_namespace) continue;
+    if (task->is_sent ? !mine.is_sent : options_.prefetch == StoragePrefetch::best_effort) continue;
+    const auto theirs = std::span<const TokenId>(task->prompt).first(task->num_whole);
+    const auto common = std::ranges::mismatch(whole, theirs).in1 - whole.begin();
+    const auto end = static_cast<int>(common) / options_.page_tokens * options_.page_tokens;
+    if (end <= mine.shared_end || (states_.enabled() && std::cmp_less(end, theirs.size())))
+      continue;
+    mine.shared = task;
+    mine.shared_end = end;
+  }
+  if (!mine.shared) return false;
+  ++mine.num_shared;
+  mine.may_take = times_.to_compute(static_cast<int>(whole.size()) - held.in_tree);
+  mine.ordered = clock_->now();
+  return true;
+}
+
+// Orders the pages that the tree lacks, if there are enough and no other request has. Returns false
+// if the prompt has to wait for room before that.
 bool PagePrefetch::ask(PrefetchedRequest& mine, const Request& request,
                        const Scheduler& scheduler) {
-  const auto num_tokens = static_cast<int>(request.tokens.size());
-  const int num_pages = num_tokens / options_.page_tokens + 1;
   mine.is_sent = may_send(request);
-  if (!mine.hold_until) mine.hold_until = clock_->now() + max_hold(num_tokens, mine.is_sent);
+  if (!mine.hold_until)
+    mine.hold_until =
+        clock_->now() + max_hold(static_cast<int>(request.tokens.size()), mine.is_sent);
   if (mine.is_sent && skips_look(mine, request.id)) return false;
-  mine.num_lacking = num_lacking(request, scheduler);
-  const bool may_order = mine.is_sent && mine.num_lacking >= CacheTierOptions::kMinTokens;
-  if (may_order && waits_for_room(mine, request, num_pages, scheduler)) return false;
+  const HeldLens held = held_lens(request, scheduler);
+  mine.num_lacking = static_cast<int>(whole_pages(request).size()) - held.cached;
+  const bool is_wanted = mine.num_lacking >= CacheTierOptions::kMinTokens;
+  const bool is_shared = is_wanted && shares_task(mine, request, held);
+  if (is_wanted && !is_shared && mine.is_sent &&
+      waits_for_room(mine, request, held.in_tree, scheduler))
+    return false;
   turns_.leave(request.id);
   mine.asked = true;
+  if (!is_wanted || is_shared) return true;
   // A prompt that is held is asked for outside of any limit of memory, on the engine's thread.
   try {
-    mine.task = request_pages(request, scheduler, mine);
+    mine.task = request_pages(request, held, mine);
   } catch (const std::bad_alloc&) {
     figures_.note_not_read(UnreadReason::no_memory, PageReader::kMaxTasks);
   }
-  if (mine.task && mine.is_sent) turns_.reserve(mine.num_reserved = num_pages);
+  if (mine.task && mine.is_sent) turns_.reserve(mine.num_reserved = num_pages_of(request));
   return true;
 }
 
 bool PagePrefetch::is_ready(PrefetchedRequest& mine, const Request& request,
                             const Scheduler& scheduler) {
+  const bool may_wait = !mine.hold_until || clock_->now() < *mine.hold_until;
   // The pool has room for the pages behind a gap, so they are read again at once.
-  if (!mine.task && mine.refusal == Refusal::gap && mine.num_again < kMaxAgain &&
-      clock_->now() < *mine.hold_until) {
+  if (!mine.task && mine.refusal == Refusal::gap && mine.num_again < kMaxAgain && may_wait) {
     ++mine.num_again;
     ask_again(mine);
   }
+  if (mine.shared && mine.shared->given_up) ask_again(mine);
   if (!mine.asked && !ask(mine, request, scheduler)) return false;
-  if (!mine.task) return true;
-  if (clock_->now() >= *mine.hold_until) {
-    figures_.note_held_too_long(kMaxHold, mine.task->is_sent);
+  const ReadTask* const awaited = mine.task ? mine.task.get() : mine.shared.get();
+  if (awaited == nullptr) return true;
+  if (!may_wait) {
+    figures_.note_held_too_long(kMaxHold, awaited->is_sent);
   } else {
-    if (options_.prefetch == StoragePrefetch::best_effort && !mine.task->is_sent) return true;
-    if (is_worth_waiting(mine, scheduler)) return false;
+    if (options_.prefetch == StoragePrefetch::best_effort && !awaited->is_sent) return true;
+    if (is_worth_waiting(mine, *awaited, scheduler)) return false;
   }
   ++figures_.num_given_up;
   give_up(mine);
@@ -201,13 +232,13 @@ bool PagePrefetch::is_ready(PrefetchedRequest& mine, const Request& request,
 }
 
 // Returns true while reading takes no longer than computing would, or must be awaited in any case.
-// Precondition: the request has a task.
-bool PagePrefetch::is_worth_waiting(const PrefetchedRequest& request,
+bool PagePrefetch::is_worth_waiting(const PrefetchedRequest& request, const ReadTask& task,
                                     const Scheduler& scheduler) const {
-  if (options_.prefetch == StoragePrefetch::wait_complete || request.task->is_sent) return true;
-  const Duration begun{request.task->begun_ns.load()};
+  if (options_.prefetch == StoragePrefetch::wait_complete || task.is_sent) return true;
+  const Duration begun{task.begun_ns.load()};
   const TimePoint now = clock_->now();
-  if (begun != Duration::zero()) return now < TimePoint(begun) + request.may_take;
+  if (begun != Duration::zero())
+    return now < std::max(TimePoint(begun), request.ordered) + request.may_take;
   // While others are read, each within such a limit, it waits for its turn. If nothing else is
   // computed, it is computed at last: one prompt, since the next one finds the engine busy.
   if (now < request.ordered + kMaxTurn * request.may_take) return true;
@@ -227,16 +258,8 @@ std::shared_ptr<ReadTask> PagePrefetch::task_of(const CacheNamespace& name_space
   return task;
 }
 
-// Returns the reason why those pages are not read; nullopt: they are.
-std::optional<UnreadReason> PagePrefetch::why_not_read(const ReadTask& task,
-                                                       size_t num_pages) const {
-  const auto is_away = [](const PageSource* source) { return source->is_away(); };
-  const auto is_needless = [&](const PageSource* source) {
-    return source->is_away() || reader_.is_slower_than_computing(*source, task, num_pages);
-  };
-  if (std::ranges::all_of(reader_.sources(), is_away)) return UnreadReason::store_away;
-  if (std::ranges::all_of(reader_.sources(), is_needless)) return UnreadReason::expected_slower;
-  return std::nullopt;
+int PagePrefetch::num_pages_of(const Request& request) const {
+  return static_cast<int>(request.tokens.size()) / options_.page_tokens + 1;
 }
 
 std::span<const TokenId> PagePrefetch::whole_pages(const Request& request) const {
@@ -250,26 +273,29 @@ int PagePrefetch::num_lacking(const Request& request, const Scheduler& scheduler
   return static_cast<int>(whole.size()) - scheduler.cached_len(request.cache_namespace, whole);
 }
 
-std::shared_ptr<ReadTask> PagePrefetch::request_pages(const Request& request,
-                                                      const Scheduler& scheduler,
+PagePrefetch::HeldLens PagePrefetch::held_lens(const Request& request,
+                                               const Scheduler& scheduler) const {
+  const auto whole = whole_pages(request);
+  return {.cached = scheduler.cached_len(request.cache_namespace, whole),
+          .in_tree = scheduler.in_tree_len(request.cache_namespace, whole)};
+}
+
+std::shared_ptr<ReadTask> PagePrefetch::request_pages(const Request& request, const HeldLens& held,
                                                       PrefetchedRequest& mine) {
-  if (mine.num_lacking < CacheTierOptions::kMinTokens) return nullptr;
   const auto whole = whole_pages(request);
   const auto num_whole = static_cast<int>(whole.size());
-  const HeldLens held{.cached = num_whole - mine.num_lacking,
-                      .in_tree = scheduler.in_tree_len(request.cache_namespace, whole)};
   const auto num_absent = static_cast<size_t>(num_whole - held.in_tree) / page_tokens_;
   std::shared_ptr<ReadTask> task =
       task_of(request.cache_namespace, request.tokens, whole.size(), held);
   task->request = request.id;
   task->peer = request.prefill_peer;
   task->is_sent = mine.is_sent;
-  if (options_.prefetch != StoragePrefetch::wait_complete && speed_.is_known())
-    task->to_compute = speed_.time_of(mine.num_lacking);
-  mine.may_take = time_to_compute(num_whole - held.in_tree);
+  if (options_.prefetch != StoragePrefetch::wait_complete && times_.knows_speed())
+    task->to_compute = times_.to_compute(mine.num_lacking);
+  mine.may_take = times_.to_compute(num_whole - held.in_tree);
   mine.ordered = clock_->now();
   task->due = mine.ordered + mine.may_take;
-  std::optional<UnreadReason> why = why_not_read(*task, num_absent);
+  std::optional<UnreadReason> why = times_.why_not_read(*task, num_absent);
   if (std::shared_ptr<ReadTask> ordered = task; !why && !reader_.add(ordered))
     why = UnreadReason::queue_full;
   if (why) figures_.note_not_read(*why, PageReader::kMaxTasks);
@@ -287,19 +313,24 @@ bool PagePrefetch::restore(const SessionTokens& session, const Scheduler& schedu
   task->at_end = std::move(done);
   task->until = until;
   const auto held_len = static_cast<size_t>(task->first) * page_tokens_;
-  task->due = clock_->now() + time_to_compute(static_cast<int>(task->num_whole - held_len));
+  task->due = clock_->now() + times_.to_compute(static_cast<int>(task->num_whole - held_len));
   return reader_.add(task);
 }
 
 void PagePrefetch::end_task(const ReadTask& task) {
-  for (auto& [id, request] : requests_)
+  for (auto& [id, request] : requests_) {
     if (request.task.get() == &task) request.task = nullptr;
+    if (request.shared.get() == &task) ask_again(request);
+  }
   if (task.at_end) task.at_end();
 }
 
 void PagePrefetch::note_entered(const ReadTask& task, PageTier tier, int begin, int end) {
   const auto request = requests_.find(task.request);
   if (begin < end && request != requests_.end()) request->second.fetched.add(tier, begin, end);
+  if (states_.enabled()) return;
+  for (auto& [id, other] : requests_)
+    if (other.shared.get() == &task && other.shared_end <= end) ask_again(other);
 }
 
 void PagePrefetch::note_refusal(const ReadTask& task, Refusal why) {
@@ -310,10 +341,10 @@ void PagePrefetch::note_refusal(const ReadTask& task, Refusal why) {
 std::optional<double> PagePrefetch::note_step(const Batch& batch, Duration took) {
   arrivals_.note_step(took);
   const bool has_prompts = batch.num_answers() < std::ssize(batch.slices);
-  if (has_prompts) speed_.note(batch.num_rows, took);
+  times_.note_step(batch.num_rows, took, has_prompts);
   if (batch.num_answers() > 0)
     has_prompts ? load_.note_mixed_step(clock_->now()) : load_.note_answers(took, clock_->now());
-  return has_prompts ? std::optional(to_seconds(speed_.time_of(1))) : std::nullopt;
+  return has_prompts ? std::optional(to_seconds(times_.to_compute(1))) : std::nullopt;
 }
 
 void PagePrefetch::note_cached(RequestId id) {
@@ -344,9 +375,9 @@ void PagePrefetch::count_found(const PrefetchedRequest& request, const PerTier<i
     if (found[tier] == 0) continue;
     AtomicCounts<PageTierCounters>& counts = figures_.tiers[tier];
     counts.add(&PageTierCounters::tokens_total, static_cast<uint64_t>(found[tier]));
-    if (speed_.is_known() && !(request.is_sent && tier == kPeerTier))
+    if (times_.knows_speed() && !(request.is_sent && tier == kPeerTier))
       counts.add(&PageTierCounters::saved_seconds_total,
-                 to_seconds(speed_.time_of(found[tier])));
+                 to_seconds(times_.to_compute(found[tier])));
   }
 }
 

@@ -8,6 +8,8 @@
 // computes (--disaggregation-mode decode) is held until the peer is done or fails. Whatever the
 // policy, no prompt is held longer than max_hold().
 //
+// Prompts with a common beginning read it once: the others wait until the first one has it.
+//
 // Owner: the rank's CacheTier. Thread: engine.
 #pragma once
 
@@ -26,7 +28,7 @@
 #include "engine/tier/fetched_tokens.h"
 #include "engine/tier/page_arrivals.h"
 #include "engine/tier/peer_turns.h"
-#include "engine/tier/prompt_speed.h"
+#include "engine/tier/read_times.h"
 #include "policy/scheduler/scheduler.h"
 
 namespace hocket {
@@ -41,6 +43,8 @@ class PagePrefetch {
   // Times that the pages of one request are read again, because they were evicted before it began
   // or found no room: so a pool that is too small for its requests does not only read.
   static constexpr int kMaxAgain = 2;
+  // Times that one request waits for pages that another one has ordered.
+  static constexpr int kMaxShared = 3;
   static constexpr int kMaxPeerFactor = 4;
   static constexpr Duration kMaxPeerToken = std::chrono::milliseconds(100);
 
@@ -68,6 +72,9 @@ class PagePrefetch {
   using Refusal = PageArrivals::Refusal;
   struct PrefetchedRequest {
     std::shared_ptr<ReadTask> task;       // null: nothing is read for it
+    std::shared_ptr<ReadTask> shared;     // another one's, which brings its pages; null: none
+    int shared_end = 0;                   // tokens until which it does
+    int num_shared = 0;                   // kMaxShared
     bool asked = false;                   // its pages were requested, or need not be
     std::optional<TimePoint> hold_until;  // max_hold()
     Duration may_take{};                  // its reading: StoragePrefetch::timeout
@@ -95,23 +102,25 @@ class PagePrefetch {
   bool is_ready(PrefetchedRequest& mine, const Request& request, const Scheduler& scheduler);
   bool ask(PrefetchedRequest& mine, const Request& request, const Scheduler& scheduler);
   void ask_again(PrefetchedRequest& mine);
-  bool waits_for_room(const PrefetchedRequest& mine, const Request& request, int num_pages,
+  bool waits_for_room(const PrefetchedRequest& mine, const Request& request, int in_tree_len,
                       const Scheduler& scheduler);
   bool skips_look(PrefetchedRequest& mine, RequestId id);
+  bool shares_task(PrefetchedRequest& mine, const Request& request, const HeldLens& held) const;
   static PageWait wait_of(const PrefetchedRequest& held);
   void note_load(PrefetchedRequest& mine, const Request& request, const Scheduler& scheduler);
+  int num_pages_of(const Request& request) const;
   std::span<const TokenId> whole_pages(const Request& request) const;
   int num_lacking(const Request& request, const Scheduler& scheduler) const;
-  std::shared_ptr<ReadTask> request_pages(const Request& request, const Scheduler& scheduler,
+  HeldLens held_lens(const Request& request, const Scheduler& scheduler) const;
+  std::shared_ptr<ReadTask> request_pages(const Request& request, const HeldLens& held,
                                           PrefetchedRequest& mine);
   std::shared_ptr<ReadTask> task_of(const CacheNamespace& name_space,
                                     std::span<const TokenId> tokens, size_t num_whole,
                                     const HeldLens& held) const;
-  std::optional<UnreadReason> why_not_read(const ReadTask& task, size_t num_pages) const;
   bool is_awaited(RequestId id) const;
   bool may_send(const Request& request);
-  bool is_worth_waiting(const PrefetchedRequest& request, const Scheduler& scheduler) const;
-  Duration time_to_compute(int num_tokens) const;
+  bool is_worth_waiting(const PrefetchedRequest& request, const ReadTask& task,
+                        const Scheduler& scheduler) const;
   Duration max_hold(int num_tokens, bool is_sent) const;
   void give_up(PrefetchedRequest& request);
   void release(PrefetchedRequest& request);
@@ -122,12 +131,13 @@ class PagePrefetch {
 
   const CacheTierOptions& options_;
   const size_t page_tokens_;
+  const BorderStates& states_;
   PageReader& reader_;
   ReadFigures& figures_;
   const Clock* clock_ = nullptr;
   std::unordered_map<RequestId, PrefetchedRequest> requests_;
   PeerTurns turns_;
-  PromptSpeed speed_;
+  ReadTimes times_;
   PageArrivals arrivals_;
   PrefillLoad load_;
 };
