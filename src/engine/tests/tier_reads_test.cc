@@ -84,6 +84,43 @@ TEST_F(TierReadsTest, APromptWhoseReaderLeavesReadsItself) {
 }
 
 
+// The store's speed is not known, then slow, then fast. Computing the 192 tokens takes 192 ms.
+TEST_F(TierReadsTest, FewTokensAreReadOnceThatIsKnownToBeFaster) {
+  TierWorld::Options options = with_pages(false, 64);
+  fill(options, 1, 224);
+  options.tier.row_seconds = to_seconds(options.row_time);
+  const auto fetched = [&] {
+    TierWorld world(options, store_, clock_);
+    EXPECT_TRUE(world.add(1, tier_prompt(1, 224)));
+    EXPECT_TRUE(world.run_all());
+    return world.ended().at(1).fetched;
+  };
+  EXPECT_EQ(fetched(), 0);
+  constexpr int64_t kBytes = 64'000'000;  // as many tell the speed
+  store_->note_read(kBytes, 640s);        // the 98,304 bytes of these pages take 1 s
+  EXPECT_EQ(fetched(), 0);
+  for (int i = 0; i < 20; ++i) store_->note_read(kBytes, 1s);
+  EXPECT_EQ(fetched(), 192);
+}
+
+// While others run, a prompt that waits for its pages misses a step. That of a short prompt takes
+// 20 ms, a chunk of a long one 256 ms, which is longer than computing 192 tokens.
+TEST_F(TierReadsTest, FewTokensAreComputedBesideLongSteps) {
+  TierWorld::Options options = with_pages(false, 64);
+  fill(options, 1, 224);
+  store_->note_read(64'000'000, 1s);
+  options.tier.row_seconds = to_seconds(options.row_time);
+  for (const bool is_long : {false, true}) {
+    SCOPED_TRACE(is_long ? "long steps" : "short steps");
+    TierWorld world(options, store_, clock_);
+    ASSERT_TRUE(world.add(1, tier_prompt(2, is_long ? 1500 : 20), 100));
+    ASSERT_TRUE(world.run_until([&] { return world.scheduler().stats().num_running == 1; }));
+    ASSERT_TRUE(world.add(2, tier_prompt(1, 224)));
+    ASSERT_TRUE(world.run_all());
+    EXPECT_EQ(world.ended().at(2).fetched, is_long ? 0 : 192);
+  }
+}
+
 // Pages that were read for a session which nobody asks for have saved nothing.
 TEST_F(TierReadsTest, OnlyTokensThatRequestsBeganWithAreCountedAsSaved) {
   TierWorld::Options options = with_pages(false, 64);

@@ -113,10 +113,9 @@ bool PagePrefetch::waits_again(const Request& request, const Scheduler& schedule
   else if (request.num_retractions > 0)
     known_len =
         std::min(num_whole, request.prompt_len / options_.page_tokens * options_.page_tokens);
-  if (mine.task || mine.num_again == kMaxAgain || known_len < CacheTierOptions::kMinTokens)
-    return false;
+  if (mine.task || mine.num_again == kMaxAgain || known_len == 0) return false;
   const int held_len = num_whole - num_lacking(request, scheduler);
-  if (known_len - held_len < CacheTierOptions::kMinTokens) return false;
+  if (!times_.are_worth_reading(known_len - held_len, scheduler.stats().num_running)) return false;
   ++mine.num_again;
   if (mine.has_begun) mine.fetched.clear();
   mine.counts_found = true;
@@ -189,7 +188,9 @@ bool PagePrefetch::ask(PrefetchedRequest& mine, const Request& request,
   if (mine.is_sent && skips_look(mine, request.id)) return false;
   const HeldLens held = held_lens(request, scheduler);
   mine.num_lacking = static_cast<int>(whole_pages(request).size()) - held.cached;
-  const bool is_wanted = mine.num_lacking >= CacheTierOptions::kMinTokens;
+  const int num_running = scheduler.stats().num_running;
+  const bool is_wanted = times_.are_worth_reading(mine.num_lacking, num_running);
+  mine.is_sent = mine.is_sent && mine.num_lacking >= CacheTierOptions::kMinTokens;
   const bool is_shared = is_wanted && shares_task(mine, request, held);
   if (is_wanted && !is_shared && mine.is_sent &&
       waits_for_room(mine, request, held.in_tree, scheduler))
@@ -283,8 +284,8 @@ PagePrefetch::HeldLens PagePrefetch::held_lens(const Request& request,
 std::shared_ptr<ReadTask> PagePrefetch::request_pages(const Request& request, const HeldLens& held,
                                                       PrefetchedRequest& mine) {
   const auto whole = whole_pages(request);
-  const auto num_whole = static_cast<int>(whole.size());
-  const auto num_absent = static_cast<size_t>(num_whole - held.in_tree) / page_tokens_;
+  const int num_absent = static_cast<int>(whole.size()) - held.in_tree;
+  const auto num_pages = static_cast<size_t>(num_absent / options_.page_tokens);
   std::shared_ptr<ReadTask> task =
       task_of(request.cache_namespace, request.tokens, whole.size(), held);
   task->request = request.id;
@@ -292,10 +293,10 @@ std::shared_ptr<ReadTask> PagePrefetch::request_pages(const Request& request, co
   task->is_sent = mine.is_sent;
   if (options_.prefetch != StoragePrefetch::wait_complete && times_.knows_speed())
     task->to_compute = times_.to_compute(mine.num_lacking);
-  mine.may_take = times_.to_compute(num_whole - held.in_tree);
+  mine.may_take = times_.to_compute(num_absent);
   mine.ordered = clock_->now();
   task->due = mine.ordered + mine.may_take;
-  std::optional<UnreadReason> why = times_.why_not_read(*task, num_absent);
+  std::optional<UnreadReason> why = times_.why_not_read(*task, num_pages);
   if (std::shared_ptr<ReadTask> ordered = task; !why && !reader_.add(ordered))
     why = UnreadReason::queue_full;
   if (why) figures_.note_not_read(*why, PageReader::kMaxTasks);

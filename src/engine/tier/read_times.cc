@@ -18,12 +18,12 @@ Duration ReadTimes::to_compute(int num_tokens) const {
   return speed_.time_of(num_tokens);
 }
 
-bool ReadTimes::are_worth_reading(int num_tokens, EngineLoad load) const {
+bool ReadTimes::are_worth_reading(int num_tokens, int num_running) const {
   if (num_tokens >= CacheTierOptions::kMinTokens) return true;
   if (num_tokens <= 0 || !speed_.is_known()) return false;
   const int64_t bytes =
       num_tokens / options_.page_tokens * options_.page_bytes + options_.state_bytes;
-  const Duration missed = load == EngineLoad::running ? last_step_ : Duration::zero();
+  const Duration missed = num_running > 0 ? last_step_ : Duration::zero();
   return std::ranges::any_of(reader_.sources(), [&](const PageSource* source) {
     const Duration reading = source->time_to_read(bytes);
     const bool is_known = reading > Duration::zero();

@@ -9,7 +9,6 @@
 #include "engine/pages/page_reader.h"
 #include "engine/stats/cache_tier_stats.h"
 #include "engine/tier/prompt_speed.h"
-#include "engine/tier/take_pace.h"
 
 namespace hocket {
 
@@ -38,7 +37,7 @@ class ReadTimes {
   // a speed is not known, it is from CacheTierOptions::kMinTokens on. So many are always asked for,
   // and then why_not_read() decides. Fewer are if reading them takes less time than computing;
   // while requests run, the prompt misses a step, too.
-  bool are_worth_reading(int num_tokens, EngineLoad load) const;
+  bool are_worth_reading(int num_tokens, int num_running) const;
   // Returns the reason why pages of a task are not read; nullopt: they are.
   std::optional<UnreadReason> why_not_read(const ReadTask& task, size_t num_pages) const;
 
