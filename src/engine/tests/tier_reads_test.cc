@@ -83,7 +83,6 @@ TEST_F(TierReadsTest, APromptWhoseReaderLeavesReadsItself) {
   EXPECT_LE(redis_of(world).pages_read_total, 608u / 32 + 1);
 }
 
-
 // The store's speed is not known, then slow, then fast. Computing the 192 tokens takes 192 ms.
 TEST_F(TierReadsTest, FewTokensAreReadOnceThatIsKnownToBeFaster) {
   TierWorld::Options options = with_pages(false, 64);

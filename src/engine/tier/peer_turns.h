@@ -62,8 +62,8 @@ class PeerTurns {
   // that run. Pages of other prompts under way come beside all of its own.
   bool has_room(const Prompt& prompt, const Pool& pool) const {
     if (pool.has_requests && pool.num_available < prompt.num_lacking) return false;
-    return num_reserved_ == 0 || (!pool.takes_no_order &&
-                                  pool.num_available >= num_reserved_ + prompt.num_pages);
+    return num_reserved_ == 0 ||
+           (!pool.takes_no_order && pool.num_available >= num_reserved_ + prompt.num_pages);
   }
 
   int num_reserved_ = 0;

@@ -26,8 +26,8 @@ TEST(PeerTurns, APromptWaitsForThePagesOfRunningRequestsAlone) {
   EXPECT_FALSE(turns.waits(prompt, {.num_available = 512, .has_requests = true}, kTurnsBegin));
   EXPECT_FALSE(turns.is_behind(RequestId{2}, kTurnsBegin));
   // The tree has the others, and running requests may pin them.
-  EXPECT_FALSE(turns.waits(turns_prompt(3, 512, 100),
-                           {.num_available = 148, .has_requests = true}, kTurnsBegin));
+  EXPECT_FALSE(turns.waits(turns_prompt(3, 512, 100), {.num_available = 148, .has_requests = true},
+                           kTurnsBegin));
 }
 
 TEST(PeerTurns, APromptWaitsNoLongerThanItMay) {

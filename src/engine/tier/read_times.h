@@ -33,10 +33,10 @@ class ReadTimes {
   // Returns the time to compute that many tokens; SGLang's limit of a wait while the speed of
   // prompts is not known.
   Duration to_compute(int num_tokens) const;
-  // Returns true if a prompt that lacks that many tokens of whole pages is to wait for them. While
-  // a speed is not known, it is from CacheTierOptions::kMinTokens on. So many are always asked for,
-  // and then why_not_read() decides. Fewer are if reading them takes less time than computing;
-  // while requests run, the prompt misses a step, too.
+  // Returns true if a prompt that lacks that many tokens of whole pages is to wait for them. It
+  // does from CacheTierOptions::kMinTokens tokens on, unless why_not_read() names a reason. With
+  // fewer it does if both speeds are known, and reading takes less time than computing; while
+  // requests run, the prompt misses a step, too.
   bool are_worth_reading(int num_tokens, int num_running) const;
   // Returns the reason why pages of a task are not read; nullopt: they are.
   std::optional<UnreadReason> why_not_read(const ReadTask& task, size_t num_pages) const;
