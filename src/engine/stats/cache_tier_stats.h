@@ -17,16 +17,18 @@ namespace hocket {
 struct PageTierCounters {
   uint64_t pages_written_total = 0, pages_read_total = 0;
   uint64_t read_bytes_total = 0;  // those of pages and states
-  uint64_t tokens_total = 0;      // tokens of prompts whose pages were read from there
+  uint64_t tokens_total = 0;      // tokens that requests began with, read from there for them
   uint64_t damaged_total = 0, failures_total = 0;
   double read_seconds_total = 0;
-  double saved_seconds_total = 0;  // that computing these tokens would have taken, as measured
+  // The time that computing these tokens would have taken, as measured, without those that a peer
+  // computed for their request.
+  double saved_seconds_total = 0;
 };
 
 inline constexpr auto kPageTierCounters = std::to_array<NamedCounter<PageTierCounters>>(
     {{.value = &PageTierCounters::tokens_total,
       .name = "kv_tier_tokens_total",
-      .help = "Prompt tokens whose pages were read from the tier",
+      .help = "Prompt tokens that requests began with, read from the tier for them",
       .key = "tokens_total"},
      {&PageTierCounters::pages_read_total, "kv_tier_read_pages_total",
       "KV pages read from the tier"},
@@ -38,7 +40,7 @@ inline constexpr auto kPageTierCounters = std::to_array<NamedCounter<PageTierCou
       "Time spent reading from the tier"},
      {.value = &PageTierCounters::saved_seconds_total,
       .name = "kv_tier_saved_seconds_total",
-      .help = "Time that computing the tokens from the tier would have taken",
+      .help = "Time that computing these tokens would have taken, those of prefill peers aside",
       .key = "saved_seconds_total"},
      {&PageTierCounters::pages_written_total, "kv_tier_written_pages_total",
       "KV pages and states written to the tier"},

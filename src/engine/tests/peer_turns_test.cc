@@ -137,6 +137,23 @@ TEST_F(PeerTurnsTest, APromptThatIsForgottenHoldsUpNobody) {
   ASSERT_TRUE(world_->run_all());
 }
 
+// The peer would compute it, and its pages would find no room.
+TEST_F(PeerTurnsTest, APromptIsSentWhenThePoolHasRoomBesideARunningAnswer) {
+  start();
+  ASSERT_TRUE(world_->add(1, prompt_of(1, 200), 700));
+  ASSERT_TRUE(world_->run_until([&] { return world_->scheduler().stats().num_free_pages < 12; }));
+  ASSERT_EQ(world_->scheduler().stats().num_running, 1);
+  add(2, 800);
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(world_->step());
+  EXPECT_EQ(world_->tier().stats().num_waiting[static_cast<size_t>(PageWait::room)], 1);
+  EXPECT_TRUE(taken().empty());
+  world_->abort(1);
+  ASSERT_TRUE(world_->run_until([&] { return taken().size() == 1; }));
+  prefills_->end(RequestId{1});
+  ASSERT_TRUE(world_->run_all());
+  EXPECT_EQ(taken(), (std::vector<ptrdiff_t>{800}));
+}
+
 // Each prompt under way at a peer takes one of as many threads.
 TEST_F(PeerTurnsTest, PromptsThatPeersComputeKeepNoOtherFromItsPages) {
   constexpr uint64_t kSent = TierBuffers::kMinSenders;

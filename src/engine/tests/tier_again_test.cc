@@ -1,5 +1,5 @@
-// Tests pages that are evicted after their prompt has looked for them: they are read again. Tests
-// when the pages of a session are read.
+// Tests pages that are evicted after their prompt has looked for them, or that find no room when
+// they come: they are read again. Tests when the pages of a session are read.
 #include "engine/tests/tier_world.h"
 
 namespace hocket {
@@ -50,6 +50,60 @@ TEST_F(TierAgainTest, ARetractedRequestReadsItsPrompt) {
   ASSERT_TRUE(world.run_all());
   EXPECT_GE(num_fetched(world), 256u);
   for (const uint64_t id : {1, 2, 3}) EXPECT_EQ(world.ended().at(id).finish, FinishReason::length);
+  world.scheduler().check_integrity();
+}
+
+// The tree has ten pages of the prompt when it asks for the others. While these wait for their
+// turn, another request evicts the last of the ten.
+TEST_F(TierAgainTest, PagesBehindOneThatWasEvictedMeanwhileAreReadAgain) {
+  TierWorld::Options options = with_pages(false, 32);
+  options.tier.prefetch = StoragePrefetch::wait_complete;
+  fill(options, 1, 640);
+  TierWorld world(options, store_, clock_);
+  ASSERT_TRUE(world.add(1, tier_prompt(1, 320)));
+  ASSERT_TRUE(world.run_all());
+  ASSERT_EQ(world.scheduler().in_tree_len({}, tier_prompt(1, 640)), 320);
+  std::atomic<int> num_reading{0};
+  std::atomic<bool> may_go{false};
+  store_->on_read = [&] {
+    const int number = ++num_reading;
+    while (number == 1 && !may_go) std::this_thread::sleep_for(1ms);
+    return true;
+  };
+  ASSERT_TRUE(world.add(2, tier_prompt(1, 640)));
+  ASSERT_TRUE(world.wait_until([&] { return num_reading == 1; }));
+  ASSERT_TRUE(world.add(3, tier_prompt(3, 800), 20));
+  ASSERT_TRUE(world.run_until([&] { return world.ended().contains(3); }));
+  ASSERT_LT(world.scheduler().in_tree_len({}, tier_prompt(1, 640)), 320);
+  EXPECT_EQ(world.scheduler().stats().num_held, 1);
+  may_go = true;
+  ASSERT_TRUE(world.run_all());
+  EXPECT_EQ(world.ended().at(2).cached, 608);
+  EXPECT_GE(world.ended().at(2).fetched, 608 - 320 + 32) << "the evicted ones, too";
+  world.scheduler().check_integrity();
+}
+
+// One answer has nearly all of the pool when the pages come. They are read again when it has ended.
+TEST_F(TierAgainTest, PagesThatFoundNoRoomAreReadAgain) {
+  TierWorld::Options options = with_pages(false, 32);
+  options.tier.prefetch = StoragePrefetch::wait_complete;
+  fill(options, 1, 576);
+  TierWorld world(options, store_, clock_);
+  ASSERT_TRUE(world.add(2, tier_prompt(2, 800), 200));
+  ASSERT_TRUE(world.run_until([&] { return world.scheduler().stats().num_free_pages <= 7; }));
+  std::atomic<int> num_read{0};
+  store_->on_read = [&] { return ++num_read > 0; };
+  ASSERT_TRUE(world.add(1, tier_prompt(1, 576)));
+  ASSERT_TRUE(world.wait_until([&] { return num_read == 17; }));
+  EXPECT_EQ(world.scheduler().stats().num_held, 1);
+  // The answer has steps left when the task's end has come, too.
+  ASSERT_TRUE(world.run_until([&] {
+    std::this_thread::sleep_for(1ms);
+    return world.scheduler().stats().num_held == 0;
+  }));
+  ASSERT_TRUE(world.run_all());
+  EXPECT_EQ(world.ended().at(1).cached, 544);
+  EXPECT_GE(world.ended().at(1).fetched, 256);
   world.scheduler().check_integrity();
 }
 

@@ -28,7 +28,9 @@ enum class StorageWrites : uint8_t { write_through, write_through_selective };
 Result<StorageWrites> parse_storage_writes(std::string_view name);
 
 struct CacheTierOptions {
-  // A prompt that lacks fewer tokens than this is computed at once (SGLang's threshold).
+  // While the speeds of reading and of computing are not known, a prompt that lacks fewer tokens
+  // than this is computed at once (SGLang's threshold); then ReadTimes::are_worth_reading(). One
+  // that lacks fewer is never sent to a peer that computes.
   static constexpr int kMinTokens = 256;
 
   std::shared_ptr<FileStore> files;   // null: there is no folder

@@ -4,16 +4,11 @@
 #include <new>
 #include <utility>
 
-#include "base/check.h"
-
 namespace hocket {
 namespace {
 
-// SGLang's limit of a wait, until the speed of prompts is known.
-constexpr Duration kWaitAtFirst = std::chrono::seconds(1);
-constexpr Duration kWaitPerToken = std::chrono::microseconds(250);
-// Steps between two looks for a prompt that waits behind another one.
-constexpr int kStepsUnseen = 32;
+constexpr int kStepsUnseen = 32;  // between two looks for a prompt that waits behind another one
+constexpr auto kPeerTier = static_cast<size_t>(PageTier::peer);
 
 }  // namespace
 
@@ -21,27 +16,31 @@ PagePrefetch::PagePrefetch(const CacheTierOptions& options, PagePool& pages,
                            const BorderStates& states, PageReader& reader, ReadFigures& figures)
     : options_(options),
       page_tokens_(static_cast<size_t>(options.page_tokens)),
-      pages_(pages),
       states_(states),
       reader_(reader),
       figures_(figures),
-      speed_(options.row_seconds),
+      times_({.row_seconds = options.row_seconds,
+              .page_tokens = options.page_tokens,
+              .page_bytes = pages.page_bytes(),
+              .state_bytes = states.bytes()},
+             reader),
+      arrivals_(page_tokens_, pages, states, reader),
       load_(options.role) {}
 
 void PagePrefetch::start(const Clock& clock, std::function<void(PageId)> restored) {
   clock_ = &clock;
-  restored_ = std::move(restored);
-}
-
-Duration PagePrefetch::time_to_compute(int num_tokens) const {
-  if (!speed_.is_known()) return kWaitAtFirst + num_tokens * kWaitPerToken;
-  return speed_.time_of(num_tokens);
+  arrivals_.start(
+      clock, std::move(restored),
+      {.entered = [this](const ReadTask& task, PageTier tier, int begin,
+                         int end) { note_entered(task, tier, begin, end); },
+       .refused = [this](const ReadTask& task, Refusal why) { note_refusal(task, why); },
+       .ended = [this](const ReadTask& task) { end_task(task); }});
 }
 
 Duration PagePrefetch::max_hold(int num_tokens, bool is_sent) const {
   if (!is_sent) return kMaxHold;
-  return kMaxHold + (speed_.is_known() ? kMaxPeerFactor * speed_.time_of(num_tokens)
-                                       : num_tokens * kMaxPeerToken);
+  return kMaxHold + (times_.knows_speed() ? kMaxPeerFactor * times_.to_compute(num_tokens)
+                                          : num_tokens * kMaxPeerToken);
 }
 
 bool PagePrefetch::is_awaited(RequestId id) const {
@@ -53,40 +52,36 @@ bool PagePrefetch::may_send(const Request& request) {
   return options_.peers && load_.sends_prompts(clock_->now()) && !is_awaited(request.id);
 }
 
-// Prompts that a peer computes take their turn: while the pool has no room for the pages of one
-// beside those of others that are under way, it is not ordered.
-bool PagePrefetch::has_no_room(int num_pages, const Scheduler& scheduler) const {
-  return num_reserved_ > 0 &&
-         (reader_.is_full() || scheduler.num_available_pages() < num_reserved_ + num_pages);
+bool PagePrefetch::waits_for_room(const PrefetchedRequest& mine, const Request& request,
+                                  int in_tree_len, const Scheduler& scheduler) {
+  const int num_pages = num_pages_of(request);
+  return turns_.waits({.id = request.id,
+                       .num_pages = num_pages,
+                       .num_lacking = num_pages - in_tree_len / options_.page_tokens,
+                       .until = *mine.hold_until},
+                      {.num_available = scheduler.num_available_pages(),
+                       .has_requests = scheduler.stats().num_running > 0,
+                       .takes_no_order = reader_.is_full()},
+                      clock_->now());
 }
 
-// No later prompt is ordered while one waits for room, or small ones would keep a large one
-// waiting.
-bool PagePrefetch::waits_for_room(const PrefetchedRequest& mine, RequestId id, int num_pages,
-                                  const Scheduler& scheduler) {
+// Returns true if the prompt need not be looked for in the tree now: it lacked pages, and another
+// one waits for room before it. The tree may get them from others, so it is read at times: a look
+// reads a whole prefix.
+bool PagePrefetch::skips_look(PrefetchedRequest& mine, RequestId id) {
   const TimePoint now = clock_->now();
-  if (next_ && (next_->id == id || now >= next_->until)) next_.reset();
-  if (now >= *mine.hold_until) return false;
-  if (next_) return true;
-  if (!has_no_room(num_pages, scheduler)) return false;
-  next_ = {.id = id, .until = *mine.hold_until};
-  return true;
-}
-
-// Returns true while another prompt waits for room before this one, which was seen to lack pages.
-// The tree, which may get them from others, is read only at times: a look reads a whole prefix.
-bool PagePrefetch::is_behind(PrefetchedRequest& mine, RequestId id) const {
-  if (mine.num_lacking < CacheTierOptions::kMinTokens || !next_ || next_->id == id) return false;
-  const TimePoint now = clock_->now();
-  if (now >= next_->until || now >= *mine.hold_until) return false;
+  if (mine.num_lacking < CacheTierOptions::kMinTokens || !turns_.is_behind(id, now) ||
+      now >= *mine.hold_until)
+    return false;
   return ++mine.num_unseen % kStepsUnseen != 0;
 }
 
 void PagePrefetch::release(PrefetchedRequest& request) {
-  num_reserved_ -= std::exchange(request.num_reserved, 0);
+  turns_.release(std::exchange(request.num_reserved, 0));
 }
 
 void PagePrefetch::give_up(PrefetchedRequest& request) {
+  request.shared = nullptr;
   if (!request.task) return;
   request.task->given_up = true;
   request.task = nullptr;
@@ -106,71 +101,130 @@ bool PagePrefetch::ready(const Request& request, const Scheduler& scheduler) {
 }
 
 // A request that was retracted begins its prompt again, whose pages stores got when it was
-// computed.
+// computed. One whose pages came in vain has them in stores, too.
 bool PagePrefetch::waits_again(const Request& request, const Scheduler& scheduler) {
   const auto found = requests_.find(request.id);
   if (found == requests_.end()) return false;
   PrefetchedRequest& mine = found->second;
   const auto num_whole = static_cast<int>(whole_pages(request).size());
   int known_len = mine.known_len;
-  if (request.num_retractions > 0)
+  if (mine.refusal != Refusal::no)
+    known_len = num_whole;
+  else if (request.num_retractions > 0)
     known_len =
         std::min(num_whole, request.prompt_len / options_.page_tokens * options_.page_tokens);
-  if (mine.task || mine.num_again == kMaxAgain || known_len < CacheTierOptions::kMinTokens)
-    return false;
+  if (mine.task || mine.num_again == kMaxAgain || known_len == 0) return false;
   const int held_len = num_whole - num_lacking(request, scheduler);
-  if (known_len - held_len < CacheTierOptions::kMinTokens) return false;
+  if (!times_.are_worth_reading(known_len - held_len, scheduler.stats().num_running)) return false;
   ++mine.num_again;
-  release(mine);
-  mine.asked = false;
+  if (mine.has_begun) mine.fetched.clear();
+  mine.counts_found = true;
+  ask_again(mine);
   mine.hold_until.reset();
   return !ready(request, scheduler);
 }
 
+void PagePrefetch::ask_again(PrefetchedRequest& mine) {
+  release(mine);
+  mine.asked = false;
+  mine.shared = nullptr;
+  mine.refusal = Refusal::no;
+  mine.num_lacking = mine.num_unseen = 0;
+}
+
 PageWait PagePrefetch::wait_of(const PrefetchedRequest& held) {
-  if (!held.task) return PageWait::room;
-  return held.task->is_sent ? PageWait::peer : PageWait::store;
+  const ReadTask* const task = held.task ? held.task.get() : held.shared.get();
+  if (task == nullptr) return PageWait::room;
+  return task->is_sent ? PageWait::peer : PageWait::store;
 }
 
 // Pages that were read are no load, but those that a peer computed are.
 void PagePrefetch::note_load(PrefetchedRequest& mine, const Request& request,
                              const Scheduler& scheduler) {
-  if (!speed_.is_known() || is_awaited(request.id)) return;
+  if (!times_.knows_speed() || is_awaited(request.id)) return;
+  const PerTier<int> fetched = mine.fetched.within(static_cast<int>(request.tokens.size()));
   int num_computed = mine.num_lacking;
-  for (const Fetched& part : mine.fetched)
-    if (part.tier != PageTier::peer || !mine.is_sent) num_computed -= part.end - part.begin;
-  load_.note_prompt(speed_.time_of(std::max(num_computed, 0)), scheduler.stats().num_running,
+  for (size_t tier = 0; tier < fetched.size(); ++tier)
+    if (tier != kPeerTier || !mine.is_sent) num_computed -= fetched[tier];
+  load_.note_prompt(times_.to_compute(std::max(num_computed, 0)), scheduler.stats().num_running,
                     clock_->now());
+}
+
+// Finds the task of another request that brings most of the tokens which the tree lacks, if that
+// many are worth a wait. States come last, so in models that have them all of the other prompt
+// has to be a beginning of this one.
+bool PagePrefetch::shares_task(PrefetchedRequest& mine, const Request& request,
+                               const HeldLens& held) const {
+  const auto whole = whole_pages(request);
+  mine.shared_end = held.in_tree + std::min(CacheTierOptions::kMinTokens, mine.num_lacking) - 1;
+  if (mine.num_shared == kMaxShared) return false;
+  for (const auto& [id, other] : requests_) {
+    const std::shared_ptr<ReadTask>& task = other.task;
+    if (!task || task->given_up || task->name_space != request.cache_namespace) continue;
+    if (task->is_sent ? !mine.is_sent : options_.prefetch == StoragePrefetch::best_effort) continue;
+    const auto theirs = std::span<const TokenId>(task->prompt).first(task->num_whole);
+    const auto common = std::ranges::mismatch(whole, theirs).in1 - whole.begin();
+    const auto end = static_cast<int>(common) / options_.page_tokens * options_.page_tokens;
+    if (end <= mine.shared_end || (states_.enabled() && std::cmp_less(end, theirs.size())))
+      continue;
+    mine.shared = task;
+    mine.shared_end = end;
+  }
+  if (!mine.shared) return false;
+  ++mine.num_shared;
+  mine.may_take = times_.to_compute(static_cast<int>(whole.size()) - held.in_tree);
+  mine.ordered = clock_->now();
+  return true;
+}
+
+// Orders the pages that the tree lacks, if there are enough and no other request has. Returns false
+// if the prompt has to wait for room before that.
+bool PagePrefetch::ask(PrefetchedRequest& mine, const Request& request,
+                       const Scheduler& scheduler) {
+  mine.is_sent = may_send(request);
+  if (!mine.hold_until)
+    mine.hold_until =
+        clock_->now() + max_hold(static_cast<int>(request.tokens.size()), mine.is_sent);
+  if (mine.is_sent && skips_look(mine, request.id)) return false;
+  const HeldLens held = held_lens(request, scheduler);
+  mine.num_lacking = static_cast<int>(whole_pages(request).size()) - held.cached;
+  const int num_running = scheduler.stats().num_running;
+  const bool is_wanted = times_.are_worth_reading(mine.num_lacking, num_running);
+  mine.is_sent = mine.is_sent && mine.num_lacking >= CacheTierOptions::kMinTokens;
+  const bool is_shared = is_wanted && shares_task(mine, request, held);
+  if (is_wanted && !is_shared && mine.is_sent &&
+      waits_for_room(mine, request, held.in_tree, scheduler))
+    return false;
+  turns_.leave(request.id);
+  mine.asked = true;
+  if (!is_wanted || is_shared) return true;
+  // A prompt that is held is asked for outside of any limit of memory, on the engine's thread.
+  try {
+    mine.task = request_pages(request, held, mine);
+  } catch (const std::bad_alloc&) {
+    figures_.note_not_read(UnreadReason::no_memory, PageReader::kMaxTasks);
+  }
+  if (mine.task && mine.is_sent) turns_.reserve(mine.num_reserved = num_pages_of(request));
+  return true;
 }
 
 bool PagePrefetch::is_ready(PrefetchedRequest& mine, const Request& request,
                             const Scheduler& scheduler) {
-  if (!mine.asked) {
-    const auto num_tokens = static_cast<int>(request.tokens.size());
-    const int num_pages = num_tokens / options_.page_tokens + 1;
-    mine.is_sent = may_send(request);
-    if (!mine.hold_until) mine.hold_until = clock_->now() + max_hold(num_tokens, mine.is_sent);
-    if (mine.is_sent && is_behind(mine, request.id)) return false;
-    mine.num_lacking = num_lacking(request, scheduler);
-    const bool may_order = mine.is_sent && mine.num_lacking >= CacheTierOptions::kMinTokens;
-    if (may_order && waits_for_room(mine, request.id, num_pages, scheduler)) return false;
-    if (next_ && next_->id == request.id) next_.reset();
-    mine.asked = true;
-    // A prompt that is held is asked for outside of any limit of memory, on the engine's thread.
-    try {
-      mine.task = request_pages(request, scheduler, mine);
-    } catch (const std::bad_alloc&) {
-      figures_.note_not_read(UnreadReason::no_memory, PageReader::kMaxTasks);
-    }
-    if (!mine.task) return true;
-    if (mine.is_sent) num_reserved_ += mine.num_reserved = num_pages;
+  const bool may_wait = !mine.hold_until || clock_->now() < *mine.hold_until;
+  // The pool has room for the pages behind a gap, so they are read again at once.
+  if (!mine.task && mine.refusal == Refusal::gap && mine.num_again < kMaxAgain && may_wait) {
+    ++mine.num_again;
+    ask_again(mine);
   }
-  if (!mine.task) return true;
-  if (clock_->now() >= *mine.hold_until) {
-    figures_.note_held_too_long(kMaxHold, mine.task->is_sent);
+  if (mine.shared && mine.shared->given_up) ask_again(mine);
+  if (!mine.asked && !ask(mine, request, scheduler)) return false;
+  const ReadTask* const awaited = mine.task ? mine.task.get() : mine.shared.get();
+  if (awaited == nullptr) return true;
+  if (!may_wait) {
+    figures_.note_held_too_long(kMaxHold, awaited->is_sent);
   } else {
-    if (options_.prefetch == StoragePrefetch::best_effort && !mine.task->is_sent) return true;
-    if (is_worth_waiting(mine, scheduler)) return false;
+    if (options_.prefetch == StoragePrefetch::best_effort && !awaited->is_sent) return true;
+    if (is_worth_waiting(mine, *awaited, scheduler)) return false;
   }
   ++figures_.num_given_up;
   give_up(mine);
@@ -179,13 +233,13 @@ bool PagePrefetch::is_ready(PrefetchedRequest& mine, const Request& request,
 }
 
 // Returns true while reading takes no longer than computing would, or must be awaited in any case.
-// Precondition: the request has a task.
-bool PagePrefetch::is_worth_waiting(const PrefetchedRequest& request,
+bool PagePrefetch::is_worth_waiting(const PrefetchedRequest& request, const ReadTask& task,
                                     const Scheduler& scheduler) const {
-  if (options_.prefetch == StoragePrefetch::wait_complete || request.task->is_sent) return true;
-  const Duration begun{request.task->begun_ns.load()};
+  if (options_.prefetch == StoragePrefetch::wait_complete || task.is_sent) return true;
+  const Duration begun{task.begun_ns.load()};
   const TimePoint now = clock_->now();
-  if (begun != Duration::zero()) return now < TimePoint(begun) + request.may_take;
+  if (begun != Duration::zero())
+    return now < std::max(TimePoint(begun), request.ordered) + request.may_take;
   // While others are read, each within such a limit, it waits for its turn. If nothing else is
   // computed, it is computed at last: one prompt, since the next one finds the engine busy.
   if (now < request.ordered + kMaxTurn * request.may_take) return true;
@@ -205,16 +259,8 @@ std::shared_ptr<ReadTask> PagePrefetch::task_of(const CacheNamespace& name_space
   return task;
 }
 
-// Returns the reason why those pages are not read; nullopt: they are.
-std::optional<UnreadReason> PagePrefetch::why_not_read(const ReadTask& task,
-                                                       size_t num_pages) const {
-  const auto is_away = [](const PageSource* source) { return source->is_away(); };
-  const auto is_needless = [&](const PageSource* source) {
-    return source->is_away() || reader_.is_slower_than_computing(*source, task, num_pages);
-  };
-  if (std::ranges::all_of(reader_.sources(), is_away)) return UnreadReason::store_away;
-  if (std::ranges::all_of(reader_.sources(), is_needless)) return UnreadReason::expected_slower;
-  return std::nullopt;
+int PagePrefetch::num_pages_of(const Request& request) const {
+  return static_cast<int>(request.tokens.size()) / options_.page_tokens + 1;
 }
 
 std::span<const TokenId> PagePrefetch::whole_pages(const Request& request) const {
@@ -228,26 +274,29 @@ int PagePrefetch::num_lacking(const Request& request, const Scheduler& scheduler
   return static_cast<int>(whole.size()) - scheduler.cached_len(request.cache_namespace, whole);
 }
 
-std::shared_ptr<ReadTask> PagePrefetch::request_pages(const Request& request,
-                                                      const Scheduler& scheduler,
-                                                      PrefetchedRequest& mine) {
-  if (mine.num_lacking < CacheTierOptions::kMinTokens) return nullptr;
+PagePrefetch::HeldLens PagePrefetch::held_lens(const Request& request,
+                                               const Scheduler& scheduler) const {
   const auto whole = whole_pages(request);
-  const auto num_whole = static_cast<int>(whole.size());
-  const HeldLens held{.cached = num_whole - mine.num_lacking,
-                      .in_tree = scheduler.in_tree_len(request.cache_namespace, whole)};
-  const auto num_absent = static_cast<size_t>(num_whole - held.in_tree) / page_tokens_;
+  return {.cached = scheduler.cached_len(request.cache_namespace, whole),
+          .in_tree = scheduler.in_tree_len(request.cache_namespace, whole)};
+}
+
+std::shared_ptr<ReadTask> PagePrefetch::request_pages(const Request& request, const HeldLens& held,
+                                                      PrefetchedRequest& mine) {
+  const auto whole = whole_pages(request);
+  const int num_absent = static_cast<int>(whole.size()) - held.in_tree;
+  const auto num_pages = static_cast<size_t>(num_absent / options_.page_tokens);
   std::shared_ptr<ReadTask> task =
       task_of(request.cache_namespace, request.tokens, whole.size(), held);
   task->request = request.id;
   task->peer = request.prefill_peer;
   task->is_sent = mine.is_sent;
-  if (options_.prefetch != StoragePrefetch::wait_complete && speed_.is_known())
-    task->to_compute = speed_.time_of(mine.num_lacking);
-  mine.may_take = time_to_compute(num_whole - held.in_tree);
+  if (options_.prefetch != StoragePrefetch::wait_complete && times_.knows_speed())
+    task->to_compute = times_.to_compute(mine.num_lacking);
+  mine.may_take = times_.to_compute(num_absent);
   mine.ordered = clock_->now();
   task->due = mine.ordered + mine.may_take;
-  std::optional<UnreadReason> why = why_not_read(*task, num_absent);
+  std::optional<UnreadReason> why = times_.why_not_read(*task, num_pages);
   if (std::shared_ptr<ReadTask> ordered = task; !why && !reader_.add(ordered))
     why = UnreadReason::queue_full;
   if (why) figures_.note_not_read(*why, PageReader::kMaxTasks);
@@ -265,121 +314,72 @@ bool PagePrefetch::restore(const SessionTokens& session, const Scheduler& schedu
   task->at_end = std::move(done);
   task->until = until;
   const auto held_len = static_cast<size_t>(task->first) * page_tokens_;
-  task->due = clock_->now() + time_to_compute(static_cast<int>(task->num_whole - held_len));
+  task->due = clock_->now() + times_.to_compute(static_cast<int>(task->num_whole - held_len));
   return reader_.add(task);
 }
 
-// Takes one page or state in any case, so a request that waits for pages gets them in the end.
-void PagePrefetch::take_read_pages(Scheduler& scheduler, EngineLoad load) {
-  const int64_t max_bytes = pace_.max_bytes(load);
-  int64_t num_bytes = 0;
-  std::vector<ReadPage> run;  // neighbouring pages of one task
-  while (num_bytes == 0 || num_bytes + pages_.page_bytes() <= max_bytes) {
-    auto read = reader_.pop();
-    if (!read) break;
-    if (read->kind) num_bytes += std::ssize(reader_.bytes_of(*read));
-    const bool follows = read->kind == PageKind::page && !run.empty() &&
-                         run.back().task == read->task && run.back().tier == read->tier;
-    if (!follows) restore_pages(scheduler, run);
-    if (read->kind == PageKind::page) {
-      run.push_back(*std::move(read));
-    } else if (read->kind == PageKind::state) {
-      restore_state(scheduler, *read);
-    } else {
-      end_task(*read->task);
-    }
-  }
-  restore_pages(scheduler, run);
-}
-
 void PagePrefetch::end_task(const ReadTask& task) {
-  for (auto& [id, request] : requests_)
+  for (auto& [id, request] : requests_) {
     if (request.task.get() == &task) request.task = nullptr;
+    if (request.shared.get() == &task) ask_again(request);
+  }
   if (task.at_end) task.at_end();
 }
 
-// Empties `run`. If there is no room, or the tree has changed, the rest of the task is given up.
-void PagePrefetch::restore_pages(Scheduler& scheduler, std::vector<ReadPage>& run) {
-  if (run.empty()) return;
-  ReadTask& task = *run.front().task;
-  const size_t end = (static_cast<size_t>(run.back().index) + 1) * page_tokens_;
-  size_t num_new = 0;
-  const bool restored = scheduler.restore(
-      task.name_space, std::span<const TokenId>(task.prompt).first(end),
-      static_cast<int>(run.size()), [&](std::span<const PageId> pages) {
-        num_new = pages.size();
-        const TimePoint begin = clock_->now();
-        const auto last = std::span(run).last(pages.size());
-        for (size_t i = 0; i < pages.size(); ++i) {
-          pages_.load_page(reader_.bytes_of(last[i]), pages[i]);
-          restored_(pages[i]);
-        }
-        pace_.note(std::ssize(pages) * pages_.page_bytes(), clock_->now() - begin);
-      });
-  if (!restored) task.given_up = true;
-  const size_t num_tokens = num_new * page_tokens_;
-  AtomicCounts<PageTierCounters>& counts = figures_.tiers[static_cast<size_t>(run.front().tier)];
-  counts.add(&PageTierCounters::tokens_total, num_tokens);
-  if (speed_.is_known())
-    counts.add(&PageTierCounters::saved_seconds_total,
-               to_seconds(speed_.time_of(static_cast<int>(num_tokens))));
-  if (num_new > 0)
-    note_fetched(task.request, run.front().tier, static_cast<int>(end - num_tokens),
-                 static_cast<int>(end));
-  for (const ReadPage& page : run) reader_.release(page);
-  run.clear();
+void PagePrefetch::note_entered(const ReadTask& task, PageTier tier, int begin, int end) {
+  const auto request = requests_.find(task.request);
+  if (begin < end && request != requests_.end()) request->second.fetched.add(tier, begin, end);
+  if (states_.enabled()) return;
+  for (auto& [id, other] : requests_)
+    if (other.shared.get() == &task && other.shared_end <= end) ask_again(other);
 }
 
-void PagePrefetch::note_fetched(RequestId id, PageTier tier, int begin, int end) {
-  const auto request = requests_.find(id);
-  if (request == requests_.end()) return;
-  std::vector<Fetched>& all = request->second.fetched;
-  if (all.empty() || all.back().tier != tier || all.back().end != begin)
-    all.push_back({.tier = tier, .begin = begin});
-  all.back().end = end;
-}
-
-void PagePrefetch::restore_state(Scheduler& scheduler, const ReadPage& state) {
-  const ReadTask& task = *state.task;
-  const auto tokens =
-      std::span<const TokenId>(task.prompt).first(static_cast<size_t>(state.index) * page_tokens_);
-  const TimePoint begin = clock_->now();
-  const int64_t num_copied =
-      states_.restore(scheduler, task.name_space, tokens, reader_.bytes_of(state));
-  pace_.note(num_copied, clock_->now() - begin);
-  reader_.release(state);
+void PagePrefetch::note_refusal(const ReadTask& task, Refusal why) {
+  for (auto& [id, request] : requests_)
+    if (request.task.get() == &task) request.refusal = why;
 }
 
 std::optional<double> PagePrefetch::note_step(const Batch& batch, Duration took) {
-  pace_.note_step(took);
+  arrivals_.note_step(took);
   const bool has_prompts = batch.num_answers() < std::ssize(batch.slices);
-  if (has_prompts) speed_.note(batch.num_rows, took);
+  times_.note_step(batch.num_rows, took, has_prompts);
   if (batch.num_answers() > 0)
     has_prompts ? load_.note_mixed_step(clock_->now()) : load_.note_answers(took, clock_->now());
-  return has_prompts ? std::optional(to_seconds(speed_.time_of(1))) : std::nullopt;
+  return has_prompts ? std::optional(to_seconds(times_.to_compute(1))) : std::nullopt;
 }
 
 void PagePrefetch::note_cached(RequestId id) {
   if (const auto request = requests_.find(id); request != requests_.end()) release(request->second);
 }
 
+// A page that was read counts once a request begins with it. One that was retracted counts what was
+// read for it since then.
 PerTier<int> PagePrefetch::note_begun(const Batch& batch) {
   PerTier<int> sum{};
   for (const Slice& slice : batch.slices) {
     const auto at = requests_.find(slice.request->id);
-    if (at == requests_.end() || at->second.has_begun) continue;
+    if (at == requests_.end() || !std::exchange(at->second.counts_found, false)) continue;
     PrefetchedRequest& request = at->second;
-    request.has_begun = true;
-    int left = slice.request->cached_len;  // parts of a page that was fetched twice may overlap
-    for (const Fetched& part : request.fetched) {
-      const int len =
-          std::clamp(std::min(part.end, slice.request->cached_len) - part.begin, 0, left);
-      left -= len;
-      request.found[static_cast<size_t>(part.tier)] += len;
-      sum[static_cast<size_t>(part.tier)] += len;
-    }
+    const PerTier<int> found =
+        request.fetched.within(std::min(slice.begin, slice.request->prompt_len));
+    count_found(request, found);
+    if (std::exchange(request.has_begun, true)) continue;
+    request.found = found;
+    for (size_t tier = 0; tier < found.size(); ++tier) sum[tier] += found[tier];
   }
   return sum;
+}
+
+// Tokens that a peer computed for this request were computed all the same, so they save no time.
+void PagePrefetch::count_found(const PrefetchedRequest& request, const PerTier<int>& found) {
+  for (size_t tier = 0; tier < found.size(); ++tier) {
+    if (found[tier] == 0) continue;
+    AtomicCounts<PageTierCounters>& counts = figures_.tiers[tier];
+    counts.add(&PageTierCounters::tokens_total, static_cast<uint64_t>(found[tier]));
+    if (times_.knows_speed() && !(request.is_sent && tier == kPeerTier))
+      counts.add(&PageTierCounters::saved_seconds_total,
+                 to_seconds(times_.to_compute(found[tier])));
+  }
 }
 
 PerTier<int> PagePrefetch::fetched(RequestId id) const {
@@ -393,7 +393,7 @@ void PagePrefetch::forget(RequestId id) {
   give_up(request->second);
   release(request->second);
   figures_.note_wait(request->second.wait, std::nullopt);
-  if (next_ && next_->id == id) next_.reset();
+  turns_.leave(id);
   requests_.erase(request);
 }
 

@@ -8,6 +8,8 @@
 // computes (--disaggregation-mode decode) is held until the peer is done or fails. Whatever the
 // policy, no prompt is held longer than max_hold().
 //
+// Prompts with a common beginning read it once: the others wait until the first one has it.
+//
 // Owner: the rank's CacheTier. Thread: engine.
 #pragma once
 
@@ -23,8 +25,10 @@
 #include "engine/pages/prefill_load.h"
 #include "engine/tier/border_states.h"
 #include "engine/tier/cache_tier_options.h"
-#include "engine/tier/prompt_speed.h"
-#include "engine/tier/take_pace.h"
+#include "engine/tier/fetched_tokens.h"
+#include "engine/tier/page_arrivals.h"
+#include "engine/tier/peer_turns.h"
+#include "engine/tier/read_times.h"
 #include "policy/scheduler/scheduler.h"
 
 namespace hocket {
@@ -36,9 +40,11 @@ class PagePrefetch {
   // while the speed of prompts is not known.
   static constexpr Duration kMaxHold = std::chrono::seconds(300);
   static constexpr int kMaxTurn = 2;
-  // Times that the pages of one request are read again, because they were evicted before it began:
-  // so a pool that is too small for its requests does not only read.
+  // Times that the pages of one request are read again, because they were evicted before it began
+  // or found no room: so a pool that is too small for its requests does not only read.
   static constexpr int kMaxAgain = 2;
+  // Times that one request waits for pages that another one has ordered.
+  static constexpr int kMaxShared = 3;
   static constexpr int kMaxPeerFactor = 4;
   static constexpr Duration kMaxPeerToken = std::chrono::milliseconds(100);
 
@@ -52,7 +58,7 @@ class PagePrefetch {
   bool waits_again(const Request& request, const Scheduler& scheduler);
   bool restore(const SessionTokens& session, const Scheduler& scheduler, TimePoint until,
                std::function<void()> done);
-  void take_read_pages(Scheduler& scheduler, EngineLoad load);
+  void take_read_pages(Scheduler& scheduler, EngineLoad load) { arrivals_.take(scheduler, load); }
   PerTier<int> note_begun(const Batch& batch);
   PerTier<int> fetched(RequestId id) const;
   void forget(RequestId id);
@@ -63,13 +69,12 @@ class PagePrefetch {
   void note_cached(RequestId id);
 
  private:
-  // Tokens of a request whose pages were read, from `begin` on.
-  struct Fetched {
-    PageTier tier = PageTier::file;
-    int begin = 0, end = 0;
-  };
+  using Refusal = PageArrivals::Refusal;
   struct PrefetchedRequest {
     std::shared_ptr<ReadTask> task;       // null: nothing is read for it
+    std::shared_ptr<ReadTask> shared;     // another one's, which brings its pages; null: none
+    int shared_end = 0;                   // tokens until which it does
+    int num_shared = 0;                   // kMaxShared
     bool asked = false;                   // its pages were requested, or need not be
     std::optional<TimePoint> hold_until;  // max_hold()
     Duration may_take{};                  // its reading: StoragePrefetch::timeout
@@ -78,65 +83,62 @@ class PagePrefetch {
     int num_lacking = 0;                  // tokens whose pages the pool lacked before it asked
     int known_len = 0;                    // tokens that the cache had when it could wait in line
     int num_again = 0;                    // kMaxAgain
+    Refusal refusal = Refusal::no;        // its pages came in vain
     int num_unseen = 0;                   // times that it was not looked for in the tree
     bool is_sent = false;                 // its prompt was sent to a peer that computes
     bool is_counted = false;              // as load: note_load()
     std::optional<PageWait> wait;         // nullopt: it is not held for pages
-    std::vector<Fetched> fetched;         // in order, neighbours of one tier as one
-    bool has_begun = false;               // it was in a batch
-    PerTier<int> found{};                 // those of `fetched` that it began with
+    FetchedTokens fetched;
+    bool counts_found = true;  // the tokens with which it begins next are to be counted
+    bool has_begun = false;    // it was in a batch
+    PerTier<int> found{};      // those of `fetched` that it began with
   };
 
   // Tokens of a prompt's whole pages that the cache has: Scheduler::cached_len(), in_tree_len().
   struct HeldLens {
     int cached = 0, in_tree = 0;
   };
-  // A request that waits for room in the pool, before all others that would be sent.
-  struct Turn {
-    RequestId id{};
-    TimePoint until{};  // the end of its wait
-  };
 
   bool is_ready(PrefetchedRequest& mine, const Request& request, const Scheduler& scheduler);
-  bool waits_for_room(const PrefetchedRequest& mine, RequestId id, int num_pages,
+  bool ask(PrefetchedRequest& mine, const Request& request, const Scheduler& scheduler);
+  void ask_again(PrefetchedRequest& mine);
+  bool waits_for_room(const PrefetchedRequest& mine, const Request& request, int in_tree_len,
                       const Scheduler& scheduler);
-  bool is_behind(PrefetchedRequest& mine, RequestId id) const;
+  bool skips_look(PrefetchedRequest& mine, RequestId id);
+  bool shares_task(PrefetchedRequest& mine, const Request& request, const HeldLens& held) const;
   static PageWait wait_of(const PrefetchedRequest& held);
   void note_load(PrefetchedRequest& mine, const Request& request, const Scheduler& scheduler);
+  int num_pages_of(const Request& request) const;
   std::span<const TokenId> whole_pages(const Request& request) const;
   int num_lacking(const Request& request, const Scheduler& scheduler) const;
-  std::shared_ptr<ReadTask> request_pages(const Request& request, const Scheduler& scheduler,
+  HeldLens held_lens(const Request& request, const Scheduler& scheduler) const;
+  std::shared_ptr<ReadTask> request_pages(const Request& request, const HeldLens& held,
                                           PrefetchedRequest& mine);
   std::shared_ptr<ReadTask> task_of(const CacheNamespace& name_space,
                                     std::span<const TokenId> tokens, size_t num_whole,
                                     const HeldLens& held) const;
-  std::optional<UnreadReason> why_not_read(const ReadTask& task, size_t num_pages) const;
   bool is_awaited(RequestId id) const;
   bool may_send(const Request& request);
-  bool has_no_room(int num_pages, const Scheduler& scheduler) const;
-  bool is_worth_waiting(const PrefetchedRequest& request, const Scheduler& scheduler) const;
-  Duration time_to_compute(int num_tokens) const;
+  bool is_worth_waiting(const PrefetchedRequest& request, const ReadTask& task,
+                        const Scheduler& scheduler) const;
   Duration max_hold(int num_tokens, bool is_sent) const;
   void give_up(PrefetchedRequest& request);
   void release(PrefetchedRequest& request);
-  void note_fetched(RequestId id, PageTier tier, int begin, int end);
+  void count_found(const PrefetchedRequest& request, const PerTier<int>& found);
+  void note_entered(const ReadTask& task, PageTier tier, int begin, int end);
+  void note_refusal(const ReadTask& task, Refusal why);
   void end_task(const ReadTask& task);
-  void restore_pages(Scheduler& scheduler, std::vector<ReadPage>& run);
-  void restore_state(Scheduler& scheduler, const ReadPage& state);
 
   const CacheTierOptions& options_;
   const size_t page_tokens_;
-  PagePool& pages_;
   const BorderStates& states_;
   PageReader& reader_;
   ReadFigures& figures_;
   const Clock* clock_ = nullptr;
-  std::function<void(PageId)> restored_;
   std::unordered_map<RequestId, PrefetchedRequest> requests_;
-  int num_reserved_ = 0;  // PrefetchedRequest::num_reserved of all
-  std::optional<Turn> next_;
-  PromptSpeed speed_;
-  TakePace pace_;
+  PeerTurns turns_;
+  ReadTimes times_;
+  PageArrivals arrivals_;
   PrefillLoad load_;
 };
 
