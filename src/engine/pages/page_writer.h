@@ -31,7 +31,10 @@ namespace hocket {
 class PageWriter {
  public:
   static constexpr size_t kMaxAtOnce = 8;  // pages that are written with one call
-  static constexpr size_t kMaxSaves = 8;   // ends of saves that wait at once
+  // Ends of saves that wait at once: one of each call for a session (Engine::kMaxSessionCalls), and
+  // as many of calls that have timed out, whose orders stand in the queue of a disk that hangs. The
+  // end of a further one counts as not all written, so its client is told that nothing was saved.
+  static constexpr size_t kMaxSaves = 8;
   // Time for which copied pages are still written at the end. Then a write to Redis is broken off;
   // one to a file may end, within its limit (FileStore::kLimit).
   static constexpr Duration kMaxEnd = std::chrono::seconds(10);
