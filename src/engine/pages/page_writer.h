@@ -22,7 +22,7 @@
 #include "base/thread.h"
 #include "engine/pages/file_store.h"
 #include "engine/pages/page_buffers.h"
-#include "engine/pages/page_server.h"
+#include "engine/pages/prefill_watch.h"
 #include "engine/pages/unwritten_pages.h"
 #include "engine/stats/cache_tier_stats.h"
 
@@ -115,6 +115,7 @@ class PageWriter {
   bool serve(StoreWriter& writer);
   void write(StoreWriter& writer);
   void put(StoreWriter& writer, WriteOutcome& outcome);
+  void note_lost(const StoreWriter& writer);
   void report_lack(std::string_view what);
   void carry_out_end(const Order& order, bool all_written);
   void save_speed();

@@ -58,7 +58,7 @@ class PeerPromptPages final : public PromptPages {
       const auto some = keys.last(std::min(keys.size(), PageLink::kMaxKeys));
       HOCKET_TRY_VOID(watch(link_.send(PageFrame::exist, bytes_of(some))));
       PageLink::Frame answer{.type = PageFrame::waiting};
-      const TimePoint until = RealClock().now() + PeerSource::kMaxWait;
+      const TimePoint until = end_of_wait();
       while (answer.type == PageFrame::waiting && RealClock().now() < until) {
         HOCKET_TRY(answer, watch(link_.receive(PageLink::kSilence, PageLink::kMaxKeys)));
       }
@@ -85,7 +85,7 @@ class PeerPromptPages final : public PromptPages {
   Result<bool> get(const PageKey& key, std::span<std::byte> page) override {
     if (num_got_ == expected_.size() || expected_[num_got_] != key) return false;
     if (num_got_ == num_asked_) HOCKET_TRY_VOID(watch(ask_more()));
-    const TimePoint until = RealClock().now() + PeerSource::kMaxWait;
+    const TimePoint until = end_of_wait();
     while (RealClock().now() < until) {
       // The peer may read it from a file, which takes as long as FileStore allows.
       HOCKET_TRY(const PageLink::Frame answer,
@@ -110,6 +110,9 @@ class PeerPromptPages final : public PromptPages {
   }
 
  private:
+  TimePoint end_of_wait() const {
+    return is_asked_ ? TimePoint::max() : RealClock().now() + PeerSource::kMaxWait;
+  }
   // A peer that fails is avoided for a while. It has not failed if no request waits for it any
   // more. Failures of begin() are those of open_at().
   template <class T>
@@ -128,10 +131,9 @@ class PeerPromptPages final : public PromptPages {
                     .with_fix("run the same version of hocket on both sides"));
   }
   std::unexpected<Error> too_slow() const {
-    return fail(
-        error(ErrorCode::io, "{} has computed no page for {:.0f} s", link_.name(),
-              to_seconds(PeerSource::kMaxWait))
-            .with_fix("see in its log what it computes, or add services that compute prompts"));
+    return fail(error(ErrorCode::io, "{} has sent no page for {:.0f} s", link_.name(),
+                      to_seconds(PeerSource::kMaxWait))
+                    .with_fix("look at its disk, and at how many others ask it for pages"));
   }
   Result<void> check_size(std::span<const TokenId> prompt) {
     constexpr size_t kMaxTokens =
@@ -255,20 +257,20 @@ Result<std::unique_ptr<PromptPages>> PeerSource::open_at(size_t peer, const Page
   return std::make_unique<RegroupedPages>(std::move(pages), *options_.forms, page_tokens, wanted);
 }
 
-std::vector<size_t> order_of_peers(size_t first, std::span<const int64_t> num_sent) {
-  std::vector<size_t> order(num_sent.size());
+std::vector<size_t> order_of_peers(size_t first, std::span<const int64_t> loads) {
+  std::vector<size_t> order(loads.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = (first + i) % order.size();
-  std::ranges::stable_sort(order, {}, [&](size_t peer) { return num_sent[peer]; });
+  std::ranges::stable_sort(order, {}, [&](size_t peer) { return loads[peer]; });
   return order;
 }
 
 // A peer that the client named comes first, and then those behind it. Elsewhere the load of peers
 // counts where they compute.
 std::vector<size_t> PeerSource::order_for(const PagesWanted& wanted) {
-  std::vector<int64_t> num_sent(options_.peers.size());
-  if (wanted.peer >= 0) return order_of_peers(static_cast<size_t>(wanted.peer), num_sent);
-  if (sends(wanted)) std::copy_n(num_sent_.begin(), num_sent.size(), num_sent.begin());
-  return order_of_peers(next_++, num_sent);
+  std::vector<int64_t> loads(options_.peers.size());
+  if (wanted.peer >= 0) return order_of_peers(static_cast<size_t>(wanted.peer), loads);
+  if (sends(wanted)) std::copy_n(num_sent_.begin(), loads.size(), loads.begin());
+  return order_of_peers(next_++, loads);
 }
 
 Result<std::unique_ptr<PromptPages>> PeerSource::open(const PagesWanted& wanted) {

@@ -6,8 +6,8 @@
 // A peer may have pages of another size (regrouped_pages.h).
 //
 // Peers take turns; of those that compute prompts, the one with the fewest tokens under way for
-// this service comes first. One that does not answer, or has another model or form, is left alone
-// for 30 s. One that refuses a prompt is well and stays in use; the next one is asked.
+// this service comes first. One that does not answer, or has another model or form, is
+// left alone for 30 s. One that refuses a prompt is well and stays in use; the next one is asked.
 // Thread: any.
 #pragma once
 
@@ -34,8 +34,9 @@ enum class PeerUse : uint8_t { cache, prefill };
 class PeerSource final : public PageSource {
  public:
   static constexpr size_t kMaxPeers = 64;  // bits of PagesWanted::tried
-  // Limit of the wait for the next page of a prompt that a peer computes. Meanwhile the peer says
-  // every second that it is there.
+  // Limit of the wait for an answer of a peer that computes nothing for it. Meanwhile the peer says
+  // every second that it is there. One that computes the prompt, or has it in line, is awaited
+  // until is_over(): the prompt's own limit ends that (PagePrefetch::max_hold).
   static constexpr Duration kMaxWait = std::chrono::seconds(300);
   static constexpr Duration kLeftAlone = std::chrono::seconds(30);
   // Limit of the wait for the system's resolver, which may hang.
@@ -95,9 +96,9 @@ class PeerSource final : public PageSource {
   std::vector<TimePoint> avoid_until_ HOCKET_GUARDED_BY(mutex_);
 };
 
-// Returns the order in which peers are asked: those with the fewest tokens of prompts under way
-// first, and equal ones in turn from peer `first` on.
-std::vector<size_t> order_of_peers(size_t first, std::span<const int64_t> num_sent);
+// Returns the order in which peers are asked: those with the smallest load first, in tokens, and
+// equal ones in turn from peer `first` on.
+std::vector<size_t> order_of_peers(size_t first, std::span<const int64_t> loads);
 
 // Parses "h0:5000,h1:5000" of the flag `param`. Errors: bad_value.
 Result<std::vector<HostPort>> parse_peers(std::string_view text, std::string_view param);
