@@ -82,6 +82,8 @@ class PeerPromptPages final : public PromptPages {
     return {};
   }
 
+  void note_room(size_t num_pages) override { room_ = num_pages; }
+
   Result<bool> get(const PageKey& key, std::span<std::byte> page) override {
     if (num_got_ == expected_.size() || expected_[num_got_] != key) return false;
     if (num_got_ == num_asked_) HOCKET_TRY_VOID(watch(ask_more()));
@@ -168,9 +170,12 @@ class PeerPromptPages final : public PromptPages {
                     .with_fix(is_asked_ ? "no action needed: the prompt is computed here"
                                         : "start both services with the same model and form"));
   }
+  // Asks for as many pages as have buffers. The peer would have to hold others until the engine has
+  // taken some, which is after its step, and would end the connection before.
   Result<void> ask_more() {
+    const size_t most = std::clamp<size_t>(room_, 1, PageLink::kMaxKeys);
     const auto some = std::span<const PageKey>(expected_).subspan(
-        num_asked_, std::min(expected_.size() - num_asked_, PageLink::kMaxKeys));
+        num_asked_, std::min(expected_.size() - num_asked_, most));
     num_asked_ += some.size();
     const char kind = static_cast<char>(kind_);
     return link_.send(PageFrame::get, {&kind, 1}, std::as_bytes(some));
@@ -183,6 +188,7 @@ class PeerPromptPages final : public PromptPages {
   std::vector<PageKey> expected_;
   PageKind kind_ = PageKind::page;
   size_t num_asked_ = 0, num_got_ = 0;  // in expected_
+  size_t room_ = 1;                     // pages that have buffers, the next one included
   bool is_asked_ = false, is_refused_ = false;
   bool has_held_ = false;  // the peer had one of the states or pages that it was asked to look for
   bool is_short_ = false;  // note_short() has counted the prompt
