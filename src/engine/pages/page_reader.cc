@@ -215,6 +215,7 @@ void PageReader::TaskProgress::read_from(PageSource& source) {
   for (int i = 0; i < source.num_tries() && !is_over(); ++i) {
     auto pages = source.open({.name_space = task_.name_space,
                               .prompt = task_.prompt,
+                              .keys = keys_,
                               .peer = i == 0 ? task_.peer : -1,
                               .computes = task_.is_sent,
                               .tried = &tried,

@@ -30,6 +30,7 @@ enum class PageKind : uint8_t { page = 0, state = 1 };
 struct PagesWanted {
   CacheNamespace name_space;
   std::span<const TokenId> prompt;  // all of it: a peer may have to compute it
+  std::span<const PageKey> keys;    // those of its whole pages, as far as they are known
   int peer = -1;                    // index of the peer to try first; -1: they take turns
   bool computes = false;            // a source that can computes what it lacks
   uint64_t* tried = nullptr;        // bits of the peers that were asked, and are not asked again

@@ -258,6 +258,7 @@ Result<std::unique_ptr<PromptPages>> PeerSource::open_at(size_t peer, const Page
     if (!wanted.is_over()) avoid(peer);
     return fail(std::move(begun.error()));
   }
+  if (sends(wanted)) prefixes_.note(wanted.keys, peer);
   const int page_tokens = pages->page_tokens();
   if (page_tokens == options_.forms->page_tokens()) return pages;
   return std::make_unique<RegroupedPages>(std::move(pages), *options_.forms, page_tokens, wanted);
@@ -271,11 +272,17 @@ std::vector<size_t> order_of_peers(size_t first, std::span<const int64_t> loads)
 }
 
 // A peer that the client named comes first, and then those behind it. Elsewhere the load of peers
-// counts where they compute.
+// counts where they compute, less the tokens that one need not compute again. So a conversation
+// stays with its peer unless that has much more to do than another one.
 std::vector<size_t> PeerSource::order_for(const PagesWanted& wanted) {
   std::vector<int64_t> loads(options_.peers.size());
   if (wanted.peer >= 0) return order_of_peers(static_cast<size_t>(wanted.peer), loads);
-  if (sends(wanted)) std::copy_n(num_sent_.begin(), loads.size(), loads.begin());
+  if (sends(wanted)) {
+    std::copy_n(num_sent_.begin(), loads.size(), loads.begin());
+    if (const auto known = prefixes_.find(wanted.keys))
+      loads[known->peer] -=
+          static_cast<int64_t>(known->num_pages) * options_.forms->page_tokens();
+  }
   return order_of_peers(next_++, loads);
 }
 

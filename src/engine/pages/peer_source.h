@@ -6,8 +6,10 @@
 // A peer may have pages of another size (regrouped_pages.h).
 //
 // Peers take turns; of those that compute prompts, the one with the fewest tokens under way for
-// this service comes first. One that does not answer, or has another model or form, is
-// left alone for 30 s. One that refuses a prompt is well and stays in use; the next one is asked.
+// this service comes first. The tokens of a prefix that a peer computed before count against that,
+// so the next turn of a conversation goes to the peer that has the others (prefix_peers.h). One
+// that does not answer, or has another model or form, is left alone for 30 s. One that refuses a
+// prompt is well and stays in use; the next one is asked.
 // Thread: any.
 #pragma once
 
@@ -25,6 +27,7 @@
 #include "engine/pages/page_forms.h"
 #include "engine/pages/page_link.h"
 #include "engine/pages/page_source.h"
+#include "engine/pages/prefix_peers.h"
 #include "engine/stats/cache_tier_stats.h"
 
 namespace hocket {
@@ -90,6 +93,7 @@ class PeerSource final : public PageSource {
   std::atomic<size_t> next_{0};
   // By peer: tokens of prompts that it computes for this service now.
   std::array<std::atomic<int64_t>, kMaxPeers> num_sent_{};
+  PrefixPeers prefixes_;
   TimedCalls resolver_;
   LogLimit refusals_{kRefusalInterval};
   Mutex mutex_;
