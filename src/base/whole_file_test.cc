@@ -41,6 +41,18 @@ TEST_F(WholeFileTest, TakesThePlaceOfTheOldFileAndLeavesNoOther) {
   EXPECT_EQ(num_files(), 1);
 }
 
+// The loss of power itself is not tested: this shows that the flushed path writes the same file.
+TEST_F(WholeFileTest, AFileThatIsFlushedTakesThePlaceOfTheOldOne) {
+  const fs::path path = folder_ / "file";
+  EXPECT_EQ(write_whole_file(path, {bytes_of("old")}), 0);
+  EXPECT_EQ(write_whole_file(path, {bytes_of("new "), bytes_of("text")}, FileFlush::before_rename),
+            0);
+  EXPECT_EQ(read(path), "new text");
+  EXPECT_EQ(num_files(), 1);
+  EXPECT_EQ(write_whole_file(folder_ / "none" / "file", {bytes_of("x")}, FileFlush::before_rename),
+            ENOENT);
+}
+
 TEST_F(WholeFileTest, AFailureLeavesTheOldFileAsItWas) {
   const fs::path path = folder_ / "file";
   ASSERT_EQ(write_whole_file(path, {bytes_of("old")}), 0);

@@ -5,6 +5,9 @@
 
 namespace hocket {
 
+// The queue has room for the save of each call, beside as many of calls that have timed out.
+static_assert(std::cmp_greater_equal(PageWriter::kMaxSaves, 2 * Engine::kMaxSessionCalls));
+
 void RankSessions::carry_out(SessionCommand& order) {
   if (order.action == SessionAction::end || order.action == SessionAction::find) {
     const SessionTokens* kept = scheduler_.session_tokens(order.session);

@@ -60,8 +60,9 @@ std::unexpected<Error> not_all_written(const RankSession& answer) {
             "its {} tokens, and memory has more",
             answer.saved_len, answer.kept.tokens.size())
           .with_fix(fmt::format(
-              "the server's log says why pages are not written, such as a full disk; "
-              "--kv-cache-dir-gb must hold the session. Save again {:.0f} s after that is fixed",
+              "save again, which writes pages whose files were deleted. If it fails again, the "
+              "server's log says why pages are not written, such as a full disk; "
+              "--kv-cache-dir-gb must hold the session. Save {:.0f} s after that is fixed",
               to_seconds(PageStore::kRetryInterval))));
 }
 

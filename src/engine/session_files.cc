@@ -149,7 +149,9 @@ Result<int64_t> SessionFiles::write(const SessionFileName& name,
   HOCKET_TRY_VOID(check_limit(kSavedBytesLimit,
                               {.used = held.bytes, .more = std::ssize(text), .max = kMaxBytes},
                               held.bytes, kMaxBytes));
-  const int problem = write_whole_file(path, {std::as_bytes(std::span(text))});
+  // The client may delete the conversation once it is told that this one is saved.
+  const int problem =
+      write_whole_file(path, {std::as_bytes(std::span(text))}, FileFlush::before_rename);
   if (problem != 0) return write_failed(path, problem);
   return std::ssize(text);
 }

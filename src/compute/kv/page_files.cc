@@ -18,6 +18,7 @@
 #include "base/heap_bytes.h"
 #include "base/log.h"
 #include "base/whole_file.h"
+#include "compute/kv/open_page_file.h"
 #include "compute/kv/page_folders.h"
 
 namespace hocket {
@@ -35,20 +36,6 @@ int64_t file_bytes(std::span<const std::byte> page) {
   return std::ssize(page) + static_cast<int64_t>(sizeof(PageHeader));
 }
 
-class OpenPageFile {
- public:
-  explicit OpenPageFile(int fd) : fd_(fd) {}
-  ~OpenPageFile() {
-    if (fd_ >= 0) close(fd_);
-  }
-  OpenPageFile(const OpenPageFile&) = delete;
-  OpenPageFile& operator=(const OpenPageFile&) = delete;
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
-
 std::unexpected<Error> page_file_error(std::string_view verb, const fs::path& path, int problem) {
   return fail(error(ErrorCode::io, "cannot {} {}: {}", verb, path.string(),
                     std::generic_category().message(problem))
@@ -61,18 +48,6 @@ std::unexpected<Error> page_file_error(std::string_view verb, const fs::path& pa
 // Returns true if a disk that has this error may be read all the same.
 bool is_of_writing(int problem) {
   return problem == EROFS || problem == ENOSPC || problem == EDQUOT;
-}
-
-// Reads all bytes at an offset. Returns 0, or the error's number; -1: the file ends.
-int read_all(int fd, std::span<std::byte> bytes, off_t offset) {
-  while (!bytes.empty()) {
-    const ssize_t read = pread(fd, bytes.data(), bytes.size(), offset);
-    if (read < 0 && errno == EINTR) continue;
-    if (read <= 0) return read < 0 ? errno : -1;
-    bytes = bytes.subspan(static_cast<size_t>(read));
-    offset += read;
-  }
-  return 0;
 }
 
 }  // namespace
@@ -235,8 +210,20 @@ void PageFiles::touch_used() {
     utimensat(AT_FDCWD, path_of(key).c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
 }
 
-bool PageFiles::exists(const PageKey& key) const {
-  return access(path_of(key).c_str(), R_OK) == 0;
+// A disk that fails says nothing of the file, so what is known stays.
+bool PageFiles::exists(const PageKey& key) {
+  const OpenPageFile file(path_of(key));
+  if (!file.is_absent()) {
+    if (file.problem() != 0) return false;
+    const int64_t size = file.size();
+    PageHeader head;
+    const int problem = size < 0 ? -1 : file.read(std::as_writable_bytes(std::span(&head, 1)), 0);
+    if (problem > 0) return false;
+    if (problem == 0 && head.names(key, static_cast<uint64_t>(size) - sizeof head)) return true;
+  }
+  const MutexLock lock(mutex_);
+  drop(key);
+  return false;
 }
 
 bool PageFiles::is_full() const {
@@ -330,7 +317,14 @@ void PageFiles::make_room_in(const std::shared_ptr<OtherFolder>& other,
   if (const auto alone = FolderLock::alone(other->path)) remove_form(other->path, *alone);
 }
 
+// They count for no limit, so a service that runs for months would keep what killed ones left.
+void PageFiles::sweep() {
+  const uint64_t number = num_writes_.fetch_add(1);
+  if (number % kWritesOfSweep == 0) sweep_part(folder_, number / kWritesOfSweep % kSweepParts);
+}
+
 Result<bool> PageFiles::write(const PageKey& key, std::span<const std::byte> page) {
+  sweep();
   const PageHeader head = make_page_header(key, page);
   const fs::path path = path_of(key);
   if (const int why = make_folders(folder_, path.parent_path()); why != 0)
@@ -361,24 +355,21 @@ Result<bool> PageFiles::read(const PageKey& key, std::span<std::byte> page) {
     drop(key);
     return false;
   };
-  const OpenPageFile file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (file.get() < 0) {
-    if (errno == ENOENT || errno == ELOOP) return absent(errno == ELOOP);
-    return page_file_error("read in", folder_, errno);
-  }
-  struct stat info{};
-  if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return absent(true);
+  const OpenPageFile file(path);
+  if (file.is_absent()) return absent(file.problem() == ELOOP);
+  if (file.problem() != 0) return page_file_error("read in", folder_, file.problem());
+  const int64_t size = file.size();
+  if (size < 0) return absent(true);
   PageHeader head;
-  int problem = read_all(file.get(), std::as_writable_bytes(std::span(&head, 1)), 0);
-  if (problem == 0 && info.st_size != file_bytes(page)) {
+  int problem = file.read(std::as_writable_bytes(std::span(&head, 1)), 0);
+  if (problem == 0 && size != file_bytes(page)) {
     // A whole file of another size stays: a peer may ask with a size that is wrong.
-    const uint64_t held = static_cast<uint64_t>(info.st_size) - sizeof head;
-    return absent(!head.names(key, held));
+    return absent(!head.names(key, static_cast<uint64_t>(size) - sizeof head));
   }
-  if (problem == 0) problem = read_all(file.get(), page, sizeof head);
+  if (problem == 0) problem = file.read(page, sizeof head);
   if (problem > 0) return page_file_error("read in", folder_, problem);
   if (problem != 0 || !fits(head, key, page)) return absent(true);
-  futimens(file.get(), nullptr);  // the order of use outlives the process
+  file.touch();  // the order of use outlives the process
   const MutexLock lock(mutex_);
   if (files_.contains(key) || order_.size() < max_known_)
     add({.key = key, .bytes = file_bytes(page), .used = fs::file_time_type::clock::now()});

@@ -17,8 +17,10 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstdint>
 #include <filesystem>
 #include <limits>
@@ -43,6 +45,9 @@ class PageFiles {
   static constexpr size_t kMaxTouched = 1024;
   static constexpr ptrdiff_t kTouchedOfCall = 64;  // a slow mount takes milliseconds for each
   static constexpr size_t kListedAtOnce = 1024;    // so that has() never waits for long
+  // Files that processes have left unfinished are looked for in one part of the folder (sweep_part)
+  // at each such write, since listing all of it may take seconds.
+  static constexpr uint64_t kWritesOfSweep = 16;
 
   // Makes the folder if it is absent. One that is read-only or full is read all the same, and
   // write() fails. Errors: io (cannot be made or read, or another user could put pages there),
@@ -72,8 +77,9 @@ class PageFiles {
   // old, so that the order of use outlives the process.
   void touch_used();
   bool has_untouched() const;
-  // Returns true if there is a file for the page, which another process may have written.
-  bool exists(const PageKey& key) const;
+  // Returns true if there is a file for the page that is whole by its head, which another process
+  // may have written. If there is none, has() learns it: another process may have deleted it.
+  bool exists(const PageKey& key);
   // Returns false, and writes nothing, if someone else's folder has the page's name and is not
   // empty. Errors: io; then nothing is there under this key.
   Result<bool> write(const PageKey& key, std::span<const std::byte> page);
@@ -119,11 +125,13 @@ class PageFiles {
   // Takes files of one folder out of the order that are to be deleted next, at most kListedAtOnce.
   // Returns false if nothing is to be deleted.
   bool take_oldest(std::vector<File>& oldest);
+  void sweep();
   void make_room();
   void make_room_in(const std::shared_ptr<OtherFolder>& other, const std::vector<File>& oldest);
   bool delete_in(const OtherFolder& other, std::span<const File> oldest, uint64_t& num_deleted);
 
   const std::filesystem::path folder_;
+  std::atomic<uint64_t> num_writes_{0};  // those that were begun
   FolderLock use_;  // its functions are for any thread
   mutable Mutex mutex_;
   Order order_ HOCKET_GUARDED_BY(mutex_);

@@ -1,6 +1,8 @@
-// Tests the memory of the index of files, and the limit of their number.
+// Tests the memory of the index of files, the limit of their number, and what it knows of files that
+// others delete.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <vector>
@@ -8,6 +10,7 @@
 #include "base/allocated_bytes_testing.h"
 #include "base/folder_testing.h"
 #include "compute/kv/page_files.h"
+#include "compute/kv/page_folders.h"
 
 namespace hocket {
 namespace {
@@ -51,6 +54,26 @@ TEST_F(PageFilesIndexTest, AFolderThatIsOnlyReadHasALimitWithoutDeletions) {
   for (int i = 0; i < 5; ++i) EXPECT_TRUE(files->read(key_of(i), page).value_or(false)) << i;
   EXPECT_EQ(files->figures().files, 3);
   EXPECT_EQ(files->figures().evicted_total, 0u);
+}
+
+// A page that only seems to be there would never be written again. The other process deletes it to
+// keep its limit.
+TEST_F(PageFilesIndexTest, AFileThatIsGoneOrCutIsNotKnownAnyMoreWhenItIsLookedFor) {
+  const auto mine = open(), theirs = open();
+  write(*mine, 0, 1);
+  std::vector<std::byte> page(16);
+  for (const int i : {1, 0}) EXPECT_TRUE(theirs->read(key_of(i), page).value_or(false));
+  theirs->limit(std::numeric_limits<int64_t>::max(), 1);
+  EXPECT_TRUE(mine->has(key_of(1)));
+  EXPECT_FALSE(mine->exists(key_of(1)));
+  EXPECT_FALSE(mine->has(key_of(1)));
+  EXPECT_EQ(mine->figures().files, 1);
+  EXPECT_TRUE(mine->exists(key_of(0)));
+  std::filesystem::resize_file(path_of_page(folder_, key_of(0)), 90);
+  EXPECT_FALSE(mine->exists(key_of(0)));
+  EXPECT_FALSE(mine->has(key_of(0)));
+  write(*mine, 0, 0);
+  EXPECT_TRUE(mine->has(key_of(0)) && mine->exists(key_of(0)));
 }
 
 TEST_F(PageFilesIndexTest, TakesNoMoreThanTheNumberOfFilesForetells) {

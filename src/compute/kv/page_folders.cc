@@ -158,6 +158,12 @@ void delete_abandoned(const fs::path& form) {
     if (is_folder(owners->path())) delete_abandoned_in(owners->path());
 }
 
+void sweep_part(const fs::path& form, size_t part) {
+  if (part < kSweepParts - 1) return delete_abandoned_in(form / fmt::format("{:02x}", part));
+  delete_abandoned_in(form);
+  delete_abandoned(form);
+}
+
 std::vector<fs::path> find_idle_folders(const fs::path& own) {
   std::vector<fs::path> idle;
   if (!is_form_name(own.filename().string())) return idle;

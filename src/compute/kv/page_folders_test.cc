@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <fstream>
+#include <vector>
 
 #include "base/folder_testing.h"
 #include "compute/kv/page_files.h"
@@ -73,6 +74,32 @@ TEST_F(AbandonedFilesTest, TheyAreDeletedBesideFoldersOfPagesToo) {
     EXPECT_FALSE(fs::exists(place / "unfinished-a"));
     EXPECT_TRUE(fs::exists(place / "unfinished-b")) << "its writer may be at work";
     EXPECT_TRUE(fs::exists(place / "another"));
+  }
+}
+
+// Another process was killed when this one had listed the folder long ago.
+TEST_F(AbandonedFilesTest, TheyAreDeletedWhilePagesAreWritten) {
+  const fs::path form = folder_ / "0123456789abcdef";
+  const auto files = PageFiles::open(form);
+  ASSERT_TRUE(files.has_value());
+  ASSERT_TRUE((*files)->list());
+  const fs::path owner = form / kSessionsFolder / "owner";
+  for (const fs::path& place : {folder_, form, owner, form / "00", form / "7f", form / "ff"}) {
+    fs::create_directories(place);
+    for (const bool is_old : {true, false}) {
+      const fs::path path = place / (is_old ? "unfinished-old" : "unfinished-new");
+      std::ofstream(path) << "half a page";
+      const auto age = std::chrono::hours(is_old ? 2 : 0);
+      fs::last_write_time(path, fs::file_time_type::clock::now() - age);
+    }
+  }
+  const std::vector<std::byte> page(16);
+  for (uint64_t i = 0; i < kSweepParts * PageFiles::kWritesOfSweep; ++i)
+    ASSERT_TRUE((*files)->write(PageKey{1}, page));
+  for (const fs::path& place : {folder_, form, owner, form / "00", form / "7f", form / "ff"}) {
+    SCOPED_TRACE(place.string());
+    EXPECT_FALSE(fs::exists(place / "unfinished-old"));
+    EXPECT_TRUE(fs::exists(place / "unfinished-new")) << "its writer may be at work";
   }
 }
 

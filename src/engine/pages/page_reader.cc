@@ -21,6 +21,9 @@ class PageReader::TaskProgress {
  public:
   TaskProgress(PageReader& reader, std::shared_ptr<ReadTask> task)
       : reader_(reader), task_(*task), shared_(std::move(task)) {}
+  ~TaskProgress() { return_spare(); }  // those of a task that an exception ended
+  TaskProgress(const TaskProgress&) = delete;
+  TaskProgress& operator=(const TaskProgress&) = delete;
   void read_stores();
   // Returns true if a peer is to compute what lacks behind that.
   bool is_for_peers() const;
@@ -60,9 +63,11 @@ class PageReader::TaskProgress {
   void read_from(PageSource& source);
   bool read_pages();
   void read_last_state();
-  bool read_one(ReadPage next, const PageKey& key);
+  bool read_one(ReadPage next, const PageKey& key, size_t num_pages);
   size_t last_state(size_t num_pages);
-  bool wait_for_buffer(ReadPage& next) const;
+  bool wait_for_buffer(ReadPage& next);
+  void take_spare(size_t num_pages);
+  void return_spare();
   Result<bool> get(const PageKey& key, std::span<std::byte> bytes);
   void note_failure(const Error& why);
 
@@ -75,10 +80,16 @@ class PageReader::TaskProgress {
   PageKey state_key_{};
   PageSource* source_ = nullptr;
   PromptPages* pages_ = nullptr;  // those of the source
+  std::vector<PageBuffers::Id> spare_;  // for pages that a peer may send behind the next one
   bool failed_ = false;
 };
 
-bool PageReader::TaskProgress::wait_for_buffer(ReadPage& next) const {
+bool PageReader::TaskProgress::wait_for_buffer(ReadPage& next) {
+  if (next.kind == PageKind::page && !spare_.empty() && !is_over()) {
+    next.buffer = spare_.back();
+    spare_.pop_back();
+    return true;
+  }
   while (!is_over()) {
     if (const auto free = reader_.buffers_.of(*next.kind).free.wait_pop(kReaderWait)) {
       next.buffer = *free;
@@ -86,6 +97,25 @@ bool PageReader::TaskProgress::wait_for_buffer(ReadPage& next) const {
     }
   }
   return false;
+}
+
+// Takes free buffers for the next pages, so that a peer may send them at once; half of all stay for
+// other tasks. A peer that computes takes long, so its pages come one by one.
+void PageReader::TaskProgress::take_spare(size_t num_pages) {
+  if (source_->tier() != PageTier::peer || is_computed_by(*source_) || !spare_.empty()) return;
+  PageBuffers& buffers = reader_.buffers_.pages;
+  spare_.reserve(buffers.count());
+  while (spare_.size() < num_pages && buffers.is_half_free()) {
+    const auto free = buffers.free.pop();
+    if (!free) return;
+    spare_.push_back(*free);
+  }
+}
+
+void PageReader::TaskProgress::return_spare() {
+  for (const PageBuffers::Id id : spare_)
+    HOCKET_CHECK(reader_.buffers_.pages.free.push(PageBuffers::Id{id}));
+  spare_.clear();
 }
 
 // If no request waits for the pages any more, reading ends with an error, too.
@@ -106,8 +136,11 @@ Result<bool> PageReader::TaskProgress::get(const PageKey& key, std::span<std::by
 }
 
 // Reads one page or state and delivers it. Returns false if it is not there, or the task ends.
-bool PageReader::TaskProgress::read_one(ReadPage next, const PageKey& key) {
+// num_pages: those that the source was asked for from this one on; of a state 0.
+bool PageReader::TaskProgress::read_one(ReadPage next, const PageKey& key, size_t num_pages) {
+  take_spare(num_pages);
   if (!wait_for_buffer(next)) return false;
+  if (num_pages > 0) pages_->note_room(1 + spare_.size());
   PageBuffers& buffers = reader_.buffers_.of(*next.kind);
   const std::span<std::byte> bytes = buffers.of(next.buffer);
   const TimePoint begin = reader_.clock_->now();
@@ -160,7 +193,7 @@ bool PageReader::TaskProgress::read_pages() {
     if (reader_.is_slower_than_computing(*source_, task_, wanted.size() - end_))
       return source_->tier() != PageTier::peer;
     if (!read_one({.task = shared_, .kind = PageKind::page, .index = static_cast<int>(end_)},
-                  wanted[end_]))
+                  wanted[end_], wanted.size() - end_))
       break;
   }
   return true;
@@ -172,7 +205,7 @@ void PageReader::TaskProgress::read_last_state() {
   state_key_ = PageKeys::of_state(keys_[state - 1]);
   if (pages_->expect({&state_key_, 1}, PageKind::state) &&
       read_one({.task = shared_, .kind = PageKind::state, .index = static_cast<int>(state)},
-               state_key_))
+               state_key_, 0))
     state_ = state;
 }
 
@@ -182,6 +215,7 @@ void PageReader::TaskProgress::read_from(PageSource& source) {
   for (int i = 0; i < source.num_tries() && !is_over(); ++i) {
     auto pages = source.open({.name_space = task_.name_space,
                               .prompt = task_.prompt,
+                              .keys = keys_,
                               .peer = i == 0 ? task_.peer : -1,
                               .computes = task_.is_sent,
                               .tried = &tried,
@@ -190,7 +224,9 @@ void PageReader::TaskProgress::read_from(PageSource& source) {
     if (*pages == nullptr) return;
     pages_ = pages->get();
     failed_ = false;
-    if (read_pages() && !failed_ && has_states()) read_last_state();
+    const bool may_ask = read_pages();
+    return_spare();
+    if (may_ask && !failed_ && has_states()) read_last_state();
     // Another peer may have the pages that this one lacks; one that computes prompts has brought
     // all that it can.
     const bool is_all = is_complete() || is_computed_by(source);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <new>
 #include <thread>
 #include <utility>
@@ -109,6 +110,80 @@ TEST(PageReader, ATaskEndsWhenNobodyWaitsForItAnyLonger) {
   }
   reader.stop();
   EXPECT_EQ(num_pages, 3) << "the third one begins in time";
+}
+
+// A peer that has every page, and notes how many may be on their way.
+class NotingPeer final : public PageSource {
+ public:
+  PageTier tier() const override { return PageTier::peer; }
+  Result<std::unique_ptr<PromptPages>> open(const PagesWanted& /*wanted*/) override {
+    return std::make_unique<Pages>(*this);
+  }
+  std::atomic<size_t> num_given{0}, most_at_once{0};
+  std::atomic<size_t> most_held{0};  // pages that were given, and those on their way
+
+ private:
+  class Pages final : public PromptPages {
+   public:
+    explicit Pages(NotingPeer& peer) : peer_(peer) {}
+    Result<size_t> last_held(std::span<const PageKey> keys) override { return keys.size(); }
+    Result<void> expect(std::span<const PageKey> /*keys*/, PageKind /*kind*/) override {
+      return {};
+    }
+    void note_room(size_t num_pages) override {
+      peer_.most_at_once = std::max<size_t>(peer_.most_at_once, num_pages);
+      peer_.most_held = std::max<size_t>(peer_.most_held, peer_.num_given + num_pages);
+    }
+    Result<bool> get(const PageKey& /*key*/, std::span<std::byte> page) override {
+      std::ranges::fill(page, std::byte{1});
+      ++peer_.num_given;
+      return true;
+    }
+
+   private:
+    NotingPeer& peer_;
+  };
+};
+
+// The engine takes no page, as in a long step. Pages on their way would fill the connection, and
+// the peer would end it.
+TEST(PageReader, APeerSendsNoMorePagesThanThereAreBuffers) {
+  const TierBuffers sizes{.page_bytes = 64};
+  const auto num_buffers = static_cast<size_t>(sizes.num_pages());
+  NotingPeer peer;
+  ReadFigures figures;
+  const RealClock clock;
+  PageReader reader({.sources = {&peer}, .page_tokens = 32, .page_bytes = sizes.page_bytes},
+                    TransferBuffers::allocate(sizes).value(), figures);
+  reader.start(clock, [] {});
+  const auto task_of = [](size_t num_pages) {
+    auto task = std::make_shared<ReadTask>();
+    task->prompt = std::vector<TokenId>(32 * num_pages + 1, TokenId{1});
+    task->num_whole = 32 * num_pages;
+    return task;
+  };
+  const auto task = task_of(2 * num_buffers);
+  auto added = task;
+  ASSERT_TRUE(reader.add(added));
+  const TimePoint end = clock.now() + std::chrono::seconds(20);
+  while (peer.num_given < num_buffers && clock.now() < end) std::this_thread::yield();
+  EXPECT_EQ(peer.num_given.load(), num_buffers);
+  EXPECT_EQ(peer.most_held.load(), num_buffers);
+  EXPECT_GT(peer.most_at_once.load(), 1u) << "pages travel together";
+  EXPECT_LE(peer.most_at_once.load(), num_buffers / 2 + 1) << "others get buffers, too";
+  task->given_up = true;
+  // All buffers come back, also those that were taken for pages that did not come.
+  for (bool is_done = false; !is_done && clock.now() < end; std::this_thread::yield()) {
+    const auto read = reader.pop();
+    is_done = read && !read->kind;
+    if (read && read->kind) reader.release(*read);
+  }
+  peer.num_given = 0;
+  auto next = task_of(num_buffers);
+  ASSERT_TRUE(reader.add(next));
+  while (peer.num_given < num_buffers && clock.now() < end) std::this_thread::yield();
+  EXPECT_EQ(peer.num_given.load(), num_buffers);
+  reader.stop();
 }
 
 // Has every page, but no memory to open or to read the first time.

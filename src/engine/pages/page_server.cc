@@ -12,13 +12,10 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "core/queue_limits.h"
 
 namespace hocket {
 namespace {
 
-constexpr QueueLimit<int64_t> kPrefillLimit{"{} prompts are computed for others already",
-                                            "ask another service"};
 constexpr Duration kSignOfLife = std::chrono::seconds(1);
 constexpr size_t kRefusalBytes = 512;  // limit of an error's text, for the client
 constexpr int kAcceptWaitMs = 100;
@@ -27,45 +24,6 @@ constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 constexpr Duration kEndWait = std::chrono::milliseconds(2);  // for one of kMaxClients to end
 
 }  // namespace
-
-Result<void> PrefillWatch::begin(RequestId id) {
-  const MutexLock lock(mutex_);
-  HOCKET_TRY_VOID(check_limit(kPrefillLimit, {.used = std::ssize(live_), .max = kMax}, kMax));
-  live_.insert(id);
-  return {};
-}
-
-bool PrefillWatch::is_watched(RequestId id) const {
-  const MutexLock lock(mutex_);
-  return live_.contains(id);
-}
-
-int PrefillWatch::size() const {
-  const MutexLock lock(mutex_);
-  return static_cast<int>(live_.size());
-}
-
-void PrefillWatch::end(RequestId id) {
-  {
-    const MutexLock lock(mutex_);
-    live_.erase(id);
-  }
-  changed_.notify_all();
-}
-
-void PrefillWatch::end_all() {
-  {
-    const MutexLock lock(mutex_);
-    if (live_.empty()) return;
-    live_.clear();
-  }
-  changed_.notify_all();
-}
-
-void PrefillWatch::wait(Duration max_wait) {
-  MutexLock lock(mutex_);
-  changed_.wait_for(lock, max_wait);
-}
 
 // The talk with one client.   Thread: its own.
 class PageConnection {
@@ -238,9 +196,13 @@ class PageConnection {
 
   // A prompt that is being computed may still add pages and states.
   Result<void> wait_for_prefill() {
-    const TimePoint until = clock_.now() + PageServer::kMaxWait;
-    while (is_computing() && clock_.now() < until) HOCKET_TRY_VOID(wait());
+    const TimePoint since = clock_.now();
+    while (is_computing() && !has_stalled(since)) HOCKET_TRY_VOID(wait());
     return {};
+  }
+  // Returns true if no page was written for long, for this client or for those before it in line.
+  bool has_stalled(TimePoint since) const {
+    return clock_.now() > std::max(since, options_.prefills->last_progress()) + options_.max_wait;
   }
   bool is_computing() const { return prefill_ && options_.prefills->is_watched(*prefill_); }
   // Waits a moment; says every second that this service is there.
@@ -258,10 +220,11 @@ class PageConnection {
   // all. Returns null if the page is absent. The disk is asked at first and at the end, and between
   // only for a page that was written: others wait for the threads that read and write files, too.
   Result<BufferLoan> find(const PageKey& key, size_t size) {
-    const TimePoint until = clock_.now() + PageServer::kMaxWait;
+    const TimePoint since = clock_.now();
     for (bool is_first = true;;) {
       // Asks in this order, so that a page which is added between the two is found.
-      const bool is_last = !is_computing() || clock_.now() > until;
+      const bool is_last =
+          !is_computing() || has_stalled(since) || options_.prefills->is_lost(key);
       const bool may_be_there = is_first || is_last || options_.files->has(key);
       if (BufferLoan loan = may_be_there ? borrow() : nullptr) {
         is_first = false;

@@ -14,12 +14,10 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <functional>
 #include <list>
 #include <memory>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
 #include "base/log_limit.h"
@@ -32,33 +30,11 @@
 #include "engine/pages/page_link.h"
 #include "engine/pages/page_source.h"
 #include "engine/pages/prefill_role.h"
+#include "engine/pages/prefill_watch.h"
 #include "engine/stats/cache_tier_stats.h"
 #include "policy/scheduler/request.h"
 
 namespace hocket {
-
-// The requests that compute prompts for clients, and whether all their pages are in files.
-// Thread: any.
-class PrefillWatch {
- public:
-  static constexpr size_t kMax = 256;
-
-  // Errors: queue_full.
-  Result<void> begin(RequestId id);
-  bool is_watched(RequestId id) const;
-  int size() const;
-  // Call when every page of the request that will ever be written is in its file.
-  void end(RequestId id);
-  void end_all();
-  // Call when a page was written.
-  void note_page() { changed_.notify_all(); }
-  void wait(Duration max_wait);
-
- private:
-  mutable Mutex mutex_;
-  std::condition_variable changed_;
-  std::unordered_set<RequestId> live_ HOCKET_GUARDED_BY(mutex_);
-};
 
 // A prompt that a client wants to have computed.
 struct PrefillPrompt {
@@ -79,13 +55,16 @@ class PageServer {
   static constexpr int kMaxClients = kMaxConnections + 2 * kMaxStrangers;
   // Time between two lines about strangers in the log.
   static constexpr Duration kWarningInterval = std::chrono::seconds(5);
-  // Ends a connection whose client asks for nothing.
-  static constexpr Duration kIdle = std::chrono::seconds(30);
+  // Ends a connection whose client asks for nothing. One whose engine is in a long step asks for
+  // nothing meanwhile, because its buffers are full; a host that is gone is noticed within
+  // PageLink::kSilence.
+  static constexpr Duration kIdle = std::chrono::seconds(300);
   // Files that are written later push out those of a prompt that its client has not fetched yet. So
   // the prompts under way have this share of what the folder may take, and further ones are
   // refused.
   static constexpr int64_t kShareOfFolder = 2;  // a half
-  // Limit of the time between two pages of a prompt that is computed.
+  // A page is absent if this service has written none for so long, though prompts are computed. One
+  // that waits in line behind others is awaited as long as its client stays.
   static constexpr Duration kMaxWait = std::chrono::seconds(300);
 
   using Counts = AtomicCounts<ServedCounters>;
@@ -101,6 +80,7 @@ class PageServer {
     std::shared_ptr<const PrefillRole> role;  // says if prompts are computed for others
     std::function<Result<RequestId>(PrefillPrompt)> submit;
     std::function<void(RequestId)> abort;
+    Duration max_wait = kMaxWait;
   };
   // Listens. Errors: port_in_use, io, out_of_memory.
   static Result<std::unique_ptr<PageServer>> create(Options options);

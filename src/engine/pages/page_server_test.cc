@@ -21,12 +21,12 @@
 #include <thread>
 #include <vector>
 
-#include "base/folder_testing.h"
-#include "engine/pages/connect.h"
-#include "engine/pages/peer_source.h"
+#include "engine/pages/page_server_testing.h"
 
 namespace hocket {
 namespace {
+
+using testing::PageServerTest;
 
 // While it lives, the process can start no thread: there is no room for a stack, and threads that
 // wait for the end have those that the C library keeps for later ones.
@@ -56,97 +56,6 @@ class NoMoreThreads {
   rlimit before_{};
   std::atomic<bool> over_{false};
   std::vector<Thread> threads_;
-};
-
-class PageServerTest : public testing::FolderTest {
- protected:
-  static constexpr int64_t kPageBytes = TierBuffers::kBytes / TierBuffers::kMinServed;
-
-  void start() {
-    auto opened = PageFiles::open(folder_);
-    ASSERT_TRUE(opened.has_value());
-    page_files_ = *std::move(opened);
-    const auto files = std::make_shared<FileStore>(page_files_, FileStore::calls_for(folder_));
-    const std::vector<std::byte> page(kPageBytes, std::byte{5});
-    const PageStore::Page one{.key = kKey, .bytes = page};
-    ASSERT_EQ(files->put({&one, 1}, [] { return false; }).value_or(0), 1u);
-    auto server =
-        PageServer::create({.address = resolve({.host = "127.0.0.1"}).value().front(),
-                            .token = kToken,
-                            .forms = forms_,
-                            .page_bytes = kPageBytes,
-                            .files = files,
-                            .counts = counts_,
-                            .prefills = std::make_shared<PrefillWatch>(),
-                            .role = std::make_shared<PrefillRole>(PrefillRole::Options{
-                                .mode = Disaggregation::prefill, .can_prefill = true}),
-                            .submit = [this](const PrefillPrompt&) -> Result<RequestId> {
-                              if (refuses_)
-                                return fail(ErrorCode::queue_full, "too many requests wait");
-                              return RequestId{1};
-                            },
-                            .abort = [](RequestId) {}});
-    ASSERT_TRUE(server.has_value());
-    server_ = *std::move(server);
-    server_->start();
-  }
-  Fd connect() const {
-    const SocketAddress address = server_->address();
-    auto socket = connect_to_first({&address, 1}, PageLink::kConnect, [] { return false; });
-    EXPECT_TRUE(socket.has_value());
-    return *std::move(socket);
-  }
-  // Connects; `answer` is what the server says to that.
-  std::unique_ptr<PageLink> introduce(PageFrame answer) const {
-    auto link = std::make_unique<PageLink>(connect(), "the server", [] { return false; });
-    EXPECT_TRUE(link->client_handshake(kToken));
-    EXPECT_TRUE(link->send(PageFrame::form, text_of(forms_->form())));
-    EXPECT_EQ(link->receive(PageLink::kSilence, 1024).value().type, answer);
-    return link;
-  }
-  // Connects, and asks for the page without taking it.
-  std::unique_ptr<PageLink> ask() const {
-    auto link = introduce(PageFrame::ok);
-    EXPECT_TRUE(link->send(PageFrame::get, std::string(1, '\0') + text_of(kKey)));
-    return link;
-  }
-  std::unique_ptr<PeerSource> peer() const {
-    return std::make_unique<PeerSource>(
-        PeerSource::Options{.peers = {{.host = "127.0.0.1", .port = server_->address().port()}},
-                            .use = PeerUse::prefill,
-                            .token = kToken,
-                            .forms = forms_});
-  }
-  static bool opens(PeerSource& peer, size_t num_tokens) {
-    const std::vector<TokenId> prompt(num_tokens, TokenId{1});
-    const auto pages =
-        peer.open({.prompt = prompt, .computes = true, .is_over = [] { return false; }});
-    return pages && *pages != nullptr;
-  }
-  static std::string text_of(const PageKey& key) {
-    return {reinterpret_cast<const char*>(key.data()), key.size()};
-  }
-  static PageLink::Frame next(PageLink& link) {
-    return link.receive(PageLink::kSilence, sizeof(PageKey) + kPageBytes).value();
-  }
-
-  // Returns true as soon as `holds` does.
-  static bool comes_true(const std::function<bool()>& holds) {
-    const TimePoint end = RealClock().now() + std::chrono::seconds(20);
-    while (!holds() && RealClock().now() < end) std::this_thread::yield();
-    return holds();
-  }
-
-  uint64_t num_refused() const { return counts_->get(&ServedCounters::served_refused_total); }
-
-  static constexpr const char* kToken = "a token of sixteen";
-  static constexpr PageKey kKey = {1};
-  const std::shared_ptr<const PageForms> forms_ = std::make_shared<const PageForms>(
-      PageForms::Parts{.pages = {.layers = {{.num_heads = 1, .key_dim = 32, .value_dim = 32}}}});
-  const std::shared_ptr<PageServer::Counts> counts_ = std::make_shared<PageServer::Counts>();
-  std::atomic<bool> refuses_{false};
-  std::shared_ptr<PageFiles> page_files_;
-  std::unique_ptr<PageServer> server_;
 };
 
 TEST_F(PageServerTest, AClientBeyondTheNumberOfBuffersWaitsForOne) {

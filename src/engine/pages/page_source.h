@@ -30,6 +30,7 @@ enum class PageKind : uint8_t { page = 0, state = 1 };
 struct PagesWanted {
   CacheNamespace name_space;
   std::span<const TokenId> prompt;  // all of it: a peer may have to compute it
+  std::span<const PageKey> keys;    // those of its whole pages, as far as they are known
   int peer = -1;                    // index of the peer to try first; -1: they take turns
   bool computes = false;            // a source that can computes what it lacks
   uint64_t* tried = nullptr;        // bits of the peers that were asked, and are not asked again
@@ -47,6 +48,10 @@ class PromptPages {
   // Says which pages get() will ask for next, in this order, so that they can travel together.
   // Errors: io, timed_out.
   virtual Result<void> expect(std::span<const PageKey> keys, PageKind kind) = 0;
+  // Says that so many of these pages, from the next one on, have buffers that wait for them. No
+  // more may be on their way from another service, since nobody would take them from the
+  // connection. Until it is called: one.
+  virtual void note_room(size_t /*num_pages*/) {}
   // Fills `page`. Returns false if it is absent, damaged, or is_over(). Errors: io, timed_out.
   virtual Result<bool> get(const PageKey& key, std::span<std::byte> page) = 0;
 };

@@ -166,10 +166,11 @@ void PageWriter::write(StoreWriter& writer) {
   }
   writer.num_written += outcome.num_written;
   left_out_.count(outcome.why, writer.pages.size() - outcome.num_written);
+  if (outcome.num_written < writer.pages.size()) note_lost(writer);
   for (const Order& order : writer.pages) buffers_.of(*order.kind).release(order.buffer);
   const bool is_half_free = buffers_.of(*writer.pages.back().kind).is_half_free();
   writer.pages.clear();
-  if (options_.prefills) options_.prefills->note_page();
+  if (options_.prefills && outcome.num_written > 0) options_.prefills->note_page();
   if (writer.orders.size() == 0 || is_half_free) on_free_();
 }
 
@@ -197,9 +198,14 @@ void PageWriter::put(StoreWriter& writer, WriteOutcome& outcome) {
     store.note_success();
     if (writer.store == options_.files) save_speed();
   }
-  // The page may be of any prompt that is computed for a peer, whose pages behind it are of no use.
-  const bool lacks = outcome.num_written < pages.size() && writer.store == options_.files;
-  if (lacks && options_.prefills) options_.prefills->end_all();
+}
+
+// A folder that takes nothing more ends all prompts that are computed for peers, since their pages
+// behind this one are of no use. One that takes others ends the waits for these pages alone.
+void PageWriter::note_lost(const StoreWriter& writer) {
+  if (!options_.prefills || writer.store != options_.files) return;
+  if (!options_.files->takes_writes()) return options_.prefills->end_all();
+  for (const Order& order : writer.pages) options_.prefills->note_lost(order.key);
 }
 
 // Nothing more can be done if there is no memory for the line either; the pages are counted.

@@ -22,7 +22,7 @@
 #include "base/thread.h"
 #include "engine/pages/file_store.h"
 #include "engine/pages/page_buffers.h"
-#include "engine/pages/page_server.h"
+#include "engine/pages/prefill_watch.h"
 #include "engine/pages/unwritten_pages.h"
 #include "engine/stats/cache_tier_stats.h"
 
@@ -31,7 +31,10 @@ namespace hocket {
 class PageWriter {
  public:
   static constexpr size_t kMaxAtOnce = 8;  // pages that are written with one call
-  static constexpr size_t kMaxSaves = 8;   // ends of saves that wait at once
+  // Ends of saves that wait at once: one of each call for a session (Engine::kMaxSessionCalls), and
+  // as many of calls that have timed out, whose orders stand in the queue of a disk that hangs. The
+  // end of a further one counts as not all written, so its client is told that nothing was saved.
+  static constexpr size_t kMaxSaves = 8;
   // Time for which copied pages are still written at the end. Then a write to Redis is broken off;
   // one to a file may end, within its limit (FileStore::kLimit).
   static constexpr Duration kMaxEnd = std::chrono::seconds(10);
@@ -112,6 +115,7 @@ class PageWriter {
   bool serve(StoreWriter& writer);
   void write(StoreWriter& writer);
   void put(StoreWriter& writer, WriteOutcome& outcome);
+  void note_lost(const StoreWriter& writer);
   void report_lack(std::string_view what);
   void carry_out_end(const Order& order, bool all_written);
   void save_speed();

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/folder_testing.h"
+#include "compute/kv/page_folders.h"
 
 namespace hocket {
 namespace {
@@ -98,6 +99,28 @@ TEST_F(PageWriterFolderTest, APageThatCannotBeWrittenEndsTheWaitsOfPeers) {
   ASSERT_TRUE(prefills->begin(RequestId{2}));
   writer.end_waiting(RequestId{2});
   EXPECT_FALSE(writer.is_awaited(RequestId{2}));
+  writer.begin_end();
+  writer.join();
+}
+
+// A folder of somebody else has the page's name. The store takes all others.
+TEST_F(PageWriterFolderTest, APageThatHasNoPlaceEndsNoPromptThatDoesNotNeedIt) {
+  const auto files = std::make_shared<FileStore>(std::shared_ptr(PageFiles::open(folder_).value()),
+                                                 FileStore::calls_for(folder_));
+  const auto prefills = std::make_shared<PrefillWatch>();
+  PageWriter writer({.files = files, .redis = nullptr, .prefills = prefills},
+                    TransferBuffers::allocate({.page_bytes = 64}).value());
+  const RealClock clock;
+  writer.start(clock, [] {});
+  const PageWriter::Lacked page{.kind = PageKind::page, .stores = 1};
+  std::filesystem::create_directories(path_of_page(folder_, page.key) / "stranger");
+  ASSERT_TRUE(prefills->begin(RequestId{1}));
+  ASSERT_EQ(writer.copy(page, [](std::span<std::byte>) {}), PageWriter::CopyOutcome::yes);
+  const TimePoint end = clock.now() + std::chrono::seconds(20);
+  while (!prefills->is_lost(page.key) && clock.now() < end) std::this_thread::yield();
+  EXPECT_TRUE(prefills->is_lost(page.key));
+  EXPECT_TRUE(writer.is_awaited(RequestId{1}));
+  EXPECT_TRUE(writer.files_take_writes());
   writer.begin_end();
   writer.join();
 }

@@ -60,7 +60,7 @@ class PeerPromptPages final : public PromptPages {
       const auto some = keys.last(std::min(keys.size(), PageLink::kMaxKeys));
       HOCKET_TRY_VOID(watch(link_.send(PageFrame::exist, bytes_of(some))));
       PageLink::Frame answer{.type = PageFrame::waiting};
-      const TimePoint until = RealClock().now() + PeerSource::kMaxWait;
+      const TimePoint until = end_of_wait();
       while (answer.type == PageFrame::waiting && RealClock().now() < until) {
         HOCKET_TRY(answer, watch(link_.receive(PageLink::kSilence, PageLink::kMaxKeys)));
       }
@@ -85,10 +85,12 @@ class PeerPromptPages final : public PromptPages {
     return {};
   }
 
+  void note_room(size_t num_pages) override { room_ = num_pages; }
+
   Result<bool> get(const PageKey& key, std::span<std::byte> page) override {
     if (num_got_ == expected_.size() || expected_[num_got_] != key) return false;
     if (num_got_ == num_asked_) HOCKET_TRY_VOID(watch(ask_more()));
-    const TimePoint until = RealClock().now() + PeerSource::kMaxWait;
+    const TimePoint until = end_of_wait();
     while (RealClock().now() < until) {
       // The peer may read it from a file, which takes as long as FileStore allows.
       HOCKET_TRY(const PageLink::Frame answer,
@@ -113,6 +115,9 @@ class PeerPromptPages final : public PromptPages {
   }
 
  private:
+  TimePoint end_of_wait() const {
+    return is_asked_ ? TimePoint::max() : RealClock().now() + PeerSource::kMaxWait;
+  }
   // A peer that fails is avoided for a while. It has not failed if no request waits for it any
   // more. Failures of begin() are those of open_at().
   template <class T>
@@ -131,10 +136,9 @@ class PeerPromptPages final : public PromptPages {
                     .with_fix("run the same version of hocket on both sides"));
   }
   std::unexpected<Error> too_slow() const {
-    return fail(
-        error(ErrorCode::io, "{} has computed no page for {:.0f} s", link_.name(),
-              to_seconds(PeerSource::kMaxWait))
-            .with_fix("see in its log what it computes, or add services that compute prompts"));
+    return fail(error(ErrorCode::io, "{} has sent no page for {:.0f} s", link_.name(),
+                      to_seconds(PeerSource::kMaxWait))
+                    .with_fix("look at its disk, and at how many others ask it for pages"));
   }
   Result<void> check_size(std::span<const TokenId> prompt) {
     constexpr size_t kMaxTokens =
@@ -169,9 +173,12 @@ class PeerPromptPages final : public PromptPages {
                     .with_fix(is_asked_ ? "no action needed: the prompt is computed here"
                                         : "start both services with the same model and form"));
   }
+  // Asks for as many pages as have buffers. The peer would have to hold others until the engine has
+  // taken some, which is after its step, and would end the connection before.
   Result<void> ask_more() {
+    const size_t most = std::clamp<size_t>(room_, 1, PageLink::kMaxKeys);
     const auto some = std::span<const PageKey>(expected_).subspan(
-        num_asked_, std::min(expected_.size() - num_asked_, PageLink::kMaxKeys));
+        num_asked_, std::min(expected_.size() - num_asked_, most));
     num_asked_ += some.size();
     const char kind = static_cast<char>(kind_);
     return link_.send(PageFrame::get, {&kind, 1}, std::as_bytes(some));
@@ -184,6 +191,7 @@ class PeerPromptPages final : public PromptPages {
   std::vector<PageKey> expected_;
   PageKind kind_ = PageKind::page;
   size_t num_asked_ = 0, num_got_ = 0;  // in expected_
+  size_t room_ = 1;                     // pages that have buffers, the next one included
   bool is_asked_ = false, is_refused_ = false;
   bool is_short_ = false;  // note_short() has counted the prompt
   int page_tokens_ = 0;
@@ -252,25 +260,32 @@ Result<std::unique_ptr<PromptPages>> PeerSource::open_at(size_t peer, const Page
     if (!wanted.is_over()) avoid(peer);
     return fail(std::move(begun.error()));
   }
+  if (sends(wanted)) prefixes_.note(wanted.keys, peer);
   const int page_tokens = pages->page_tokens();
   if (page_tokens == options_.forms->page_tokens()) return pages;
   return std::make_unique<RegroupedPages>(std::move(pages), *options_.forms, page_tokens, wanted);
 }
 
-std::vector<size_t> order_of_peers(size_t first, std::span<const int64_t> num_sent) {
-  std::vector<size_t> order(num_sent.size());
+std::vector<size_t> order_of_peers(size_t first, std::span<const int64_t> loads) {
+  std::vector<size_t> order(loads.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = (first + i) % order.size();
-  std::ranges::stable_sort(order, {}, [&](size_t peer) { return num_sent[peer]; });
+  std::ranges::stable_sort(order, {}, [&](size_t peer) { return loads[peer]; });
   return order;
 }
 
 // A peer that the client named comes first, and then those behind it. Elsewhere the load of peers
-// counts where they compute.
+// counts where they compute, less the tokens that one need not compute again. So a conversation
+// stays with its peer unless that has much more to do than another one.
 std::vector<size_t> PeerSource::order_for(const PagesWanted& wanted) {
-  std::vector<int64_t> num_sent(options_.peers.size());
-  if (wanted.peer >= 0) return order_of_peers(static_cast<size_t>(wanted.peer), num_sent);
-  if (sends(wanted)) std::copy_n(num_sent_.begin(), num_sent.size(), num_sent.begin());
-  return order_of_peers(next_++, num_sent);
+  std::vector<int64_t> loads(options_.peers.size());
+  if (wanted.peer >= 0) return order_of_peers(static_cast<size_t>(wanted.peer), loads);
+  if (sends(wanted)) {
+    std::copy_n(num_sent_.begin(), loads.size(), loads.begin());
+    if (const auto known = prefixes_.find(wanted.keys))
+      loads[known->peer] -=
+          static_cast<int64_t>(known->num_pages) * options_.forms->page_tokens();
+  }
+  return order_of_peers(next_++, loads);
 }
 
 Result<std::unique_ptr<PromptPages>> PeerSource::open(const PagesWanted& wanted) {

@@ -6,8 +6,10 @@
 // A peer may have pages of another size (regrouped_pages.h).
 //
 // Peers take turns; of those that compute prompts, the one with the fewest tokens under way for
-// this service comes first. One that does not answer, or has another model or form, is left alone
-// for 30 s. One that refuses a prompt is well and stays in use; the next one is asked.
+// this service comes first. The tokens of a prefix that a peer computed before count against that,
+// so the next turn of a conversation goes to the peer that has the others (prefix_peers.h). One
+// that does not answer, or has another model or form, is left alone for 30 s. One that refuses a
+// prompt is well and stays in use; the next one is asked.
 // Thread: any.
 #pragma once
 
@@ -25,6 +27,7 @@
 #include "engine/pages/page_forms.h"
 #include "engine/pages/page_link.h"
 #include "engine/pages/page_source.h"
+#include "engine/pages/prefix_peers.h"
 #include "engine/stats/cache_tier_stats.h"
 
 namespace hocket {
@@ -34,8 +37,9 @@ enum class PeerUse : uint8_t { cache, prefill };
 class PeerSource final : public PageSource {
  public:
   static constexpr size_t kMaxPeers = 64;  // bits of PagesWanted::tried
-  // Limit of the wait for the next page of a prompt that a peer computes. Meanwhile the peer says
-  // every second that it is there.
+  // Limit of the wait for an answer of a peer that computes nothing for it. Meanwhile the peer says
+  // every second that it is there. One that computes the prompt, or has it in line, is awaited
+  // until is_over(): the prompt's own limit ends that (PagePrefetch::max_hold).
   static constexpr Duration kMaxWait = std::chrono::seconds(300);
   static constexpr Duration kLeftAlone = std::chrono::seconds(30);
   // Limit of the wait for the system's resolver, which may hang.
@@ -89,15 +93,16 @@ class PeerSource final : public PageSource {
   std::atomic<size_t> next_{0};
   // By peer: tokens of prompts that it computes for this service now.
   std::array<std::atomic<int64_t>, kMaxPeers> num_sent_{};
+  PrefixPeers prefixes_;
   TimedCalls resolver_;
   LogLimit refusals_{kRefusalInterval};
   Mutex mutex_;
   std::vector<TimePoint> avoid_until_ HOCKET_GUARDED_BY(mutex_);
 };
 
-// Returns the order in which peers are asked: those with the fewest tokens of prompts under way
-// first, and equal ones in turn from peer `first` on.
-std::vector<size_t> order_of_peers(size_t first, std::span<const int64_t> num_sent);
+// Returns the order in which peers are asked: those with the smallest load first, in tokens, and
+// equal ones in turn from peer `first` on.
+std::vector<size_t> order_of_peers(size_t first, std::span<const int64_t> loads);
 
 // Parses "h0:5000,h1:5000" of the flag `param`. Errors: bad_value.
 Result<std::vector<HostPort>> parse_peers(std::string_view text, std::string_view param);

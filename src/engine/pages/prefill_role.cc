@@ -45,6 +45,13 @@ Result<void> PrefillRole::check(Disaggregation mode) const {
 Result<void> PrefillRole::set(Disaggregation mode) {
   HOCKET_TRY_VOID(check(mode));
   const MutexLock lock(mutex_);
+  // Other ranks would refuse the next number, and so would not follow.
+  if (last_.number >= RoleChange::kMaxNumber)
+    return fail(error(ErrorCode::bad_value,
+                      "the role cannot change any more, because the last change has the largest "
+                      "number, {}",
+                      RoleChange::kMaxNumber)
+                    .with_fix("start all ranks of the service again, which begins at number 0"));
   change_to({.mode = mode, .number = last_.number + 1});
   return {};
 }

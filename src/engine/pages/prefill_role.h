@@ -53,7 +53,8 @@ class PrefillRole {
 
   // Errors: bad_value, if the service was started without what the mode needs.
   Result<void> check(Disaggregation mode) const;
-  // Changes the mode, with the next number, and announces it. Errors: those of check().
+  // Changes the mode, with the next number, and announces it. Errors: those of check(); bad_value
+  // if no number is left.
   Result<void> set(Disaggregation mode);
   // Makes a change that another rank of the service sent; one that is not after the last is left
   // alone. Errors: those of check(); bad_value (a number over kMaxNumber).

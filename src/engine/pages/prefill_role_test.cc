@@ -41,6 +41,18 @@ TEST(PrefillRole, AChangeThatArrivesLateChangesNothing) {
   EXPECT_FALSE(PrefillRole({}).take(first)) << "it was started without what the mode needs";
 }
 
+// A rank with a wrong number must not bring the others to one that all of them refuse.
+TEST(PrefillRole, BehindTheLargestNumberNoChangeIsMade) {
+  PrefillRole role({.can_prefill = true, .can_decode = true});
+  const RoleChange last = {.mode = Disaggregation::prefill, .number = RoleChange::kMaxNumber};
+  ASSERT_TRUE(role.take(last));
+  const auto changed = role.set(Disaggregation::decode);
+  ASSERT_FALSE(changed);
+  EXPECT_NE(changed.error().fix.find("start"), std::string::npos);
+  EXPECT_EQ(role.mode(), Disaggregation::prefill);
+  EXPECT_EQ(role.last_change().number, RoleChange::kMaxNumber);
+}
+
 TEST(PrefillRole, NamesAreRead) {
   for (const char* name : {"null", "prefill", "decode", "auto"})
     EXPECT_EQ(disaggregation_name(parse_disaggregation(name).value()), name);

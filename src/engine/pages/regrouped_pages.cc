@@ -108,6 +108,16 @@ Result<void> RegroupedPages::expect(std::span<const PageKey> keys, PageKind kind
   return peer_->expect(asked.subspan(std::min(begin, asked.size())), kind);
 }
 
+// Counts the peer's pages that hold the tokens of those pages, without the one that is here.
+void RegroupedPages::note_room(size_t num_pages) {
+  const size_t end = std::min(num_got_ + num_pages, expected_.size());
+  if (num_got_ >= end || expected_[num_got_].kind == PageKind::state) return peer_->note_room(1);
+  const auto first =
+      static_cast<size_t>((end_of(expected_[num_got_].index) - here_tokens()) / peer_tokens_);
+  const auto last = static_cast<size_t>((end_of(expected_[end - 1].index) - 1) / peer_tokens_);
+  peer_->note_room(last + 1 - first - (held_ == first ? 1 : 0));
+}
+
 Result<bool> RegroupedPages::get(const PageKey& key, std::span<std::byte> page) {
   if (num_got_ == expected_.size()) return false;
   const auto [index, kind] = expected_[num_got_];

@@ -30,6 +30,7 @@ class RegroupedPages final : public PromptPages {
   // it if the peer has all of them.
   Result<size_t> last_held(std::span<const PageKey> keys) override;
   Result<void> expect(std::span<const PageKey> keys, PageKind kind) override;
+  void note_room(size_t num_pages) override;
   Result<bool> get(const PageKey& key, std::span<std::byte> page) override;
 
  private:

@@ -57,6 +57,7 @@ Bytes page_of(const PageLayout& layout, int first, int begin, int end) {
 struct PeerMemory {
   std::map<PageKey, Bytes> held;
   int num_read = 0;
+  size_t room = 0;  // as note_room() said last
 
   // The pages, as far as the tokens fill them.
   void add_pages(const PageForms& forms, int page_tokens, std::span<const TokenId> tokens) {
@@ -102,6 +103,7 @@ class PeerMemoryPages final : public PromptPages {
     expected_.assign(keys.begin(), keys.end());
     return {};
   }
+  void note_room(size_t num_pages) override { memory_.room = num_pages; }
   Result<bool> get(const PageKey& key, std::span<std::byte> page) override {
     if (expected_.empty() || expected_.front() != key) return false;
     expected_.erase(expected_.begin());
@@ -177,6 +179,32 @@ TEST(RegroupedPages, PagesOfOneSizeBecomeThoseOfAnother) {
     EXPECT_EQ(PagesHere(forms, there, memory, prompt).read(first, forms),
               static_cast<size_t>(kLen / here) - first);
     EXPECT_EQ(memory.num_read, kLen / there - static_cast<int>(first) * here / there);
+  }
+}
+
+// A page of the peer's that is here already does not travel again.
+TEST(RegroupedPages, ThePeerIsAskedForAsManyPagesAsFillTheBuffers) {
+  const std::vector<TokenId> prompt = prompt_of(kLen);
+  struct Case {
+    int there = 0, here = 0;
+    size_t at_first = 0, behind = 0;
+  };
+  for (const auto& [there, here, at_first, behind] :
+       {Case{32, 64, 4, 8}, Case{128, 32, 1, 1}, Case{128, 64, 1, 2}}) {
+    SCOPED_TRACE(::testing::Message() << there << " to " << here);
+    const PageForms forms(parts_of(here));
+    PeerMemory memory;
+    memory.add_pages(forms, there, prompt);
+    PagesHere mine(forms, there, memory, prompt);
+    ASSERT_TRUE(mine.pages.expect(mine.keys, PageKind::page));
+    mine.pages.note_room(2);
+    EXPECT_EQ(memory.room, at_first);
+    Bytes page(mine.page_bytes);
+    ASSERT_TRUE(mine.pages.get(mine.keys.front(), page).value_or(false));
+    mine.pages.note_room(4);
+    EXPECT_EQ(memory.room, behind);
+    mine.pages.note_room(1000);
+    EXPECT_EQ(memory.room, memory.held.size() - static_cast<size_t>(memory.num_read));
   }
 }
 

@@ -226,6 +226,25 @@ TEST_F(SessionCallsTest, ASaveThatCannotBeWholeFailsAndLeavesTheOldOne) {
   EXPECT_EQ(restored->tokens, 704);
 }
 
+// An operator, or another process at its limit, has deleted pages that memory has still.
+TEST_F(SessionCallsTest, PagesWhoseFilesWereDeletedAreWrittenByTheNextSave) {
+  Service service(settings());
+  ask(service, question(1, 7));
+  ASSERT_TRUE(change(service, SessionAction::save, 7, 7).has_value());
+  std::vector<fs::path> pages;
+  for (const auto& entry : fs::recursive_directory_iterator(folder_))
+    if (is_page(entry) && entry.path().parent_path().parent_path().filename() != "sessions")
+      pages.push_back(entry.path());
+  EXPECT_EQ(pages.size(), 22u);
+  for (const fs::path& page : pages) fs::remove(page);
+  const auto failed = change(service, SessionAction::save, 7, 7);
+  ASSERT_FALSE(failed.has_value());
+  EXPECT_EQ(failed.error().code, ErrorCode::io) << describe(failed.error());
+  const auto again = change(service, SessionAction::save, 7, 7);
+  ASSERT_TRUE(again.has_value()) << describe(again.error());
+  EXPECT_EQ(again->tokens, 704);
+}
+
 TEST_F(SessionCallsTest, ARestoreOfNothingSaysSoAndLeavesTheSession) {
   Service service(settings());
   ask(service, question(1, 7));
