@@ -45,8 +45,8 @@ class FittedTimes final : public StageModel {
  private:
   // The indices of what is learned of one half and layer: the stages come first.
   static constexpr size_t kOther = kNumStages, kPart = kOther + 1, kWave = kPart + 1,
-                          kSpread = kWave + 1, kDispatch = kSpread + 1,
-                          kCombine = kDispatch + 1, kNumFitted = kCombine + 1;
+                          kSpread = kWave + 1, kDispatch = kSpread + 1, kCombine = kDispatch + 1,
+                          kNumFitted = kCombine + 1;
   using Values = std::array<double, kNumFitted>;
   using Median = RunningMedian<kTuning.median_steps>;
   // The messages of a half; is_spread says if they are parts in which more copies of rows travel.

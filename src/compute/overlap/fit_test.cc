@@ -137,8 +137,8 @@ TEST_F(Fit, LearnsWhatPartsAndWavesCost) {
   EXPECT_LT(error(decode(64)), 1e-5);  // the times of a whole batch stay as they were
 }
 
-// Rows of answers travel more often in several parts, whatever the number of parts, and combine_wait
-// adds all of their copies up.
+// Rows of answers travel more often in several parts, whatever the number of parts, and
+// combine_wait adds all of their copies up.
 TEST_F(Fit, LearnsWhatCopiesCostOnceForAllParts) {
   machine_.spread = 4, machine_.spread_us = 80;
   auto prior = std::make_shared<StageMachine>(machine_);

@@ -64,7 +64,8 @@ inline constexpr double kOtherUs = 500;
 
 // Returns the report of a rank that has the times of step.model and sends as many bytes as a
 // StageMachine, without the time of the step. What parts add is booked in `experts`, and what rows
-// that travel for each expert add, in `combine_wait`, which adds them up. noisy(us) returns a time as it was measured.
+// that travel for each expert add, in `combine_wait`, which adds them up. noisy(us) returns a time
+// as it was measured.
 template <class Noisy>
 StepReport report_of(const SearchInput& step, const Plan& plan, const Noisy& noisy) {
   const auto add = [](float& sum, double more) { sum += static_cast<float>(more); };

@@ -182,8 +182,8 @@ TEST(StageEstimate, LinksCarryBytesAndCoresMoveThem) {
   EXPECT_NEAR(tax(Op::combine_start, Op::combine_wait), free.bytes(bucket).combine * 1.2e-3, 1e-6);
 }
 
-// A row of an answer travels once for each expert as soon as there are two parts, and not more often
-// in eight.
+// A row of an answer travels once for each expert as soon as there are two parts, and not more
+// often in eight.
 TEST(StageEstimate, CoresMoveTheBytesOfPartsOnceWhateverTheirNumber) {
   const ModelChoice choice = choice_of("configs/qwen3_235b_a22b");
   const StageEstimate estimate(choice, cost_of(choice),

@@ -62,8 +62,8 @@ bool PrefillPass::may_preempt() const {
 }
 
 // Asks the constraints that cost nothing: rows, memory, slots of requests and of their states. The
-// head costs look-ups in the prefix tree, so it is asked for only behind them, or if it may displace
-// others.
+// head costs look-ups in the prefix tree, so it is asked for only behind them, or if it may
+// displace others.
 AddResult PrefillPass::verdict() {
   const AddResult verdict = adder_.verdict(memory_.available_tokens());
   if (verdict != AddResult::added || may_preempt()) return verdict;
