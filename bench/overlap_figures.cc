@@ -15,10 +15,10 @@ namespace {
 constexpr double kBestShare = 0.99, kAllShare = 0.98, kEta = 0.95, kEtaUpTo = 0.8;
 constexpr double kOverTax = 1.05, kTaxFrom = 0.25, kTaxUpTo = 1, kTaxGbit = 1;
 constexpr double kForcedShare = 0.98, kSerialShare = 0.99;
-// Answers of these rows at 1 Gbit/s hide so much of what could be hidden.
+// The goal of eta for answers at 1 Gbit/s, and the rows of a rank that it holds for.
 constexpr double kRealEta = 0.7;
 constexpr int kEtaFromRows = 8, kEtaUpToRows = 64;
-// A goal is missed if it is missed by more than so many standard errors.
+// The number of standard errors by which a value may be off its goal.
 constexpr double kErrors = 2;
 // The tax of these rows at 1 Gbit/s as a share of compute, as docs/results.md recorded it on 22
 // November 2026 ("Orders at 1 Gbit/s"), and the part of it that may be left.

@@ -134,7 +134,7 @@ TEST(OverlapFigures, ARealStepMayTakeTheTaxButNoMore) {
 
 TEST(OverlapFigures, AnswersAt1GbitHideMostAndPayHalfOfTheRecordedTax) {
   PlayedPoint p = point("real", 114, 150, 116);
-  p.tax_us = 21;  // of 100 us of compute; it was 42.5 % with 8 rows
+  p.tax_us = 21;  // compute is 100 us; the recorded tax of 8 rows is 42.5 %
   ASSERT_EQ(verdicts_of(p).size(), 5);
   EXPECT_TRUE(verdicts_of(p)[3].is_met);  // 36 of 50 hidden
   EXPECT_TRUE(verdicts_of(p)[4].is_met);

@@ -63,8 +63,8 @@ inline constexpr LayerCounts kServedLayers{.num_dense = 1, .num_moe = 24, .has_s
 inline constexpr double kOtherUs = 500;
 
 // Returns the report of a rank that has the times of step.model and sends as many bytes as a
-// StageMachine, without the time of the step. What parts add is booked in `experts`, and what rows
-// that travel for each expert add, in `combine_wait`, which adds them up. noisy(us) returns a time
+// StageMachine, without the time of the step. The cost of parts is booked in `experts`, and that of
+// rows that travel for each expert in `combine_wait`, which adds them up. noisy(us) returns a time
 // as it was measured.
 template <class Noisy>
 StepReport report_of(const SearchInput& step, const Plan& plan, const Noisy& noisy) {
