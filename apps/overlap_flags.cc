@@ -16,7 +16,11 @@ FlagGroup overlap_flags(ServerSettings& s) {
         "--overlap of steps of answers alone, if it differs", "", true},
        {"overlap-plan", &p.overlap_plan,
         "YAML file of further orders; the first is used unless --overlap says otherwise", "", true},
-       {"enable-two-batch-overlap", &p.enable_two_batch_overlap, "--overlap two-batch", "", true},
+       {"enable-two-batch-overlap", &p.enable_two_batch_overlap,
+        "--overlap two-batch: begins with SGLang's orders, and plays a faster one of two halves "
+        "once "
+        "it was measured",
+        "", true},
        {"enable-single-batch-overlap", &p.enable_single_batch_overlap, "--overlap single-batch", "",
         true},
        {"tbo-token-distribution-threshold", &p.tbo_token_distribution_threshold,

@@ -121,6 +121,15 @@ void print_speed(const CapacityPlan& plan) {
   }
 }
 
+void print_link(const CapacityPlan& plan) {
+  const StageLink& link = plan.input.link;
+  if (plan.forecast.num_ranks == 1 || link.gbit_per_s == 0) return;
+  const bool is_guessed = plan.input.settings.parallel.ep_link_gbit == 0;
+  print_line("link", fmt::format("{:g} Gbit/s", link.gbit_per_s),
+             fmt::format("{:g} us, a GB out and in takes {:g} s of a core{}", link.latency_us,
+                         link.core_s_per_gb, is_guessed ? "; another: --ep-link-gbit" : ""));
+}
+
 std::string advice_text(const Advice& advice) {
   return fmt::format("{}: decode {} -> {} tokens/s at batch {}, {:.2f} x", advice.flags,
                      rate(advice.tokens_per_s_before), rate(advice.tokens_per_s), advice.batch,
@@ -149,6 +158,7 @@ void print_table(const CapacityPlan& plan) {
   print_changes(plan.file_changes);
   print_memory(plan);
   print_speed(plan);
+  print_link(plan);
   if (!plan.store.empty()) fmt::print("\nstore    {}\n", plan.store);
   if (f.fits())
     fmt::print("\nadvice   {}\n", plan.advice ? advice_text(*plan.advice)
@@ -211,6 +221,7 @@ void print_json(const CapacityPlan& plan) {
               {"decode_context", f.kv_len},
               {"decode_tokens_per_s", decode},
               {"ranks", f.num_ranks},
+              {"link_gbit", plan.input.link.gbit_per_s},
               {"advice", advice_json(plan.advice)}};
   add_fitting_json(plan.fitting, out);
   if (plan.overlap) out["overlap"] = overlap_json(*plan.overlap);
@@ -254,6 +265,16 @@ void share(int ranks, ForecastInput& input) {
   input.speed.integer_operations_per_s /= ranks;
 }
 
+// Returns the link between ranks: that of the flags, and what they do not say as it is in one host,
+// where ranks share memory, or as it is guessed between hosts.
+StageLink link_of(const PlanFlags& flags) {
+  const ParallelSettings& parallel = flags.settings.parallel;
+  StageLink link = flags.num_hosts() > 1 ? kGuessedLink : StageLink{};
+  if (parallel.ep_link_gbit > 0) link.gbit_per_s = parallel.ep_link_gbit;
+  if (parallel.ep_link_latency_us > 0) link.latency_us = parallel.ep_link_latency_us;
+  return link;
+}
+
 Result<CapacityPlan> make_plan(const PlanFlags& flags) {
   const Machine machine = inspect_machine();
   const int num_ranks = flags.settings.parallel.ep_size, a_host = num_ranks / flags.num_hosts();
@@ -263,7 +284,8 @@ Result<CapacityPlan> make_plan(const PlanFlags& flags) {
   ForecastInput input{.settings = flags.settings,
                       .total_bytes = machine.memory_bytes,
                       .available_bytes = machine.memory_available_bytes,
-                      .num_workers = workers.num_workers};
+                      .num_workers = workers.num_workers,
+                      .link = link_of(flags)};
   HOCKET_TRY(input.isa, choose_isa());
   std::string name = describe(machine);
   if (flags.memory_gb > 0) {
@@ -293,7 +315,7 @@ Result<CapacityPlan> make_plan(const PlanFlags& flags) {
   HOCKET_TRY(plan.file_changes, file_changes(plan.forecast.choice, flags.settings.model));
   if (!plan.forecast.fits())
     plan.fitting = find_fitting_plans(plan.input, plan.forecast, plan.advice, a_host);
-  if (flags.overlap) plan.overlap = plan_overlap(plan.input, plan.forecast, flags.num_hosts() > 1);
+  if (flags.overlap) plan.overlap = plan_overlap(plan.input, plan.forecast);
   plan.disaggregation_hosts = flags.disaggregation_hosts;
   if (flags.disaggregation_hosts > 0 && plan.forecast.fits())
     plan.split = plan_split(plan.input, plan.forecast, flags.disaggregation_hosts);

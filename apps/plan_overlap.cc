@@ -60,8 +60,7 @@ void print_reason(const OverlapPoint& point) {
 
 }  // namespace
 
-std::vector<OverlapPoint> plan_overlap(const ForecastInput& input, const Forecast& forecast,
-                                       bool on_hosts) {
+std::vector<OverlapPoint> plan_overlap(const ForecastInput& input, const Forecast& forecast) {
   const ParallelSettings& parallel = input.settings.parallel;
   OverlapForecastInput overlap{.choice = forecast.choice,
                                .cost = forecast.cost,
@@ -72,7 +71,7 @@ std::vector<OverlapPoint> plan_overlap(const ForecastInput& input, const Forecas
   for (int rows = 512; rows <= 8192; rows *= 2) overlap.prefill_rows.push_back(rows);
   StageLink link{
       .latency_us = parallel.ep_link_latency_us > 0 ? parallel.ep_link_latency_us : kLatencyUs,
-      .core_s_per_gb = on_hosts ? kTcpCoreSecondsPerGb : 0};
+      .core_s_per_gb = input.link.core_s_per_gb};
   std::vector<double> speeds(std::begin(kLinks), std::end(kLinks));
   if (parallel.ep_link_gbit > 0) speeds = {parallel.ep_link_gbit};
   for (const double speed : speeds) {

@@ -13,9 +13,8 @@ namespace hocket {
 
 // Returns the best plan for each link and size: decode steps of 1 to 512 rows, prefill steps of 512
 // to 8,192. The link is that of --ep-link-gbit if given; else there are six of 0.2 to 100 Gbit/s.
-// on_hosts: each rank has a host of its own, and a core spends time on moving its bytes over TCP.
-std::vector<OverlapPoint> plan_overlap(const ForecastInput& input, const Forecast& forecast,
-                                       bool on_hosts);
+// A core moves the bytes at the price of input.link.
+std::vector<OverlapPoint> plan_overlap(const ForecastInput& input, const Forecast& forecast);
 void print_overlap(const std::vector<OverlapPoint>& points, int num_ranks);
 nlohmann::ordered_json overlap_json(const std::vector<OverlapPoint>& points);
 

@@ -36,7 +36,8 @@ struct BenchOverlapOptions {
 };
 
 // Prints every point, also those that miss a goal, and the goals at the end.
-// Errors: bad_value, io, lost_rank. Returns the exit status, which is 0 if goals are missed too.
+// Errors: bad_value, io, lost_rank. Returns the exit status: 1 if a point of virtual time misses a
+// goal. Goals of real time do not count in it, since they depend on the machine.
 Result<int> bench_overlap(const BenchOverlapOptions& options);
 
 }  // namespace hocket

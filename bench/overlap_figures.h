@@ -88,10 +88,12 @@ struct PlayedPoint {
 struct OverlapVerdict {
   std::string goal;  // "auto/best >= 0.99"
   double value = 0;
-  bool is_met = false;
-  double error = 0;  // one standard error of the value; 0: unknown
+  bool is_met = false;  // it is not missed by more than two standard errors
+  double error = 0;     // one standard error of the value; 0: unknown
 };
 std::vector<OverlapVerdict> verdicts_of(const PlayedPoint& point);
+// Returns true if a point of virtual time, which is the same on every machine, misses a goal.
+bool misses_virtual_goal(std::span<const PlayedPoint> points);
 
 // A fixed order compared with auto over all points: the most that auto gains and loses.
 struct OrderVerdict {

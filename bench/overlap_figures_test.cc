@@ -123,13 +123,52 @@ TEST(OverlapFigures, EtaIsPromisedWhereSplittingIsFreeAndTheExchangeIsShort) {
 TEST(OverlapFigures, ARealStepMayTakeTheTaxButNoMore) {
   PlayedPoint p = point("real", 115, 150, 116);
   p.tax_us = 10;
-  ASSERT_EQ(verdicts_of(p).size(), 3);
+  ASSERT_EQ(verdicts_of(p).size(), 5);
   EXPECT_TRUE(verdicts_of(p)[2].is_met);  // 115 <= 1.05 x 110
   p.tax_us = 5;
   EXPECT_FALSE(verdicts_of(p)[2].is_met);
   p.link_gbit = 10;
   EXPECT_EQ(verdicts_of(p).size(), 2);
   EXPECT_FALSE(verdicts_of(point("real", 152, 150, 200))[1].is_met);  // slower than serial
+}
+
+TEST(OverlapFigures, AnswersAt1GbitHideMostAndPayHalfOfTheRecordedTax) {
+  PlayedPoint p = point("real", 114, 150, 116);
+  p.tax_us = 21;  // compute is 100 us; the recorded tax of 8 rows is 42.5 %
+  ASSERT_EQ(verdicts_of(p).size(), 5);
+  EXPECT_TRUE(verdicts_of(p)[3].is_met);  // 36 of 50 hidden
+  EXPECT_TRUE(verdicts_of(p)[4].is_met);
+  EXPECT_NEAR(verdicts_of(p)[4].value, 0.21 / 0.425, 1e-9);
+  p.tax_us = 22, p.rows_of_orders[2].runs.overlapped_us = 117;
+  EXPECT_FALSE(verdicts_of(p)[3].is_met);
+  EXPECT_FALSE(verdicts_of(p)[4].is_met);
+  p.phase = Phase::prefill;
+  EXPECT_EQ(verdicts_of(p).size(), 3);
+  p.phase = Phase::decode, p.rows = 4;
+  EXPECT_EQ(verdicts_of(p).size(), 3);
+}
+
+TEST(OverlapFigures, AGoalIsMissedByMoreThanTwoStandardErrors) {
+  PlayedPoint p = point("real", 100, 98, 120);  // auto/serial is 0.98, and should be 0.99
+  for (OverlapResult& row : p.rows_of_orders) row.runs.overlapped_us = 100;
+  p.rows_of_orders[0].runs.overlapped_us = 98;
+  const auto is_met = [&](double deviation) {
+    for (OverlapResult& row : p.rows_of_orders) {
+      row.rounds_us.assign(16, row.runs.overlapped_us);
+      row.spread_us = 1.349 * deviation * row.runs.overlapped_us;
+    }
+    return verdicts_of(p)[1].is_met;
+  };
+  EXPECT_FALSE(is_met(0));
+  EXPECT_FALSE(is_met(0.010));  // errors of 0.44 %, and of 0.53 %
+  EXPECT_TRUE(is_met(0.012));
+}
+
+TEST(OverlapFigures, VirtualTimeAloneFails) {
+  const PlayedPoint good = point("virtual", 100, 150, 99.5), bad = point("virtual", 100, 150, 98);
+  EXPECT_FALSE(misses_virtual_goal({}));
+  EXPECT_FALSE(misses_virtual_goal(std::vector{good, point("real", 152, 150, 98)}));
+  EXPECT_TRUE(misses_virtual_goal(std::vector{good, bad}));
 }
 
 TEST(OverlapFigures, AFixedOrderMustLoseSomewhereAndWinNowhere) {

@@ -14,6 +14,7 @@ class OverlapReport {
   void add(PlayedPoint point);
   // Prints which goals hold over all points of each clock. Prints nothing in JSON.
   void print_goals() const;
+  const std::vector<PlayedPoint>& points() const { return points_; }
 
  private:
   void print(const PlayedPoint& point) const;

@@ -97,12 +97,12 @@ StageTimes ShapeTimes::full(const Bucket& bucket) const {
   t.of(Op::combine_wait) = copy(copies);
   // Prefill cuts a half into parts by rows, and each part reads the experts again, each wave their
   // down projections. Decode cuts it by experts, which are read once; in parts each takes a copy of
-  // the row.
+  // the row, so more copies are packed, and summed.
   const bool by_rows = bucket.phase == Phase::prefill;
-  const double again_us =
-      by_rows ? op_us(expert_bytes, 0) : copy((spread(bucket.phase) - 1) * copies);
+  const double again_us = by_rows ? op_us(expert_bytes, 0) : 0;
   t.part_us = 4 * s.launch_us + again_us;
-  t.wave_us = 2 * s.launch_us + (by_rows ? again_us / 3 : 0);
+  t.wave_us = 2 * s.launch_us + again_us / 3;
+  t.spread_us = 2 * (copy(spread(bucket.phase) * copies) - copy(copies));
   t.up_first = by_rows;
   return t;
 }

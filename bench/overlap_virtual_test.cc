@@ -52,6 +52,21 @@ TEST(OverlapVirtual, WhereSplittingIsFreeTheExchangeIsHidden) {
   EXPECT_GT(chosen->kappa, 0.95);
 }
 
+// A few points of the list that `hocket bench overlap` plays; it fails where one misses a goal.
+TEST(OverlapVirtual, GoalsHoldAtAFewPoints) {
+  std::vector<PlayedPoint> points;
+  for (const OverlapShape& each : overlap_shapes()) {
+    for (const int rows : {1, 16, 128}) points.push_back(play({each, Phase::decode, rows, 1, 2}));
+    points.push_back(play({each, Phase::prefill, 2048, 10, 2}));
+  }
+  for (const PlayedPoint& point : points)
+    for (const OverlapVerdict& verdict : verdicts_of(point))
+      EXPECT_TRUE(verdict.is_met) << point.shape << " " << phase_name(point.phase) << " "
+                                  << point.rows << " rows: " << verdict.goal << ", "
+                                  << verdict.value;
+  EXPECT_FALSE(misses_virtual_goal(points));
+}
+
 TEST(OverlapVirtual, TwoRunsAreEqual) {
   const VirtualPoint point{shape("shared-16b"), Phase::prefill, 700, 1, 2};
   const PlayedPoint a = play(point), b = play(point);

@@ -16,11 +16,9 @@
 namespace hocket {
 namespace {
 
-// Guesses: a core of a present server, and a network of 10 Gbit/s with TCP.
+// A guess: a core of a present server.
 constexpr MachineSpeed kCoreSpeed{
     .read_bytes_per_s = 8e9, .operations_per_s = 80e9, .integer_operations_per_s = 160e9};
-constexpr StageLink kGuessedLink{
-    .gbit_per_s = 10, .latency_us = 30, .core_s_per_gb = kTcpCoreSecondsPerGb};
 
 // Limits of a simulated network: on a slower one a rank would look lost.
 constexpr double kMinLinkGbit = 0.001, kMaxLatencyUs = 1e6;

@@ -73,6 +73,16 @@ def test_the_advice_works():
     assert better["largest_context"] > 0 and better["decode_tokens_per_s"]["1"] > 0
 
 
+def test_speeds_of_several_hosts_have_a_network_in_them():
+    model = ("--model-path", str(ROOT / "tests/configs/deepseek_v3"), "--memory-gb", "512", "--ep-size", "16", "--nnodes", "16")
+    guessed, said, faster = (plan_json(*model, *link)[1] for link in ((), ("--ep-link-gbit", "10"), ("--ep-link-gbit", "400")))
+    assert guessed["link_gbit"] == 10 and faster["link_gbit"] == 400
+    assert guessed["prefill_tokens_per_s"] == said["prefill_tokens_per_s"]
+    assert guessed["decode_tokens_per_s"] == said["decode_tokens_per_s"]
+    assert guessed["prefill_tokens_per_s"] < 0.9 * faster["prefill_tokens_per_s"]
+    assert "another: --ep-link-gbit" in plan(*model)[1]
+
+
 @pytest.mark.parametrize("ranks_a_host", (1, 2))
 @pytest.mark.parametrize("model", ("qwen3_235b_a22b", "deepseek_v3", "qwen3_5_397b_a17b"))
 def test_so_many_hosts_as_are_named_are_enough(model, ranks_a_host):

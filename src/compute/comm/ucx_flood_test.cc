@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "compute/comm/ucx_end.h"
@@ -109,6 +111,28 @@ TEST_F(UcxStrangers, TheirMessagesAreThrownAwayAndThoseOfPeersAreKept) {
   EXPECT_EQ(slot, bytes_);
   say(stranger, 0);
   EXPECT_TRUE(move_until([] { return num_removed == 106; })) << num_removed;
+}
+
+// A turn of UCX's worker takes in a whole receive buffer of messages, however small they are.
+TEST_F(UcxStrangers, ManySmallMessagesDoNotPileUp) {
+  constexpr int kNumMessages = 3000;
+  say(stranger, 0);
+  ASSERT_TRUE(move_until([] { return num_removed == 1; }));
+  for (int i = 0; i < 20; ++i)  // connections are made on both sides
+    for (const auto& end : ends_) end->wait(std::chrono::milliseconds(1)), end->progress();
+  const std::span<const std::byte> parts[] = {std::span(bytes_).first(1)};
+  for (int i = 0; i < kNumMessages; ++i) {  // the victim takes none of them in yet
+    const Channel to{.peer = 0, .lane = i % kMaxLanes};
+    ASSERT_TRUE(ends_[stranger]->send(to, parts).has_value());
+    for (int turn = 0; turn < 5000 && !ends_[stranger]->sent(to).value_or(false); ++turn)
+      ends_[stranger]->progress();
+  }
+  int most = 0;
+  EXPECT_TRUE(move_until([&, before = num_removed]() mutable {
+    most = std::max(most, num_removed - std::exchange(before, num_removed));
+    return num_removed == 1 + kNumMessages;
+  })) << num_removed;
+  EXPECT_GT(most, UcxContext::kMaxTurns);  // at once, not some with each look
 }
 
 }  // namespace

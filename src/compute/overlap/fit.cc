@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <span>
 
 #include "base/check.h"
 #include "compute/overlap/search.h"
@@ -10,9 +11,11 @@
 namespace hocket {
 namespace {
 
-// The operations that take longer when rows travel in several parts.
+// The operations that take longer when rows travel in several messages. Only several parts change
+// the last one: it may then add up a row for each expert.
 constexpr std::array kOpsOfParts = {Op::dispatch_start, Op::dispatch_wait, Op::experts,
-                                    Op::combine_start};
+                                    Op::combine_start, Op::combine_wait};
+constexpr size_t kNumOpsOfWaves = kOpsOfParts.size() - 1;
 
 // Returns the squared distance of two sizes in octaves.
 double apart(int64_t a, int64_t b) {
@@ -64,14 +67,15 @@ FittedTimes::Values FittedTimes::prior_at(const Bucket& bucket) const {
   const StageTimes times = prior_->at(bucket);
   std::ranges::copy(times.compute, values.begin());
   values[kPart] = times.part_us, values[kWave] = times.wave_us;
+  values[kSpread] = times.spread_us;
   values[kDispatch] = times.dispatch.busy_us, values[kCombine] = times.combine.busy_us;
   return values;
 }
 
-// Returns the value that medians are divided by. Where the prior knows none, transfers go with rows
-// and all else is constant.
+// Returns the value that medians are divided by. Where the prior knows none, transfers and the cost
+// of more copies go with rows, and all else is constant.
 double FittedTimes::shape(const Values& prior, const Bucket& bucket, size_t quantity) {
-  return prior[quantity] > 0 ? prior[quantity] : quantity >= kDispatch ? bucket.rows : 1;
+  return prior[quantity] > 0 ? prior[quantity] : quantity >= kSpread ? bucket.rows : 1;
 }
 
 // A cell's ratio counts by the inverse fourth power of its distance in octaves, and the more the
@@ -109,7 +113,7 @@ FittedTimes::Values FittedTimes::measured_of(const StepReport& step) const {
   }
   const double num_moe = layers_.num_moe;
   const auto travel = [&](float us) { return num_moe > 0 && us > 0 ? us / num_moe : -1; };
-  measured[kOther] = measured[kPart] = measured[kWave] = -1;
+  measured[kOther] = measured[kPart] = measured[kWave] = measured[kSpread] = -1;
   measured[kDispatch] = travel(step.dispatch_busy_us);
   measured[kCombine] = travel(step.combine_busy_us);
   return measured;
@@ -136,12 +140,19 @@ void FittedTimes::judge_links(const StepReport& step, const Values& known, bool 
 
 // Removes the cost of the parts and waves beyond the first from `measured`. Where the times of rows
 // in one message are known (`expected`), the excess over them becomes the cost of a part and of a
-// wave, in the ratio in which they are expected.
+// wave, in the ratio in which they are expected. Where parts also add copies of rows, whose cost is
+// the same in any number of parts, two parts teach this cost, and more of them that of a part:
+//
+//   known                           a part costs 10 us, the copies 50 us
+//   2 parts, excess 80 us           the copies cost 80 - 10 = 70 us
+//   4 parts then, excess 130 us     a part costs (130 - 70) / 3 = 20 us
 void FittedTimes::subtract_part_costs(Values& measured, const Values& expected, bool is_known,
-                                      const Grain& grain) {
+                                      const GrainOfRows& rows) {
+  const Grain& grain = rows.grain;
   const double more_parts = grain.parts - 1, more_waves = grain.parts * (grain.waves - 1);
   double excess = 0;
-  for (const Op op : kOpsOfParts) {
+  for (const Op op :
+       std::span(kOpsOfParts).first(grain.parts > 1 ? kOpsOfParts.size() : kNumOpsOfWaves)) {
     double& time = measured[static_cast<size_t>(op)];
     excess += std::max(time, 0.0) - expected[static_cast<size_t>(op)];
     time = is_known ? -1 : time / (1 + kTuning.part_share * (more_parts + more_waves));
@@ -151,6 +162,13 @@ void FittedTimes::subtract_part_costs(Values& measured, const Values& expected, 
   const double part_share = of_parts + of_waves > 0 ? of_parts / (of_parts + of_waves)
                                                     : more_parts / (more_parts + more_waves);
   excess = std::max(excess, 0.0);
+  if (rows.is_spread && grain.parts == 2) {
+    measured[kSpread] = std::max(excess - of_parts - of_waves, 0.0);
+    if (measured[kSpread] > 0) return;
+  } else if (rows.is_spread) {
+    if (excess < expected[kSpread]) measured[kSpread] = excess;
+    excess = std::max(excess - expected[kSpread], 0.0);
+  }
   if (more_parts > 0) measured[kPart] = excess * part_share / more_parts;
   if (more_waves > 0) measured[kWave] = excess * (1 - part_share) / more_waves;
 }
@@ -188,9 +206,11 @@ void FittedTimes::note(const StepReport& step, const Plan& plan, int num_halves)
     for (size_t k = 0; k < kNumFitted; ++k) sum[k] += expected[i][k];
   }
   Values all = measured_of(step);
+  GrainOfRows rows{plan.grain()};
   if (plan.parts > 1) {
     const StageTimes prior = prior_->at(halves[0]);
     all[kDispatch] /= prior.dispatch.spread, all[kCombine] /= prior.combine.spread;
+    rows.is_spread = prior.dispatch.spread > 1 || prior.combine.spread > 1;
   }
   judge_links(step, sum, knows(halves[0], kDispatch) && knows(halves[1], kDispatch), all);
   if (step.latency_us > 0) latency_.add(step.latency_us);
@@ -202,7 +222,7 @@ void FittedTimes::note(const StepReport& step, const Plan& plan, int num_halves)
       if (num == 2 && mine[k] >= 0) mine[k] *= sum[k] > 0 ? expected[i][k] / sum[k] : rows_share;
     if (plan.grain().num_waves() > 1)
       subtract_part_costs(mine, expected[i], knows(halves[i], static_cast<size_t>(Op::experts)),
-                          plan.grain());
+                          rows);
     learn(halves[i], mine);
   }
   // The time of other work belongs to the step as a whole.
@@ -216,6 +236,7 @@ StageTimes FittedTimes::at(const Bucket& bucket) const {
   StageTimes times = prior_->at(asked);  // with its latency, until one was measured
   std::copy_n(values.begin(), kNumStages, times.compute.begin());
   times.part_us = values[kPart], times.wave_us = values[kWave];
+  times.spread_us = values[kSpread];
   times.dispatch.busy_us = values[kDispatch], times.combine.busy_us = values[kCombine];
   if (latency_.count() > 0)
     times.dispatch.latency_us = times.combine.latency_us = latency_.median();

@@ -45,10 +45,15 @@ class FittedTimes final : public StageModel {
  private:
   // The indices of what is learned of one half and layer: the stages come first.
   static constexpr size_t kOther = kNumStages, kPart = kOther + 1, kWave = kPart + 1,
-                          kDispatch = kWave + 1, kCombine = kDispatch + 1,
+                          kSpread = kWave + 1, kDispatch = kSpread + 1, kCombine = kDispatch + 1,
                           kNumFitted = kCombine + 1;
   using Values = std::array<double, kNumFitted>;
   using Median = RunningMedian<kTuning.median_steps>;
+  // The messages of a half; is_spread says if they are parts in which more copies of rows travel.
+  struct GrainOfRows {
+    Grain grain;
+    bool is_spread = false;
+  };
   struct Cell {
     Bucket border, centre;  // the bucket; the size that its medians stand for
     Values prior{};         // the prior's times at `centre`; 0: unknown
@@ -65,7 +70,7 @@ class FittedTimes final : public StageModel {
   Values measured_of(const StepReport& step) const;
   void judge_links(const StepReport& step, const Values& known, bool is_known, Values& measured);
   static void subtract_part_costs(Values& measured, const Values& expected, bool is_known,
-                                  const Grain& grain);
+                                  const GrainOfRows& rows);
   void learn(const Bucket& bucket, const Values& measured);
 
   LayerCounts layers_;

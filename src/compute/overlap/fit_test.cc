@@ -137,6 +137,38 @@ TEST_F(Fit, LearnsWhatPartsAndWavesCost) {
   EXPECT_LT(error(decode(64)), 1e-5);  // the times of a whole batch stay as they were
 }
 
+// Rows of answers travel more often in several parts, whatever the number of parts, and
+// combine_wait adds all of their copies up.
+TEST_F(Fit, LearnsWhatCopiesCostOnceForAllParts) {
+  machine_.spread = 4, machine_.spread_us = 80;
+  auto prior = std::make_shared<StageMachine>(machine_);
+  prior->level = 0.5;
+  fit_ = FittedTimes(kServedLayers, prior);
+  play(decode(64), 16);
+  play(decode(64), 16, {.parts = 2});
+  EXPECT_LT(error(decode(64)), 1e-5);  // combine_wait of one part stays as it was
+  // A part is still expected to cost half of what it does, so the copies get the other half, too.
+  EXPECT_NEAR(fit_.at(decode(64)).spread_us, machine_.spread_us + 4, 0.1);
+  for (int round = 0; round < 3; ++round) {
+    play(decode(64), 16, {.parts = 8});
+    play(decode(64), 16, {.parts = 2});
+  }
+  EXPECT_NEAR(fit_.at(decode(64)).spread_us, machine_.spread_us, 0.1);
+  EXPECT_NEAR(fit_.at(decode(64)).part_us, machine_.at(decode(64)).part_us, 0.1);
+  EXPECT_LT(error(decode(64)), 1e-5);
+}
+
+TEST_F(Fit, CopiesCostNoMoreThanPartsDid) {
+  machine_.spread = 4, machine_.spread_us = 10;
+  auto prior = std::make_shared<StageMachine>(machine_);
+  prior->spread_us = 500;
+  fit_ = FittedTimes(kServedLayers, prior);
+  play(decode(64), 16);
+  play(decode(64), 16, {.parts = 8});
+  const StageTimes times = fit_.at(decode(64)), should = machine_.at(decode(64));
+  EXPECT_NEAR(7 * times.part_us + times.spread_us, 7 * should.part_us + should.spread_us, 0.5);
+}
+
 TEST_F(Fit, AttentionGoesWithKeys) {
   for (const int keys : {1000, 8000}) play({Phase::decode, 64, 64 * keys}, 16);
   EXPECT_LT(error({Phase::decode, 64, 64 * 3000}), 0.1);

@@ -43,6 +43,29 @@ TEST_F(PlannerTest, ATrialIsProposedInItsOwnBucketAlone) {
   EXPECT_TRUE(server.planner().choose(decode(64)).is_trial);
 }
 
+// The link is so slow that both phases would overlap if they might.
+TEST_F(PlannerTest, EachPhasePlaysItsOwnChoice) {
+  StageMachine machine;
+  machine.link_gbit = 0.5;
+  const Plan of_prompts{.order = OrderTable::builtin().find("lightllm-prefill")};
+  const OverlapChoice forced{.mode = OverlapChoice::Mode::order, .order = of_prompts.order},
+      none{.mode = OverlapChoice::Mode::none};
+  for (const bool are_swapped : {false, true}) {
+    Planner::Options own = options(prior_like(machine));
+    own.choices[index_of(Phase::prefill)] = are_swapped ? none : forced;
+    own.choices[index_of(Phase::decode)] = are_swapped ? forced : none;
+    Server server(machine, own, 0.02);
+    server.asks_both = true;
+    const Bucket prompts{Phase::prefill, 64, 64 * 500};
+    for (int step = 0; step < 100; ++step) {
+      server.step(prompts);
+      server.step(decode(64));
+      EXPECT_EQ(server.plan_now(prompts), are_swapped ? Plan{} : of_prompts) << step;
+      EXPECT_EQ(server.plan_now(decode(64)), are_swapped ? of_prompts : Plan{}) << step;
+    }
+  }
+}
+
 // The prior is right and knows faster orders of two halves.
 TEST_F(PlannerTest, ForcedHalvesBeginWithTheOrdersOfSGLang) {
   StageMachine machine;

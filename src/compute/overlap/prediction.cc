@@ -97,11 +97,12 @@ Predictor::Predictor(std::span<const StageTimes> halves, const Grain& grain,
     half.dispatch = {to_ps(times.dispatch.busy_in(grain)), to_ps(times.dispatch.latency_us)};
     half.combine = {to_ps(times.combine.busy_in(grain)), to_ps(times.combine.latency_us)};
     half.waves = time_of_waves(times.combine, half.combine.busy, grain);
-    half.part = to_ps(times.part_us);
-    half.wave = to_ps(times.wave_us);
     half.up_first = times.up_first;
-    compute_ += layers.num_moe *
-                (half.part * (grain.parts - 1) + half.wave * grain.parts * (grain.waves - 1));
+    for (int wave = 0; wave < grain.num_waves(); ++wave) {
+      Picoseconds& added = half.added[static_cast<size_t>(wave)];
+      added = to_ps(times.added_us(grain, wave));
+      compute_ += layers.num_moe * added;
+    }
     for (size_t index = 0; index < layers.kinds.num_stages(); ++index) {
       const Stage stage = stage_at(index);
       if (stage.op == Op::shared && !layers.has_shared) continue;
@@ -161,10 +162,9 @@ void Predictor::play_slot(Core& core, int half, const Stage& stage) const {
       core.now += time_of_wave(time, grain_, 0, times.up_first);
       for (int wave = 1; wave < waves; ++wave) {
         send_back(core, half, wave - 1);
-        const bool is_first = wave % grain_.waves == 0;
-        if (is_first) wait_part(core, half, wave / grain_.waves);
-        core.now +=
-            time_of_wave(time, grain_, wave, times.up_first) + (is_first ? times.part : times.wave);
+        if (wave % grain_.waves == 0) wait_part(core, half, wave / grain_.waves);
+        core.now += time_of_wave(time, grain_, wave, times.up_first) +
+                    times.added[static_cast<size_t>(wave)];
       }
       break;
     case Op::combine_start:

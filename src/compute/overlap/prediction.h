@@ -47,7 +47,7 @@ class Predictor {
     std::array<Picoseconds, kNumStages> stages{};  // by index_of(Stage)
     Transfer dispatch, combine;
     std::array<Picoseconds, kMaxParts> waves{};  // the link's time for each wave of the combine
-    Picoseconds part = 0, wave = 0;
+    std::array<Picoseconds, kMaxParts> added{};  // the cores' time for each wave beyond the experts
     bool up_first = false;
   };
   struct Core;  // the state of a rank in a step

@@ -20,6 +20,9 @@ class StageMachine final : public StageModel {
   double link_gbit = 10, latency_us = 20;
   double level = 1;          // factor for all times of the cores
   double weights_share = 0;  // part of the experts' time at 64 rows that is the same for any rows
+  // The copies of a row in several parts, as a multiple of those in one, and the cores' time for
+  // the copies that this adds.
+  double spread = 1, spread_us = 0;
 
   StageTimes at(const Bucket& bucket) const override {
     const double rows = bucket.rows, keys = static_cast<double>(bucket.kv_tokens);
@@ -33,10 +36,10 @@ class StageMachine final : public StageModel {
     for (const Op op : {Op::dispatch_start, Op::dispatch_wait, Op::combine_start, Op::combine_wait})
       times.of(op) = 3 + 0.1 * rows;
     for (double& time : times.compute) time *= level;
-    times.dispatch = {kb(rows) * 8 / link_gbit, latency_us};
-    times.combine = {kb(rows) * 8 / link_gbit, latency_us};
+    times.dispatch = times.combine = {kb(rows) * 8 / link_gbit, latency_us, spread};
     times.part_us = 8 * level;
     times.wave_us = 4 * level;
+    times.spread_us = spread_us * level;
     return times;
   }
   static double kb(double rows) { return 0.1 + rows * 6; }
@@ -60,7 +63,9 @@ inline constexpr LayerCounts kServedLayers{.num_dense = 1, .num_moe = 24, .has_s
 inline constexpr double kOtherUs = 500;
 
 // Returns the report of a rank that has the times of step.model and sends as many bytes as a
-// StageMachine, without the time of the step. noisy(us) returns a time as it was measured.
+// StageMachine, without the time of the step. The cost of parts is booked in `experts`, and that of
+// rows that travel for each expert in `combine_wait`, which adds them up. noisy(us) returns a time
+// as it was measured.
 template <class Noisy>
 StepReport report_of(const SearchInput& step, const Plan& plan, const Noisy& noisy) {
   const auto add = [](float& sum, double more) { sum += static_cast<float>(more); };
@@ -79,11 +84,14 @@ StepReport report_of(const SearchInput& step, const Plan& plan, const Noisy& noi
     for (size_t i = 0; i < layers.kinds.num_stages(); ++i) {
       const Stage stage = stage_at(i);
       const double count = layers.count(stage);
-      const double parts =
-          stage.op == Op::experts
-              ? times.part_us * (plan.parts - 1) + times.wave_us * plan.parts * (plan.waves - 1)
-              : 0;
-      add(report.compute_us[i], noisy(count * (times.compute[i] + parts)));
+      const double spread_us = plan.parts > 1 ? times.spread_us : 0;
+      double added_us = stage.op == Op::combine_wait ? spread_us : 0;
+      if (stage.op == Op::experts) {
+        added_us = -spread_us;
+        for (int wave = 0; wave < plan.grain().num_waves(); ++wave)
+          added_us += times.added_us(plan.grain(), wave);
+      }
+      add(report.compute_us[i], noisy(count * (times.compute[i] + added_us)));
     }
     add(report.dispatch_busy_us, noisy(layers.num_moe * times.dispatch.busy_in(plan.grain())));
     add(report.combine_busy_us, noisy(layers.num_moe * times.combine.busy_in(plan.grain())));

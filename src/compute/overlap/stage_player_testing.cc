@@ -53,10 +53,10 @@ struct StagePlayer::Playing {
   void spend(int half, Op op, int share, int shares) {
     spend(Duration(time_of_piece(whole_ns(times(half).of(op, kinds.of(layer))), share, shares)));
   }
-  void spend_wave(int half, int wave, double more_us) {
+  void spend_wave(int half, int wave) {
     const StageTimes& of = times(half);
     spend(Duration(time_of_wave(whole_ns(of.of(Op::experts)), plan.grain, wave, of.up_first) +
-                   whole_ns(more_us)));
+                   whole_ns(of.added_us(plan.grain, wave))));
   }
   void spend(Duration time) {
     if (time.count() > 0) work.spend(time);
@@ -163,7 +163,6 @@ void StagePlayer::send_back(Playing& playing, int half) {
 
 void StagePlayer::run_op(Playing& playing, int layer, Op op, int half) {
   const Grain& grain = playing.plan.grain;
-  const StageTimes& times = playing.times(half);
   const int num_waves = grain.num_waves();
   Parts& parts = parts_[static_cast<size_t>(half)];
   playing.layer = layer;
@@ -181,12 +180,12 @@ void StagePlayer::run_op(Playing& playing, int layer, Op op, int half) {
       playing.spend(half, op, wait_part(playing, half), grain.parts);
       break;
     case Op::experts:
-      playing.spend_wave(half, parts.num_waves++, 0);
+      playing.spend_wave(half, parts.num_waves++);
       while (parts.num_waves < num_waves) {
         send_back(playing, half);
-        const bool is_first = parts.num_waves % grain.waves == 0;
-        if (is_first) playing.spend(half, Op::dispatch_wait, wait_part(playing, half), grain.parts);
-        playing.spend_wave(half, parts.num_waves++, is_first ? times.part_us : times.wave_us);
+        if (parts.num_waves % grain.waves == 0)
+          playing.spend(half, Op::dispatch_wait, wait_part(playing, half), grain.parts);
+        playing.spend_wave(half, parts.num_waves++);
       }
       break;
     case Op::combine_start:

@@ -31,6 +31,7 @@ struct StageTimeSampler {
       times.of(op) = draw(random, 0.5, 10);
     times.part_us = draw(random, 1, 10);
     times.wave_us = draw(random, 1, 10);
+    times.spread_us = 3 * times.part_us;
     times.up_first = random() % 2 == 0;
     return times;
   }

@@ -135,6 +135,9 @@ struct StageTimes {
   TransferTime dispatch, combine;
   double part_us = 0;  // on the cores, for each part beyond the first
   double wave_us = 0;  // on the cores, for each wave beyond the first of its part
+  // On the cores, once if there are several parts: moving and adding up the copies of rows by which
+  // TransferTime::spread is above 1. It is the same in any number of parts.
+  double spread_us = 0;
   // Prefill: the first wave of a part has the gate and up products of all its waves, two thirds of
   // the experts' time.
   bool up_first = false;
@@ -142,6 +145,12 @@ struct StageTimes {
   // `kind` is a number of LayerKinds.
   double& of(Op op, int kind = 0) { return compute[index_of({op, kind})]; }
   double of(Op op, int kind = 0) const { return compute[index_of({op, kind})]; }
+  // Returns the cores' time that a wave adds to the experts' own; waves are counted over all parts.
+  double added_us(const Grain& grain, int wave) const {
+    if (wave == 0) return 0;
+    if (wave % grain.waves != 0) return wave_us;
+    return part_us + (wave == grain.waves ? spread_us : 0);  // once, with the second part
+  }
   // Returns the mean over all layers of attn_in and attn_core together.
   double mean_attention(const LayerCounts& layers) const {
     if (layers.kinds.num() == 1) return of(Op::attn_in) + of(Op::attn_core);

@@ -30,6 +30,22 @@ TEST(Stages, HaveANumberEach) {
   EXPECT_EQ(index_of({Op::gate, 2}), index_of({Op::gate, 0}));  // it does not depend on the kind
 }
 
+TEST(StageTimes, CopiesOfRowsCostTheSameInAnyNumberOfParts) {
+  StageTimes times;
+  times.part_us = 10, times.wave_us = 1, times.spread_us = 500;
+  const auto all = [&](const Grain& grain) {
+    double sum = 0;
+    for (int wave = 0; wave < grain.num_waves(); ++wave) sum += times.added_us(grain, wave);
+    return sum;
+  };
+  EXPECT_EQ(all({1, 1}), 0);
+  EXPECT_EQ(all({2, 1}), 510);
+  EXPECT_EQ(all({4, 1}), 530);
+  EXPECT_EQ(all({8, 1}), 570);
+  EXPECT_EQ(all({1, 4}), 3);
+  EXPECT_EQ(all({2, 4}), 516);
+}
+
 TEST(LayerKinds, AreNumberedInOneSequenceAndRepeated) {
   const LayerCounts layers{.num_dense = 1,
                            .num_moe = 9,

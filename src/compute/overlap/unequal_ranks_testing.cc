@@ -35,7 +35,8 @@ StageTimes UnequalRanks::times_of(const AlikeRanks& ranks, const Bucket& bucket)
   for (const Op op : {Op::experts, Op::dispatch_wait, Op::combine_start})
     times.of(op) *= ranks.load;
   for (double& time : times.compute) time *= ranks.slowness;
-  times.part_us *= ranks.slowness, times.wave_us *= ranks.slowness;
+  for (double* added_us : {&times.part_us, &times.wave_us, &times.spread_us})
+    *added_us *= ranks.slowness;
   times.dispatch.busy_us *= rows.sent, times.combine.busy_us *= rows.received;
   return times;
 }
@@ -123,7 +124,7 @@ void UnequalRanks::Playing::compute_wave(int half, int wave) {
     const double part_us = stages.of(Op::experts) / grain_.parts;
     const double first_us = stages.up_first && grain_.waves > 1 ? part_us * 2 / 3 : 0;
     rank.now += (part_us - first_us) / grain_.waves + (is_first ? first_us : 0);
-    if (wave > 0) rank.now += is_first ? stages.part_us : stages.wave_us;
+    rank.now += stages.added_us(grain_, wave);
   }
 }
 

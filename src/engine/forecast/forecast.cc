@@ -223,11 +223,9 @@ Result<Forecast> forecast(const ForecastInput& q, int kv_len) {
              .num_ranks = parallel.ep_size,
              .memory = std::move(sizes)};
   if (placement)
-    f.stages.emplace(choice, f.cost,
-                     StageEstimateInput{.speed = q.speed,
-                                        .num_ranks = parallel.ep_size,
-                                        .link = {.gbit_per_s = parallel.ep_link_gbit,
-                                                 .latency_us = parallel.ep_link_latency_us}});
+    f.stages.emplace(
+        choice, f.cost,
+        StageEstimateInput{.speed = q.speed, .num_ranks = parallel.ep_size, .link = q.link});
   if (Result<MemoryPlan> planned = plan_memory(memory)) {
     f.memory = *std::move(planned);
   } else {

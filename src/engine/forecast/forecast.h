@@ -20,6 +20,7 @@ struct ForecastInput {
   int64_t total_bytes = 0, available_bytes = 0;  // bytes of memory
   int num_workers = 1;
   MachineSpeed speed;
+  StageLink link;  // between two ranks
   Isa isa = Isa::amx;
 };
 

@@ -222,7 +222,7 @@ TEST(Forecast, SeveralRanksShareTheExperts) {
     EXPECT_GT(four.decode[i].tokens_per_s, one.decode[i].tokens_per_s);
     EXPECT_LT(four.decode[i].tokens_per_s, 8 * one.decode[i].tokens_per_s);
   }
-  q.settings.parallel.ep_link_gbit = 0.1;
+  q.link.gbit_per_s = 0.1;
   EXPECT_LT(must(q).prefill_tokens_per_s, 0.5 * four.prefill_tokens_per_s);
   q.settings.model.model_path = (source_dir() / "tests/golden/qwen3").string();  // has no experts
   EXPECT_FALSE(forecast(q).has_value());

@@ -22,14 +22,18 @@ uint16_t to_vote(int number) {
   return static_cast<uint16_t>(std::clamp<int>(number, 0, std::numeric_limits<uint16_t>::max()));
 }
 
+// The most rows of a step that a peer is believed to have; planning with more would overflow.
+constexpr uint32_t kMaxStepRows = 1 << 24;
+
 int to_rows(uint32_t number) {
-  return static_cast<int>(std::min<uint32_t>(number, std::numeric_limits<int>::max()));
+  return static_cast<int>(std::min(number, kMaxStepRows));
 }
 
 // Replaces a report with impossible numbers by an invalid one.
 StepReport sane(StepReport report) {
   const auto is_time = [](float number) { return std::isfinite(number) && number >= 0; };
-  bool fits = report.phase < kNumPhases && std::ranges::all_of(report.compute_us, is_time);
+  bool fits = report.phase < kNumPhases && report.rows <= kMaxStepRows &&
+              std::ranges::all_of(report.compute_us, is_time);
   for (const float number : {report.other_us, report.exposed_us, report.waiting_us, report.step_us,
                              report.dispatch_busy_us, report.combine_busy_us, report.dispatch_kb,
                              report.combine_kb, report.latency_us})
@@ -46,6 +50,7 @@ Lockstep::Lockstep(int num_ranks, const Options& options)
       loads_(num_ranks),
       sizes_(static_cast<size_t>(num_ranks)),
       reports_(static_cast<size_t>(num_ranks)),
+      first_reports_(static_cast<size_t>(num_ranks)),
       balances_(static_cast<size_t>(num_ranks)),
       carrier_(num_ranks, sizeof(StepVote)) {
   static_assert(sizeof(StepVote) == kAgreementBytes);
@@ -92,11 +97,20 @@ bool Lockstep::finish_agreement(const StepProposal& now) {
   Result<void> agreed = exchange_votes(now);
   const bool has_work = has_rows(now.work) || wants_end_;
   if (agreed && is_early && has_work && !agreed_.computes && !agreed_.ends)
-    agreed = exchange_votes(now);
+    agreed = exchange_again(now);
   if (!agreed) return fail_with(std::move(agreed).error()), false;
   agreed_.hung_after = hang_limit_.hung_after(agreed_.pass.phase, agreed_.rows);
   if (!is_overlapped_) open_step();
   return true;
+}
+
+// Makes a second agreement at once. A report is sent once, so those of the first votes stay.
+Result<void> Lockstep::exchange_again(const StepProposal& now) {
+  std::ranges::copy(reports_, first_reports_.begin());
+  HOCKET_TRY_VOID(exchange_votes(now));
+  for (size_t rank = 0; rank < reports_.size(); ++rank)
+    if (reports_[rank].is_valid == 0) reports_[rank] = first_reports_[rank];
+  return {};
 }
 
 void Lockstep::open_step() {

@@ -203,6 +203,7 @@ class Lockstep final : public SchedulerHooks {
   void start(const StepProposal& proposal);
   void open_step();
   Result<void> exchange_votes(const StepProposal& now);
+  Result<void> exchange_again(const StepProposal& now);
   Result<StepVote> vote_of(int rank);
   void record_vote(int rank, const StepVote& vote);
   void decide();
@@ -230,9 +231,10 @@ class Lockstep final : public SchedulerHooks {
   RankSet present_;                 // the ranks that vote
   std::vector<PrefillVote> votes_;  // [ranks that vote]
   VotedLoads loads_;
-  std::vector<Size> sizes_;            // [ranks]
-  std::vector<StepReport> reports_;    // [ranks]
-  std::vector<BalanceVote> balances_;  // [ranks]
+  std::vector<Size> sizes_;                // [ranks]
+  std::vector<StepReport> reports_;        // [ranks]
+  std::vector<StepReport> first_reports_;  // [ranks]; only in exchange_again()
+  std::vector<BalanceVote> balances_;      // [ranks]
   VoteCarrier carrier_;
   HangLimit hang_limit_;
 };

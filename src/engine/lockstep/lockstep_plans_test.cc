@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include "base/log.h"
@@ -93,6 +94,40 @@ TEST(LockstepPlans, ReportsOfAllAreHeardAndTheLargestRankIsForeseen) {
     now.prompt_step_rows = 3;
     EXPECT_EQ(v.lockstep.expected_rows(Phase::decode, now), rank == 0 ? 40 : rank == 1 ? 22 : 16);
     EXPECT_EQ(v.lockstep.expected_rows(Phase::prefill, now), rank == 1 ? 3 : 512);
+  });
+}
+
+TEST(LockstepPlans, ReportsOfImpossibleSizesAreLeftOut) {
+  on_lockstep_ranks(2, [](LockstepRank& v) {
+    StepProposal proposal = kDecode;
+    proposal.prompt_step_rows = std::numeric_limits<int>::max();
+    proposal.report = {.rows = 1U << 24, .is_valid = 1};
+    if (v.lockstep.rank() == 1) proposal.report.rows = 0xffff'ffff;
+    ASSERT_TRUE(v.lockstep.finish_agreement(proposal));
+    EXPECT_EQ(v.lockstep.reports()[0].is_valid, 1);
+    EXPECT_EQ(v.lockstep.reports()[1].is_valid, 0);
+    EXPECT_EQ(v.lockstep.expected_rows(Phase::prefill, kDecode), 1 << 24);
+  });
+}
+
+// The last step before a pause is reported with votes that find no rows. Rank 0 has got some since,
+// and agrees anew at once.
+TEST(LockstepPlans, AReportIsHeardByARankThatAgreesTwiceAtOnce) {
+  on_lockstep_ranks(2, [](LockstepRank& v) {
+    StepProposal last = kNothing;
+    last.report = {.rows = 5, .is_valid = 1};
+    v.lockstep.begin_agreement(last);
+    const bool has_work = v.lockstep.rank() == 0;
+    ASSERT_TRUE(v.lockstep.finish_agreement(has_work ? kDecode : kNothing));
+    EXPECT_EQ(v.lockstep.agreed().computes, has_work);
+    for (const StepReport& report : v.lockstep.reports()) EXPECT_EQ(report.is_valid, 1);
+    if (!has_work) {
+      v.wait_until_peer_waits();
+      ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
+      EXPECT_TRUE(v.lockstep.agreed().computes);
+    }
+    ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));  // without a report
+    for (const StepReport& report : v.lockstep.reports()) EXPECT_EQ(report.is_valid, 0);
   });
 }
 

@@ -21,9 +21,9 @@ struct RanksOutcome {
 };
 
 std::string text_of(const SeenAgreement& one) {
-  return fmt::format("step {} phase {} order {} of {} parts, {} rows, {} passes{}{}{}", one.step,
-                     static_cast<int>(one.phase), one.plan.order, one.plan.parts, one.rows,
-                     one.num_module_passes, one.is_trial ? ", trial" : "",
+  return fmt::format("step {} phase {} order {} of {} x {} messages, {} rows, {} passes{}{}{}",
+                     one.step, static_cast<int>(one.phase), one.plan.order, one.plan.parts,
+                     one.plan.waves, one.rows, one.num_module_passes, one.is_trial ? ", trial" : "",
                      one.overlaps ? ", overlaps" : "", one.ends ? ", ends" : "");
 }
 

@@ -3,6 +3,7 @@
 // drawn by a seed. Tests only.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
@@ -46,7 +47,8 @@ struct SeenAgreement {
   bool operator==(const SeenAgreement&) const = default;
 };
 
-// The bytes that a rank sends, by message kind. Peers may get them when it has ended.
+// The bytes that a rank sends, by message kind, [lanes][kRowBytes]. Peers may get them when it has
+// ended.
 using SentRows = std::array<std::vector<std::byte>, kNumMessageKinds>;
 
 class OverlappedRank {
@@ -66,7 +68,7 @@ class OverlappedRank {
         random_(drawn.seed * 64 + static_cast<uint64_t>(end.rank())),
         pass_random_(random_()),
         exchange_(*AllToAll::create(
-            end, {.max_bytes = on_lanes(1, {kRowBytes, kRowBytes, kAgreementBytes}),
+            end, {.max_bytes = on_lanes(kMaxLanes, {kRowBytes, kRowBytes, kAgreementBytes}),
                   .epoch = 1,
                   .stall_timeout = kStall,
                   .abort = &lost,
@@ -76,6 +78,7 @@ class OverlappedRank {
     lockstep_.rebind(end, *exchange_);
     lockstep_.set_overlapped(true);
     watch_.carry(lockstep_.carrier());
+    for (std::vector<std::byte>& rows_of_kind : rows_) rows_of_kind.resize(kMaxLanes * kRowBytes);
     num_to_come_ = pick(0, 3);
   }
 
@@ -110,6 +113,7 @@ class OverlappedRank {
   };
   struct Pass {
     PassSpec spec;
+    Plan plan;
     std::optional<Error> lost;
     std::string other_rows;  // which rows of another step, layer or rank were received; empty: none
   };
@@ -140,8 +144,9 @@ class OverlappedRank {
     proposal.overlaps = pick(0, 3) > 0;
     proposal.vetoes_overlap = pick(0, 3) == 0;
     for (PlanProposal& plan : proposal.plans)
-      plan = {.id = id_of({.order = pick(0, 3), .parts = 1 << pick(0, 2)}),
-              .is_trial = pick(0, 1) == 0};
+      plan = {
+          .id = id_of({.order = pick(0, 3), .parts = 1 << pick(0, 2), .waves = 1 << pick(0, 1)}),
+          .is_trial = pick(0, 1) == 0};
     return proposal;
   }
 
@@ -154,7 +159,8 @@ class OverlappedRank {
     const bool is_one = lockstep_.any_rank_computes(schedule());
     if (is_one) {
       lockstep_.carrier().lend();
-      passes_.at(num_launched_ % passes_.size()) = {.spec = lockstep_.agreed().pass};
+      passes_.at(num_launched_ % passes_.size()) = {.spec = lockstep_.agreed().pass,
+                                                    .plan = lockstep_.agreed().plan};
       launch(&passes_.at(num_launched_ % passes_.size()));
     }
     if (one_computes) {
@@ -227,34 +233,56 @@ class OverlappedRank {
       is_done_.release();
     }
   }
+  // Exchanges the messages of one kind: of all halves, parts and waves of the plan.
   void exchange_rows(MessageKind kind, uint16_t layer, Pass& pass) {
     const uint64_t step = pass.spec.step;
     hub_.spend(end_.rank(), std::chrono::microseconds(pass_random_() % 200));
     lose_if_due(kind == MessageKind::dispatch ? StepPart::dispatch : StepPart::combine, step);
     const Stamp stamp{.step = step, .layer = layer};
-    std::vector<std::byte>& mine = rows_.at(static_cast<size_t>(kind));
-    mine.assign(kRowBytes, byte_of(end_.rank(), kind, stamp));
-    const std::array<std::span<const std::byte>, 1> piece = {mine};
-    const std::vector<AllToAll::Parts> parts(static_cast<size_t>(end_.num_ranks()), piece);
+    const std::vector<int> lanes = lanes_of(kind, pass.plan);
     const auto keep = [&](const Result<void>& done) {
       if (!done && !pass.lost) pass.lost = done.error();
       return done.has_value();
     };
-    if (!keep(exchange_->start(0, kind, stamp, parts))) return;
+    for (const int lane : lanes)
+      if (!keep(start(lane, kind, stamp))) return;
     exchange_->progress();
-    if (!keep(exchange_->wait(0, kind, stamp))) return;
-    for (int rank = 0; rank < end_.num_ranks(); ++rank)
-      for (const std::byte got : exchange_->from(0, kind, rank))
-        if (got != byte_of(rank, kind, stamp))
-          pass.other_rows = fmt::format(
-              "rank {} got {} of rank {} in place of {}: message {}, step {}, layer {}",
-              end_.rank(), int(got), rank, int(byte_of(rank, kind, stamp)), int(kind), step, layer);
-    exchange_->release(0, kind);
+    for (const int lane : lanes) {
+      if (!keep(exchange_->wait(lane, kind, stamp))) return;
+      check_rows(lane, kind, stamp, pass);
+      exchange_->release(lane, kind);
+    }
     exchange_->progress();
   }
-  static std::byte byte_of(int rank, MessageKind kind, Stamp stamp) {
+  static std::vector<int> lanes_of(MessageKind kind, const Plan& plan) {
+    const int num_halves = OrderTable::builtin().at(plan.order).num_halves;
+    const int num = kind == MessageKind::dispatch ? plan.parts : plan.grain().num_waves();
+    std::vector<int> lanes;
+    for (int half = 0; half < num_halves; ++half)
+      for (int message = 0; message < num; ++message) lanes.push_back(lane_of(half, message));
+    return lanes;
+  }
+  Result<void> start(int lane, MessageKind kind, Stamp stamp) {
+    const std::span<std::byte> mine =
+        std::span(rows_.at(static_cast<size_t>(kind)))
+            .subspan(static_cast<size_t>(lane) * kRowBytes, kRowBytes);
+    std::ranges::fill(mine, byte_of(end_.rank(), lane, kind, stamp));
+    const std::array<std::span<const std::byte>, 1> piece = {mine};
+    const std::vector<AllToAll::Parts> parts(static_cast<size_t>(end_.num_ranks()), piece);
+    return exchange_->start(lane, kind, stamp, parts);
+  }
+  void check_rows(int lane, MessageKind kind, Stamp stamp, Pass& pass) const {
+    for (int rank = 0; rank < end_.num_ranks(); ++rank)
+      for (const std::byte got : exchange_->from(lane, kind, rank))
+        if (const std::byte want = byte_of(rank, lane, kind, stamp); got != want)
+          pass.other_rows = fmt::format(
+              "rank {} got {} of rank {} in place of {}: lane {}, message {}, step {}, layer {}",
+              end_.rank(), int(got), rank, int(want), lane, int(kind), stamp.step, stamp.layer);
+  }
+  static std::byte byte_of(int rank, int lane, MessageKind kind, Stamp stamp) {
     return static_cast<std::byte>(stamp.step * 31 + stamp.layer * 7u +
-                                  static_cast<uint64_t>(kind) * 3 + static_cast<uint64_t>(rank));
+                                  static_cast<uint64_t>(kind) * 3 + static_cast<uint64_t>(rank) +
+                                  static_cast<uint64_t>(lane) * 17);
   }
 
   LoopbackHub& hub_;

@@ -12,6 +12,8 @@ namespace {
 
 // Keys that a decode row is assumed to read before a step was reported.
 constexpr double kFirstKeys = 256;
+// The most keys that a step is planned for. A peer's report may name any number of keys a row.
+constexpr double kMaxKeys = 1LL << 38;
 // A typical decode step, for which halves are packed before a step runs.
 constexpr Bucket kUsualAnswers{.phase = Phase::decode, .rows = 64, .kv_tokens = 64 * 1024};
 
@@ -115,8 +117,9 @@ PlanProposal RankOverlap::propose(Phase phase, int rows) {
   if (rows == 0) return {};
   const double before = phase == Phase::prefill ? 0.5 * (rows + 1) : kFirstKeys;
   const double keys = last.rows > 0 ? last.keys_per_row : before;
-  const Planner::Choice choice = planner_->choose(
-      {.phase = phase, .rows = rows, .kv_tokens = static_cast<int64_t>(keys * rows)});
+  const auto kv_tokens = static_cast<int64_t>(std::min(keys * rows, kMaxKeys));
+  const Planner::Choice choice =
+      planner_->choose({.phase = phase, .rows = rows, .kv_tokens = kv_tokens});
   return {.id = id_of(choice.plan), .is_trial = choice.is_trial};
 }
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "base/clock_testing.h"
 #include "compute/overlap/served_testing.h"
 #include "engine/lockstep/lockstep_testing.h"
@@ -42,6 +44,33 @@ TEST(RankOverlapTest, PlansInTheBucketThatItLearnsInWhateverKeysRanksRead) {
     ASSERT_EQ(state.decisions.size(), 1u);
     EXPECT_EQ(state.decisions[0].bucket, border_of({Phase::decode, 8, 6000}));
     EXPECT_EQ(state.decisions[0].num_steps, 4u);
+  });
+}
+
+// One row of a peer that says it read 2^32 keys, and a step of as many rows as are believed.
+TEST(RankOverlapTest, PlansForNoMoreKeysThanItCanCount) {
+  const Result<OverlapSettings> settings = choose_overlap({.ep_size = 2});
+  ASSERT_TRUE(settings.has_value());
+  const FakeClock clock;
+  on_lockstep_ranks(2, [&](LockstepRank& v) {
+    RankOverlap overlap({.rank = v.lockstep.rank(),
+                         .num_ranks = 2,
+                         .layers = kServedLayers,
+                         .settings = &*settings,
+                         .prior = std::make_shared<UninformedPrior>(),
+                         .clock = &clock});
+    for (int step = 0; step < 3; ++step) {
+      StepProposal proposal = kDecode;
+      if (v.lockstep.rank() == 1) proposal.prompt_step_rows = std::numeric_limits<int>::max();
+      overlap.fill(v.lockstep, proposal);
+      proposal.report = {.rows = 1, .kv_tokens = 0xffff'ffff, .is_valid = 1, .step_us = 900};
+      ASSERT_TRUE(v.lockstep.finish_agreement(proposal));
+      overlap.note_reports(v.lockstep);
+    }
+    if (v.lockstep.rank() != 0) return;
+    const PlannerState state = *overlap.planner_state();
+    EXPECT_EQ(state.num_steps, 3u);
+    for (const OverlapDecision& decision : state.decisions) EXPECT_GT(decision.bucket.kv_tokens, 0);
   });
 }
 

@@ -165,11 +165,11 @@ void StageEstimate::add_exchange(const Bucket& bucket, StageTimes& times) const 
   times.combine = transfer(sent.combine);
   times.dispatch.spread = sent.dispatch > 0 ? in_parts.dispatch / sent.dispatch : 1;
   times.combine.spread = sent.combine > 0 ? in_parts.combine / sent.combine : 1;
-  // The cores move the bytes that parts add out and in; half of them count for each part beyond the
-  // first.
+  // The cores move the bytes that several parts add out and in.
   const double more_us =
-      moving_us(in_parts.dispatch + in_parts.combine - sent.dispatch - sent.combine);
-  times.part_us = 4 * messages + 2 * kLaunchUs + std::max(more_us, 0.0);
+      2 * moving_us(in_parts.dispatch + in_parts.combine - sent.dispatch - sent.combine);
+  times.spread_us = std::max(more_us, 0.0);
+  times.part_us = 4 * messages + 2 * kLaunchUs;
   times.wave_us = 2 * messages + 2 * kLaunchUs;
 }
 

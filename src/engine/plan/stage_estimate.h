@@ -23,6 +23,9 @@ struct StageLink {
 };
 // The time of a core that gives its bytes to the kernel's TCP: 1.1 to 1.8 s between namespaces.
 inline constexpr double kTcpCoreSecondsPerGb = 1.2;
+// A guess of the link between hosts, where no flag says more.
+inline constexpr StageLink kGuessedLink{
+    .gbit_per_s = 10, .latency_us = 30, .core_s_per_gb = kTcpCoreSecondsPerGb};
 
 struct StageEstimateInput {
   MachineSpeed speed;  // speed of one rank

@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <span>
 
+#include "compute/overlap/order_table.h"
+#include "compute/overlap/prediction.h"
 #include "engine/plan/testing.h"
 
 namespace hocket {
@@ -177,6 +180,32 @@ TEST(StageEstimate, LinksCarryBytesAndCoresMoveThem) {
   EXPECT_NEAR(tax(Op::dispatch_start, Op::dispatch_wait), free.bytes(bucket).dispatch * 1.2e-3,
               1e-6);
   EXPECT_NEAR(tax(Op::combine_start, Op::combine_wait), free.bytes(bucket).combine * 1.2e-3, 1e-6);
+}
+
+// A row of an answer travels once for each expert as soon as there are two parts, and not more
+// often in eight.
+TEST(StageEstimate, CoresMoveTheBytesOfPartsOnceWhateverTheirNumber) {
+  const ModelChoice choice = choice_of("configs/qwen3_235b_a22b");
+  const StageEstimate estimate(choice, cost_of(choice),
+                               {.speed = kSpeed, .num_ranks = 2, .link = {10, 50, 1.2}});
+  const Bucket answers{Phase::decode, 16, 16'000}, prompt{Phase::prefill, 1024, 1024 * 512};
+  const auto added_us = [&](const Bucket& bucket, int parts) {  // in a layer
+    const StageTimes times = estimate.at(bucket);
+    const auto compute_us = [&](const Grain& grain) {
+      return Predictor(std::span(&times, 1), grain, {.num_moe = 1})
+          .predict(serial_order())
+          .compute_us;
+    };
+    return compute_us({.parts = parts}) - compute_us({}) - (parts - 1) * times.part_us;
+  };
+  const StageBytes once = estimate.bytes(answers), each = estimate.bytes_in_parts(answers);
+  const double moved_us =
+      (each.dispatch + each.combine - once.dispatch - once.combine) * 1.2 / 1e9 * 1e6;
+  EXPECT_GT(moved_us, 100);
+  for (const int parts : {2, 4, 8}) {
+    EXPECT_NEAR(added_us(answers, parts), moved_us, 1e-3) << parts;
+    EXPECT_NEAR(added_us(prompt, parts), 0, 1e-3) << parts;
+  }
 }
 
 TEST(StageEstimate, NothingTravelsInDenseModels) {

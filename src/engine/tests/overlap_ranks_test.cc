@@ -190,6 +190,20 @@ TEST_F(OverlapTest, WhatAStepWaitedForIsToldApart) {
   }
 }
 
+TEST_F(OverlapTest, EachPhasePlaysTheOrderOfItsFlag) {
+  ServerSettings settings = settings_of(kMoe, 2);
+  settings.parallel.overlap_order_prefill = "lightllm-prefill";
+  settings.parallel.overlap_order_decode = "none";
+  Service service(settings);
+  ASSERT_NO_FATAL_FAILURE(expect_serves(service, alone_on_one_rank(kMoe)));
+  service.engine().stop();
+  const OverlapStats stats = service.engine().stats().overlap;
+  EXPECT_EQ(stats.plan[index_of(Phase::prefill)], "two-batch, lightllm-prefill");
+  EXPECT_EQ(stats.plan[index_of(Phase::decode)], "none");
+  EXPECT_GT(stats.steps[static_cast<size_t>(PlanKind::two_batch)], 0u);
+  EXPECT_GT(stats.steps[static_cast<size_t>(PlanKind::none)], 0u);
+}
+
 // The ranks' table also has the user's orders, and the first of them is played.
 TEST_F(OverlapTest, AnOrderOfTheUserIsPlayed) {
   const std::string path = ::testing::TempDir() + "/user_order.yaml";

@@ -61,12 +61,14 @@ bool PrefillPass::may_preempt() const {
   return options_.priorities.enabled && options_.priorities.preempt;
 }
 
-// Asks the constraints that cost nothing: rows, memory, slots. The head costs look-ups in the
-// prefix tree, so it is asked for only behind them, or if it may displace others.
-AddResult PrefillPass::verdict() const {
+// Asks the constraints that cost nothing: rows, memory, slots of requests and of their states. The
+// head costs look-ups in the prefix tree, so it is asked for only behind them, or if it may
+// displace others.
+AddResult PrefillPass::verdict() {
   const AddResult verdict = adder_.verdict(memory_.available_tokens());
   if (verdict != AddResult::added || may_preempt()) return verdict;
-  return lists_.has_slot() ? AddResult::added : AddResult::no_tokens;
+  if (!lists_.has_slot()) return AddResult::no_tokens;
+  return lists_.waiting.empty() || has_state_room() ? AddResult::added : AddResult::no_tokens;
 }
 
 void PrefillPass::admit_waiting() {

@@ -50,7 +50,7 @@ class PrefillPass {
   void lengthen_chunks();
   PrefillCandidate chunk_behind(const Request& request, int computed_len) const;
   void admit_waiting();
-  AddResult verdict() const;
+  AddResult verdict();
   bool prefix_is_under_way(const Request& request) const;
   bool has_state_room();
   bool holds_again(const Request& request, const PrefillCandidate& wanted) const;

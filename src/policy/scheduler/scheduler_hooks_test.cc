@@ -92,6 +92,34 @@ TEST(SchedulerHooksTest, WhoOffersDraftsIsToldOfPrompts) {
   }
 }
 
+// The head is chosen by look-ups in the prefix tree, so it is not chosen where no request could be
+// admitted. If it were, the second prompt would be seen to wait for the first, which has the same
+// beginning.
+TEST(SchedulerHooksTest, NoHeadIsChosenWhereNoneCouldBeAdmitted) {
+  enum class Lacks : uint8_t { nothing, slots, states };
+  for (const Lacks lacks : {Lacks::nothing, Lacks::slots, Lacks::states}) {
+    SCOPED_TRACE(static_cast<int>(lacks));
+    SchedulerOptions options{.num_pages = 64, .page_tokens = 4, .chunk_tokens = 16};
+    options.in_batch.min_common = 8;
+    options.max_running_requests = lacks == Lacks::slots ? 1 : 2;
+    if (lacks == Lacks::states)  // the states of the first chunk take all slots until its commit
+      options.num_states = 4, options.state_tokens = 4, options.cached_state_interval = 4;
+    FakeEngine engine(options, one, true);
+    RequestInput second = numbered_input(1, 18, 1);
+    second.id = RequestId{2};
+    ASSERT_TRUE(engine.scheduler().add(numbered_input(1, 20, 4)));
+    ASSERT_TRUE(engine.scheduler().add(std::move(second)));
+    for (int i = 0; i < 2; ++i) ASSERT_TRUE(engine.step());
+    const SchedulerStats stats = engine.scheduler().stats();
+    EXPECT_EQ(stats.num_waiting, 1);
+    EXPECT_EQ(stats.num_prefix_waits_total, lacks == Lacks::nothing ? 1u : 0u);
+    while (engine.step()) {
+    }
+    EXPECT_TRUE(engine.scheduler().idle());
+    EXPECT_EQ(engine.problem(), "");
+  }
+}
+
 // Another request runs meanwhile, but none that came later is before it afterwards.
 TEST(SchedulerHooksTest, ARequestThatWaitsAgainKeepsItsPlaceInLine) {
   FakeSchedulerHooks hooks;
