@@ -15,7 +15,8 @@
 
 namespace hocket {
 
-// When drafts of a step are made: at once, or, by a drafter that drafts_ahead(), before it.
+// How a step gets its drafts: `now`, all when it is made, by the only drafter or the free one;
+// `ahead`, also from a drafter that drafts_ahead(), which made them before.
 enum class DraftTiming : uint8_t { now, ahead };
 
 // One size of steps.

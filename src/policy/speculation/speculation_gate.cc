@@ -60,7 +60,7 @@ void SpeculationGate::share_out(int num_drafts, std::span<GateAnswer> answers) {
 void SpeculationGate::offer_nothing(const Offer& step) {
   note_waiting_step(step);
   is_trial_ = false;
-  if (!rests_ && !next_.ahead.follows) next_.ahead = {.follows = true, .depth = 1};
+  if (!rests_ && !next_.ahead.follows) next_.ahead = {.follows = true, .num_drafts = 1};
 }
 
 // Returns the drafts that were chosen for this step and made ahead, or, if nothing was, free
@@ -98,7 +98,7 @@ void SpeculationGate::postpone_trial(const GateBucket& bucket) {
 }
 
 SpeculationGate::DraftsAhead SpeculationGate::ahead() const {
-  return drafts_.fixed() ? DraftsAhead{.depth = *drafts_.fixed()} : next_.ahead;
+  return drafts_.fixed() ? DraftsAhead{.num_drafts = *drafts_.fixed()} : next_.ahead;
 }
 
 // Chooses for the step after the one that is being offered, as if it had the same answers, they
@@ -111,7 +111,7 @@ void SpeculationGate::choose_drafts_ahead(GateBucket& bucket, const Offer& step,
   if (all_play_none(step.number + 1)) {
     drafts_.assign(0);
     next_.num_drafts = 0;
-    next_.ahead = {.follows = false, .depth = 0};
+    next_.ahead = {.follows = false, .num_drafts = 0};
     return;
   }
   // If all answers do better with free drafts, none has to be made ahead.
@@ -121,7 +121,7 @@ void SpeculationGate::choose_drafts_ahead(GateBucket& bucket, const Offer& step,
   const bool follows = next_.num_drafts > 0 || (!rests_ && !is_shown);
   drafts_.assign(next_.num_drafts);
   next_.ahead = {.follows = follows,
-                 .depth = std::max(follows ? 1 : 0, drafts_.max_drafts_ahead())};
+                 .num_drafts = std::max(follows ? 1 : 0, drafts_.max_drafts_ahead())};
 }
 
 SpeculationGate::Estimate SpeculationGate::judge(const GateBucket& bucket, DraftTiming timing,
@@ -194,8 +194,8 @@ SpeculationGate::Estimate SpeculationGate::choose(GateBucket& bucket, DraftTimin
 
 // Returns true if the time without drafts is to be measured again. While drafts are played no other
 // step shows it, and if the machine became faster drafts seem to gain what it gained.
-bool SpeculationGate::is_plain_old(const GateBucket& bucket, DraftTiming timing,
-                                   const Estimate& usual) const {
+bool SpeculationGate::is_time_without_drafts_old(const GateBucket& bucket, DraftTiming timing,
+                                                 const Estimate& usual) const {
   if (common_.others_drafted()) return false;
   if (bucket.num_plain() < kGate.few_plain) return true;
   if (usual.num_drafts == 0 && timing == DraftTiming::now) return false;
@@ -249,7 +249,7 @@ int SpeculationGate::try_one(GateBucket& bucket, DraftTiming timing, const Estim
     ++num_yielded_;
     return 0;
   }
-  const bool shows_plain = is_plain_old(bucket, timing, usual);
+  const bool shows_plain = is_time_without_drafts_old(bucket, timing, usual);
   if (credit_ <= 0 && !shows_plain) return 0;
   const TrialCandidate promise =
       shows_plain ? TrialCandidate{.num_drafts = 0} : best_trial_candidate(bucket, timing, usual);
@@ -287,7 +287,7 @@ void SpeculationGate::note_step(const Step& step) {
 void SpeculationGate::note_waiting_step(const Offer& next) {
   if (!waiting_) return;
   Step step = *std::exchange(waiting_, {});
-  if (next.num_other_answers <= 0 || !next.follows_last) step.us = 0;
+  if (next.num_other_answers <= 0 || !next.last_was_noted) step.us = 0;
   note_step(step, next.num_other_drafts);
 }
 
@@ -380,8 +380,7 @@ void SpeculationGate::note_gain(const GateBucket& bucket, const Step& step, int 
   const double share = std::min(1.0, step.num_drafts / std::max<double>(1, num_offered_));
   const double accepted = share * expected_ * num_drafts / std::max(1, step.num_drafts);
   if (step.num_drafts > 0 && (is_trial || timing_ == DraftTiming::ahead))
-    gain = 1 + accepted / num_all -
-           (is_trial ? bucket.tokens_per_plain_step() : 1) * known;
+    gain = 1 + accepted / num_all - (is_trial ? bucket.tokens_per_plain_step() : 1) * known;
   credit_ = std::clamp(credit_ + gain, kGate.min_credit, kGate.first_credit);
 }
 
