@@ -11,7 +11,8 @@ namespace {
 
 // Steps of a trial that are played if the first ones show that it loses.
 constexpr int kStepsIfLost = TrialPace::kSteps - 1;
-// Steps in which all ranks have no drafts, of so many steps (all_play_none()).
+// In each kCommonPlainEvery steps no rank has drafts in the first kCommonPlainSteps
+// (all_play_none()).
 constexpr uint64_t kCommonPlainSteps = TrialPace::kSteps, kCommonPlainEvery = 1000;
 // Credit from which a drafter that stopped follows again: all, less what one step may overdraw.
 constexpr double kCreditToFollow = kGate.first_credit + kGate.min_credit;
