@@ -123,23 +123,23 @@ class SpeculationGate {
 
   // Judges the candidates, and chooses one. Ranks wait for each other, so times and tokens are
   // those of all ranks.
-  Estimate judge(const GateBucket& bucket, DraftTiming timing, const Candidate& candidate) const;
-  std::pair<Estimate, Estimate> judge_all(const GateBucket& bucket, DraftTiming timing,
+  Estimate judge(const GateBucket& bucket, DraftWay way, const Candidate& candidate) const;
+  std::pair<Estimate, Estimate> judge_all(const GateBucket& bucket, DraftWay way,
                                           double other_gain) const;
-  Estimate choose(GateBucket& bucket, DraftTiming timing, double other_gain);
+  Estimate choose(GateBucket& bucket, DraftWay way, double other_gain);
   // A number of drafts to try, and what it may gain beyond the usual one.
   struct TrialCandidate {
     int num_drafts = -1;
     double gain = 0;
     bool is_new = false;  // its cost was hardly measured
   };
-  bool is_time_without_drafts_old(const GateBucket& bucket, DraftTiming timing,
+  bool is_time_without_drafts_old(const GateBucket& bucket, DraftWay way,
                                   const Estimate& usual) const;
-  TrialCandidate best_trial_candidate(const GateBucket& bucket, DraftTiming timing,
+  TrialCandidate best_trial_candidate(const GateBucket& bucket, DraftWay way,
                                       const Estimate& usual) const;
-  bool may_gain(const GateBucket& bucket, DraftTiming timing, const Estimate& usual,
+  bool may_gain(const GateBucket& bucket, DraftWay way, const Estimate& usual,
                 int num_drafts) const;
-  int try_one(GateBucket& bucket, DraftTiming timing, const Estimate& usual);
+  int try_one(GateBucket& bucket, DraftWay way, const Estimate& usual);
 
   void offer_with_prepared(GateBucket& bucket, const Offer& step, std::span<GateAnswer> answers);
   void postpone_trial(const GateBucket& bucket);
@@ -163,12 +163,12 @@ class SpeculationGate {
 
   TrialPace pace_;
   const GateBucket* trial_of_ = nullptr;  // the size of the trial under way
-  DraftTiming trial_timing_ = DraftTiming::now;
+  DraftWay trial_way_ = DraftWay::now;
   int trial_drafts_ = 0;    // its number of drafts
   bool may_try_ = true;     // the step that is offered may be one of a trial
   bool is_trial_ = false;   // the step that was offered is one
   bool was_trial_ = false;  // the last step was one
-  // How often a timing has left a trial to the other one since its own last trial.
+  // How often a way has left a trial to the other one since its own last trial.
   int num_yielded_ = 0;
   double credit_ = kGate.first_credit;
   // Drafts of the step that was offered, and how many of them are expected to be accepted.
@@ -177,8 +177,8 @@ class SpeculationGate {
   CommonStep common_;            // the step that was offered
   std::optional<Step> waiting_;  // until the other ranks tell which drafts they had in it
   Next next_;
-  DraftTiming timing_ = DraftTiming::now;  // for the step that was offered
-  bool rests_ = false;                     // the credit was used up, and has not grown enough since
+  DraftWay way_ = DraftWay::now;  // for the step that was offered
+  bool rests_ = false;            // the credit was used up, and has not grown enough since
   PromptFollowingCost following_;
   double last_plain_us_ = 0;  // time of the last step, had it had no drafts; 0: unknown
 };
