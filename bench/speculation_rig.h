@@ -82,8 +82,8 @@ struct PlayedSteps {
   double rate() const { return tokens / seconds; }
 };
 
-// The least length of a block of steps. `steps` is for long ones: they are counted by copies of
-// what the gate knows, which take time.
+// The least length of a block of steps. Where steps are long, `steps` limits a block instead:
+// counting steps copies the gate's state, which would take too much time in short ones.
 struct BlockLength {
   int tokens = 0;  // tokens of each answer
   double seconds = 0;
@@ -109,6 +109,7 @@ class SpeculationPlayer {
   Result<PlayedSteps> play(const ImposedChoice& choice, const BlockLength& block);
   // Returns how many experts of a layer a step touches on average. 0: the model is dense.
   Result<double> experts_touched(const ImposedChoice& choice);
+  // False if a token differed from set_texts().
   bool is_equal() const { return is_equal_; }
 
  private:

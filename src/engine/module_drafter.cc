@@ -49,8 +49,8 @@ void ModuleDrafter::plan(const Batch& batch, const Speculation& seats) {
     // A prompt whose answer continues gets a seat at the commit.
     return request.state == Request::State::prefilling && request.remaining_new_tokens() > 0;
   });
-  num_passes_ = any && ahead.follows ? std::clamp(ahead.depth, num_modules_, num_drafts_) : 0;
-  num_wanted_ = num_passes_ > 0 ? std::min(ahead.depth, num_drafts_) : 0;
+  num_passes_ = any && ahead.follows ? std::clamp(ahead.num_drafts, num_modules_, num_drafts_) : 0;
+  num_wanted_ = num_passes_ > 0 ? std::min(ahead.num_drafts, num_drafts_) : 0;
 }
 
 void ModuleDrafter::take_back_failed() {
@@ -259,7 +259,7 @@ void ModuleDrafter::add_row(const Rows& of, TokenId token, int position) {
 }
 
 // Plays a module over the rows that the step settled. Later modules recompute up to num_again rows
-// of earlier steps, because drafts was there then.
+// of earlier steps, because drafts stood in the place of tokens then.
 Result<void> ModuleDrafter::compute_settled(ModulePasses& passes, int module, int num_again) {
   begin_pass(ForwardMode::mixed);
   drafting_.clear();

@@ -2,15 +2,19 @@
 // module's rows for the tokens that the first has settled, and chains the module for the drafts of
 // the second:
 //
-//   plan(n)            before forward: how many passes, as the gate chose; ranks agree on the most
-//   settle(n)          after commit: notes the rows
-//   begin(), play()    before schedule: plays the passes, those of other ranks without rows
+//   plan(s)            before forward of step s: how many passes, as the gate chose; ranks agree on
+//                      the most
+//   settle(s)          after commit: notes the rows
+//   begin(), play()    before schedule: plays the passes; where only other ranks need one, without
+//                      rows
 //
-// While steps overlap, step n + 1 is made before step n is committed, and has no drafts. Then the
+// While steps overlap, step s + 1 is made before step s is committed, and has no drafts. Then the
 // thread that computes plays the passes between the two, when it knows the tokens:
 //
-//   engine thread    plan(n) launch(n)  settle_under_way(n) begin() plan(n + 1) launch(n + 1) ..
-//   forward thread   .............. forward(n), sample(n) | play(), forward(n + 1), ..
+//   engine thread    plan(s) launch(s)  settle_under_way(s) begin() plan(s + 1) launch(s + 1) ..
+//   forward thread   .............. forward(s), sample(s) | play(), forward(s + 1), ..
+//
+// The rows of a request of which n tokens are known:
 //
 //   position            | p ...... n - 2          | n - 1      | n          ...
 //   joined token        | token p + 1 .. n - 1    | draft 0    | draft 1
@@ -22,15 +26,15 @@
 // own and gives one draft; the tokens that it joins are one position behind those of the module
 // before, so its last rows join drafts, and are computed again when the tokens are known:
 //
-//   position            | p ...... n - 3          | n - 2      | n - 1
-//   module 0 joins      | token p + 1 .. n - 2    | n - 1      | n           gives draft 0
-//   module 1            | token p + 2 .. n - 1    | n          | draft 0           draft 1
-//   module 2            | token p + 3 .. n        | draft 0    | draft 1           draft 2
+//   position            | p ...... n - 4          | n - 3      | n - 2
+//   module 0 joins      | token p + 1 .. n - 3    | n - 2      | n - 1       gives draft 0
+//   module 1            | token p + 2 .. n - 2    | n - 1      | draft 0           draft 1
+//   module 2            | token p + 3 .. n - 1    | draft 0    | draft 1           draft 2
 //
 // A module's row depends on the token after its own. So the last row of a cached page may be that
 // of another continuation, and the rows of an answer's end are never computed. Rows are missing,
-// too, in steps for which the gate chose no drafts. Then drafts are worse, but answers never depend
-// on them. A request of which too many rows are missing is not followed any more; for that, the
+// too, of steps behind which the module rested. Then drafts are worse, but answers never depend on
+// them. A request of which too many rows are missing is not followed any more; for that, the
 // rows of the module in each page are counted, also where it is read from files or a peer: pages
 // are written behind the module's pass (RankHooks).
 //
@@ -59,7 +63,8 @@ struct ModulePasses {
   struct Rows {
     const Request* request = nullptr;
     std::span<const TokenId> tokens;  // those that are known
-    // Index of the sample of the step before that is the next one; -1: none.
+    // If the request's next token is still being sampled: its index among the samples of the step
+    // before; -1: all tokens are known.
     int pending_sample = -1;
     std::span<const PageId> pages;  // with spare ones
     int seat = 0;
@@ -107,7 +112,8 @@ class ModuleDrafter final : public Drafter {
   void settle_under_way(const Flight& flight, Speculation& seats);
   // Returns the passes before the next step, with the rows that were noted. Requests that have
   // ended since are left out; none was destroyed. passes[i] is what the ranks agreed on for pass i:
-  // num_passes() or more, or none. They are valid until begin() was called twice more.
+  // num_passes() or more, or none. The result stays valid until begin() was called again and a
+  // further step is settled.
   ModulePasses& begin(std::span<const PassSpec> passes);
   // Plays passes: computes the rows, and drafts from them. `sampled` are the tokens of the step
   // before, if it was settled ahead. Thread: that of worker 0; if drafts are wanted the engine's
@@ -115,7 +121,7 @@ class ModuleDrafter final : public Drafter {
   Result<void> play(ModulePasses& passes, std::span<const SampledToken> sampled);
   // True if there are several modules: their passes compute a few rows of the steps before again.
   bool has_several_modules() const { return num_modules_ > 1; }
-  // Waits until the passes that begun last are played.
+  // Waits until the passes that began last are played.
   void await_passes() const;
   // Counts the module's rows in a page that was read into memory.
   void note_restored(PageId page);

@@ -45,7 +45,7 @@ std::unique_ptr<Speculation> make_speculation(const RankParts& parts, int rank, 
 
 RankDrafts::RankDrafts(const RankParts& parts, int rank, Runner& runner, DraftSources sources)
     : has_others_(runner.exchanges()),
-      gate_(make_speculation(parts, rank, runner, std::move(sources), module_)) {
+      speculation_(make_speculation(parts, rank, runner, std::move(sources), module_)) {
   ended_.reserve(static_cast<size_t>(parts.scheduler.max_running_requests));
 }
 
@@ -66,35 +66,36 @@ ModulePasses* RankDrafts::begin_passes(std::optional<std::span<const PassSpec>> 
     else if (passes.followed == FollowedRows::none)
       passes.followed = FollowedRows::answers;
   }
-  gate_->note_followed(passes.followed);
+  speculation_->note_followed(passes.followed);
   return passes.num_passes > 0 ? &passes : nullptr;
 }
 
 ModulePasses* RankDrafts::begin_passes_behind(const Flight& flight,
                                               std::optional<std::span<const PassSpec>> agreed) {
-  if (module_ != nullptr) module_->settle_under_way(flight, *gate_);
+  if (module_ != nullptr) module_->settle_under_way(flight, *speculation_);
   return begin_passes(agreed);
 }
 
 void RankDrafts::plan(const Batch& batch) {
-  if (module_ != nullptr) module_->plan(batch, *gate_);
+  if (module_ != nullptr) module_->plan(batch, *speculation_);
 }
 
 void RankDrafts::commit(const Flight& flight, TimePoint now,
                         std::optional<double> overlapped_share) {
   ended_.clear();
-  if (gate_ == nullptr) return;
-  gate_->note(*flight.batch, now,
-              {.rows = flight.drafting.followed,
-               .others_have_prompts = has_others_ && flight.agreed.pass.phase == Phase::prefill,
-               .num_other_answers = flight.agreed.num_other_answers,
-               .making = flight.drafting.took,
-               .overlapped_share = overlapped_share});
-  if (module_ != nullptr) module_->settle(flight, *gate_);
+  if (speculation_ == nullptr) return;
+  speculation_->note(
+      *flight.batch, now,
+      {.rows = flight.drafting.followed,
+       .others_have_prompts = has_others_ && flight.agreed.pass.phase == Phase::prefill,
+       .num_other_answers = flight.agreed.num_other_answers,
+       .making = flight.drafting.took,
+       .overlapped_share = overlapped_share});
+  if (module_ != nullptr) module_->settle(flight, *speculation_);
 }
 
 void RankDrafts::note_idle() {
-  if (gate_ != nullptr) gate_->note_idle();
+  if (speculation_ != nullptr) speculation_->note_idle();
   drop_passes();
   ended_.clear();
 }
@@ -104,7 +105,7 @@ void RankDrafts::drop_passes() {
 }
 
 void RankDrafts::end(std::unique_ptr<Request> request) {
-  if (gate_ != nullptr) gate_->forget(request->id);
+  if (speculation_ != nullptr) speculation_->forget(request->id);
   if (module_ != nullptr) ended_.push_back(std::move(request));
 }
 

@@ -1,4 +1,4 @@
-// The drafts of a rank in the actions of its steps: the gate with its drafter (speculation.h), and
+// The drafts of a rank in the actions of its steps: gate, drafters and seats (speculation.h), and
 // the model's own module where that makes drafts (module_drafter.h). Without
 // --speculative-algorithm its functions do nothing.
 //
@@ -33,14 +33,14 @@ class RankDrafts {
  public:
   RankDrafts(const RankParts& parts, int rank, Runner& runner, DraftSources sources);
 
-  // Returns the gate; null if there are no drafts.
-  Speculation* speculation() const { return gate_.get(); }
+  // Returns the gate with its drafters and the seats of requests; null if there are no drafts.
+  Speculation* speculation() const { return speculation_.get(); }
   // Returns the drafter of the model's own module; null if that makes no drafts.
   ModuleDrafter* module() const { return module_; }
   // Returns how many passes of the module this rank needs before the next step.
   int num_passes() const { return module_ != nullptr ? module_->num_passes() : 0; }
-  // Returns the number of drafts of the last step.
-  int num_last() const { return num_drafts_; }
+  // Returns the number of drafts of the step that was scheduled last.
+  int num_last_drafts() const { return num_drafts_; }
 
   // Notes a page that was read into memory.
   void note_restored(PageId page) {
@@ -60,7 +60,8 @@ class RankDrafts {
   void commit(const Flight& flight, TimePoint now, std::optional<double> overlapped_share);
   // Notes that there is nothing to run.
   void note_idle();
-  // Waits for passes that may write rows of cached pages again, as those of several modules do.
+  // If there are several modules, waits for the passes under way: they compute rows of earlier
+  // steps again, and these may lie in cached pages.
   void await_rewritten_rows() const {
     if (module_ != nullptr && module_->has_several_modules()) module_->await_passes();
   }
@@ -68,7 +69,7 @@ class RankDrafts {
   void take_back_failed() {
     if (module_ != nullptr) module_->take_back_failed();
   }
-  // Notes that no step follows the last one at once.
+  // Drops the passes that were planned, because no step follows at once.
   void drop_passes();
   // Takes a request that has ended. Where steps overlap, passes of the module that are under way
   // may read it until the next step is committed.
@@ -76,8 +77,8 @@ class RankDrafts {
 
  private:
   const bool has_others_;            // there are other ranks
-  ModuleDrafter* module_ = nullptr;  // gate_ owns it
-  const std::unique_ptr<Speculation> gate_;
+  ModuleDrafter* module_ = nullptr;  // speculation_ owns it
+  const std::unique_ptr<Speculation> speculation_;
   int num_drafts_ = 0;
   std::vector<std::unique_ptr<Request>> ended_;  // those that the module's passes may read
 };

@@ -72,7 +72,7 @@ StepProposal RankRequests::propose(int max_rows) {
   StepProposal proposal{.work = scheduler_.forecast_next_step(), .load = report_.load()};
   proposal.module_passes = drafts_.num_passes();
   const NextStepForecast& work = proposal.work;
-  proposal.num_last_drafts = drafts_.num_last();
+  proposal.num_last_drafts = drafts_.num_last_drafts();
   // A rank without answers keeps no other from overlap, whatever drafts its last ones had.
   proposal.vetoes_overlap = work.num_decoding > 0 ? vetoes_overlap() : grammars_.any_live();
   int64_t rows = work.num_decoding + proposal.expected_drafts();

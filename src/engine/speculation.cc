@@ -75,7 +75,7 @@ void Speculation::offer(std::span<AnswerDrafts> answers, const DraftedStep& draf
                               .number = drafted.number,
                               .is_decode_only = !drafted.has_prompts && last_end_.has_value() &&
                                                 followed_ != FollowedRows::prompts,
-                              .follows_last = last_end_.has_value() && is_last_noted_};
+                              .last_was_noted = last_end_.has_value() && is_last_noted_};
   for (const AnswerDrafts& answer : answers) {
     const Request& request = *answer.request;
     step.total_keys += request.len();
@@ -106,17 +106,17 @@ void Speculation::offer(std::span<AnswerDrafts> answers, const DraftedStep& draf
     num_drafts += drafts.size();
   }
   // If all answers end, the choice is an old one, which no draft follows while others do the same.
-  overlap_.note_offer(static_cast<int>(num_drafts), !ends && gate_.chose_drafts_ahead());
+  overlap_.note_offer(static_cast<int>(num_drafts), !ends && gate_.needs_commit());
 }
 
-void Speculation::note(const Batch& batch, TimePoint now, const StepCosts& costs) {
+void Speculation::note(const Batch& batch, TimePoint now, const StepContext& context) {
   const MutexLock lock(mutex_);
   SpeculationGate::Step step{.num_answers = batch.num_answers(),
                              .num_drafts = batch.num_drafts,
-                             .num_other_answers = costs.num_other_answers,
+                             .num_other_answers = context.num_other_answers,
                              .overlaps = batch.overlapped,
-                             .follows = costs.rows != FollowedRows::none,
-                             .making_us = to_us(costs.making)};
+                             .follows = context.rows != FollowedRows::none,
+                             .making_us = to_us(context.making)};
   const size_t num_prompts = batch.slices.size() - static_cast<size_t>(step.num_answers);
   for (size_t i = 0; i < batch.slices.size(); ++i) {
     const Slice& slice = batch.slices[i];
@@ -129,13 +129,13 @@ void Speculation::note(const Batch& batch, TimePoint now, const StepCosts& costs
     if (slice.num_drafts > 0 && is_running)
       gate_.note_answer(seat_of(request.id), slice.num_drafts, slice.num_accepted());
   }
-  step.is_decode_only = num_prompts == 0 && !costs.others_have_prompts &&
-                        costs.rows != FollowedRows::prompts && last_end_.has_value() &&
+  step.is_decode_only = num_prompts == 0 && !context.others_have_prompts &&
+                        context.rows != FollowedRows::prompts && last_end_.has_value() &&
                         batch.num_rows == step.num_answers + step.num_drafts;
   step.us = last_end_ ? to_us(now - *last_end_) : 0;
-  step.us *= overlap_.factor_of(step, batch.overlapped, costs.overlapped_share);
+  step.us *= overlap_.factor_of(step, batch.overlapped, context.overlapped_share);
   last_end_ = now;
-  is_last_noted_ = step.num_answers > 0 || costs.rows == FollowedRows::prompts;
+  is_last_noted_ = step.num_answers > 0 || context.rows == FollowedRows::prompts;
   if (is_last_noted_) gate_.note_step(step);
 }
 

@@ -1,6 +1,6 @@
-// Guesses the next tokens of a rank's answers (policy/speculation): gives each request a seat at
-// drafter and gate, asks them before each step with answers, and lets them learn from its
-// results and its time.
+// Asks the drafters for guesses of the next tokens of a rank's answers (policy/speculation) before
+// each step with answers, and lets the gate choose among them, and learn from the step's results
+// and its time. Gives each request a seat, the number by which gate and drafters know it.
 //
 //   offer() .. commit -> note()      forget() when a request has ended
 //
@@ -37,7 +37,7 @@ using DrafterMaker = std::function<std::unique_ptr<Drafter>(int rank, int num_se
 // Says how many drafts steps have, and why. Without drafts `ranks` is empty.
 struct SpeculationView {
   std::string algorithm = "none";
-  int max_drafts = 0;  // an answer in a step
+  int max_drafts = 0;  // most drafts of one answer in one step
   struct RankEntry {
     int rank = 0;
     GateState gate;
@@ -50,7 +50,7 @@ class Speculation {
  public:
   struct Options {
     int num_seats = 0;         // requests that may run
-    int max_drafts = 0;        // an answer in a step
+    int max_drafts = 0;        // most drafts of one answer in one step
     std::optional<int> fixed;  // drafts of every answer that has room; null: they are chosen
     std::unique_ptr<Drafter> drafter, free;  // as SpeculationGate::Options
     RankGrammars* grammars = nullptr;        // outlives it; null: no answer has a grammar
@@ -58,14 +58,15 @@ class Speculation {
   explicit Speculation(Options options);
 
   // As DraftOverlap.
-  bool wants_tokens() { return overlap_.wants_tokens(); }
+  bool waits_for_commit() { return overlap_.waits_for_commit(); }
   bool plays_drafts() const { return overlap_.plays_drafts(); }
   // Answers SchedulerHooks::offer_drafts().
   void offer(std::span<AnswerDrafts> answers, const DraftedStep& drafted);
   // Notes before offer() which rows the drafter has computed since the step before.
   void note_followed(FollowedRows rows) { followed_ = rows; }
-  // The costs of a step beside its rows.
-  struct StepCosts {
+  // The facts of a step that its batch does not have: what the drafter did before it, and the other
+  // ranks in it.
+  struct StepContext {
     FollowedRows rows = FollowedRows::none;  // rows that the drafter computed since the step before
     bool others_have_prompts = false;        // another rank computed rows of prompts in the step
     int num_other_answers = 0;               // those of other ranks in the step
@@ -73,7 +74,7 @@ class Speculation {
     std::optional<double> overlapped_share = 1;  // as DraftOverlap::factor_of()
   };
   // Learns from a step that was committed at `now`; its requests are still there.
-  void note(const Batch& batch, TimePoint now, const StepCosts& costs);
+  void note(const Batch& batch, TimePoint now, const StepContext& context);
   // Says what a drafter that drafts_ahead() makes for the step after the one that was offered last.
   SpeculationGate::DraftsAhead ahead() const;
   // Gives a request that has none a seat before its rows are committed, if one is free or that of a

@@ -133,8 +133,8 @@ void RankStep::commit(Flight& flight) {
   report_.begin_action(StepAction::commit);
   const TimePoint now = clock_.now();
   const bool by_flag = runner_->info().overlap_schedule == OverlapSchedule::on;
-  const double share = epochs_.alone() ? overlapped_.timing().overlapped_share()
-                                       : flight.agreed.overlapped_share;
+  const double share =
+      epochs_.alone() ? overlapped_.timing().overlapped_share() : flight.agreed.overlapped_share;
   requests_.commit(flight, now, by_flag ? std::nullopt : std::optional(share));
   experts_.note(flight);
   std::optional<StepTransfers> transfers;
@@ -200,7 +200,7 @@ bool RankStep::drafts_may_come() {
   Speculation* const drafts = requests_.drafts().speculation();
   if (drafts == nullptr || overlapped_.num_under_way() == 0) return false;
   if (flights_.newest().batch->num_drafts > 0) return true;
-  return requests_.scheduler().forecast_next_step().num_decoding > 0 && drafts->wants_tokens();
+  return requests_.scheduler().forecast_next_step().num_decoding > 0 && drafts->waits_for_commit();
 }
 
 // Commits and answers a step that was computed. Returns false if ranks were lost in it.

@@ -36,31 +36,32 @@ class CommonStep {
 
   // Returns the drafts that are expected of all ranks if this one has num_drafts.
   double all_drafts(int num_drafts) const {
-    return num_drafts * (1 + follow_ * answers_.others / answers_.own);
+    return num_drafts * (1 + others_share_ * answers_.others / answers_.own);
   }
   // Returns this rank's part of num_all drafts of all ranks.
   int own_drafts(int num_all) const {
     return static_cast<int>(std::lround(num_all / all_drafts(1)));
   }
 
-  // Notes which drafts the ranks had in a step with these answers. Ranks try numbers one after another, so for a while others
-  // have none where all soon will; and while this rank has none, the others are expected to follow
-  // again.
+  // Notes which drafts the ranks had in a step with these answers. Ranks try numbers one after
+  // another, so for a while others have none where all soon will; and while this rank has none, it
+  // slowly returns to the expectation that the others draft as it does.
   void note(CommonAnswers answers, int num_drafts, int num_other_drafts) {
     if (!answers.are_shared()) return;
     if (num_drafts <= 0) {
-      follow_ += kGate.follow_again_rate * (1 - follow_);
+      others_share_ += kGate.others_recover_rate * (1 - others_share_);
       return;
     }
-    const double follow =
+    const double share =
         static_cast<double>(num_other_drafts) * answers.own / num_drafts / answers.others;
-    follow_ += kGate.follow_rate * (std::min(follow, 1.0) - follow_);
+    others_share_ += kGate.others_rate * (std::min(share, 1.0) - others_share_);
   }
 
  private:
   CommonAnswers answers_;
   int num_other_drafts_ = 0;
-  double follow_ = 1;  // drafts of the others, as a share of those expected if they do as this rank
+  // Drafts of the others, as a share of those that they would have if they drafted as this rank.
+  double others_share_ = 1;
 };
 
 }  // namespace hocket

@@ -31,7 +31,7 @@ void DraftCosts::begin(int num_answers, double growth) {
                             square(kGate.growth_error) * std::min(rows_[i], rows_[j]);
       covariance_[i][j] = covariance_[j][i] = static_cast<float>(common);
     }
-    covariance_[i][i] += static_cast<float>(square(kGate.apart));
+    covariance_[i][i] += static_cast<float>(square(kGate.own_cost_error));
   }
   covariance_[0][0] = static_cast<float>(square(kGate.first_speed_error));
 }
@@ -74,7 +74,7 @@ void DraftCosts::watch(const CellShare& part, double off, double deviation) {
   bias_ += kGate.bias_rate * (errors - bias_);
   double& own_bias = biases_[part.cell];
   own_bias += kGate.bias_rate * (errors - own_bias);
-  const auto change = static_cast<float>(square(std::min(std::abs(off), kGate.max_change)));
+  const auto change = static_cast<float>(square(std::min(std::abs(off), kGate.max_change_error)));
   if (std::abs(bias_) >= kGate.bias_of_change) {
     covariance_[0][0] += change;
     const SpeedChange before = std::exchange(last_change_, {bias_, part.cell, last_});

@@ -24,15 +24,15 @@ class DraftOverlap {
   explicit DraftOverlap(bool is_fixed) : is_fixed_(is_fixed) {}
 
   // Returns true if the step under way should be committed before the next one is made, because
-  // that one may have drafts. Call once for each step with answers that could overlap.
-  bool wants_tokens();
+  // that one may have drafts. Counts the steps from look to look, so call it once for each step
+  // with answers that could overlap.
+  bool waits_for_commit();
   // Returns true if the latest steps had drafts, or the next one will.
   bool plays_drafts() const { return is_fixed_ || num_empty_ < kMaxEmptyOffers; }
   // Returns true if steps may have drafts.
   bool may_draft() const { return is_fixed_ || known_ || shares_.count() >= kGate.few_looks; }
-  // Notes how many drafts the next step has. chose_drafts_ahead:
-  // SpeculationGate::chose_drafts_ahead().
-  void note_offer(int num_drafts, bool chose_drafts_ahead);
+  // Notes how many drafts the next step has. needs_commit: SpeculationGate::needs_commit().
+  void note_offer(int num_drafts, bool needs_commit);
 
   // Notes a step that was committed. Returns the factor on the step's time that makes steps without
   // drafts comparable to overlapped ones. share: the time of a step that overlaps, as a share of
@@ -49,7 +49,7 @@ class DraftOverlap {
   const bool is_fixed_;
   // Offers without drafts since the last one with some, up to kMaxEmptyOffers.
   int num_empty_ = kMaxEmptyOffers;
-  int num_refused_ = 0;  // how often wants_tokens() was false since it was true
+  int num_overlapped_ = 0;  // steps since the last look
   std::optional<double> known_ = 1;
   RunningMedian<kGate.remembered> shares_;
   // The last step, if it overlapped and had rows of answers only; else 0. Its time is without that

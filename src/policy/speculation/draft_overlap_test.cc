@@ -10,7 +10,7 @@ namespace {
 int play(DraftOverlap& overlap, int num_steps) {
   int num_looks = 0;
   for (int i = 0; i < num_steps; ++i) {
-    const bool looks = overlap.wants_tokens();
+    const bool looks = overlap.waits_for_commit();
     num_looks += looks ? 1 : 0;
     overlap.note_offer(0, false);
     overlap.factor_of({.num_answers = 1, .us = looks ? 1000.0 : 900.0, .is_decode_only = true},
@@ -51,9 +51,9 @@ TEST(DraftOverlap, DraftsGoOnBehindATrialOfNone) {
   DraftOverlap overlap(false);
   overlap.note_offer(3, false);
   for (int i = 0; i < TrialPace::kSteps; ++i) overlap.note_offer(0, false);
-  EXPECT_TRUE(overlap.wants_tokens());
+  EXPECT_TRUE(overlap.waits_for_commit());
   overlap.note_offer(0, false);
-  EXPECT_FALSE(overlap.wants_tokens());
+  EXPECT_FALSE(overlap.waits_for_commit());
 }
 
 // Drafts that are made ahead, or a trial of them, have to be made behind the step that chose them.
@@ -62,7 +62,7 @@ TEST(DraftOverlap, AChoiceAheadIsPlayed) {
   overlap.note_offer(0, false);
   EXPECT_FALSE(overlap.plays_drafts());
   overlap.note_offer(0, true);
-  EXPECT_TRUE(overlap.plays_drafts() && overlap.wants_tokens());
+  EXPECT_TRUE(overlap.plays_drafts() && overlap.waits_for_commit());
 }
 
 // A drafter that follows computes its rows in overlapped steps and in looks.
@@ -85,7 +85,7 @@ TEST(DraftOverlap, LearnsWhatOverlapSavesBesideRowsThatFollow) {
 TEST(DraftOverlap, AFixedNumberIsAlwaysPlayed) {
   DraftOverlap overlap(true);
   play(overlap, 20);
-  EXPECT_TRUE(overlap.wants_tokens() && overlap.may_draft());
+  EXPECT_TRUE(overlap.waits_for_commit() && overlap.may_draft());
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ GateBuckets::Found GateBuckets::find(int num_answers, int64_t total_keys, double
   if (is_new) {
     found = std::ranges::min_element(buckets_, {}, &GateBucket::last_used);
     *found = {.num_answers = border, .answer_keys = border_keys};
-    for (GateBucket::TimingState& way : found->ways) way.costs.begin(border, growth);
+    for (GateBucket::WayState& way : found->ways) way.costs.begin(border, growth);
   }
   found->last_used = ++clock_;
   return {*found, is_new};
@@ -49,7 +49,7 @@ void GateBuckets::change_reference(const StepTimes& before, const StepTimes& now
     const double old_us = to_us(before.predict(bucket.last_shape));
     const double new_us = to_us(now.predict(bucket.last_shape));
     if (old_us <= 0 || new_us <= 0) continue;
-    for (GateBucket::TimingState& way : bucket.ways) way.costs.scale_reference(new_us / old_us);
+    for (GateBucket::WayState& way : bucket.ways) way.costs.scale_reference(new_us / old_us);
   }
 }
 
@@ -57,11 +57,12 @@ std::vector<GateState::Bucket> GateBuckets::copies(bool drafts_ahead) const {
   std::vector<GateState::Bucket> all;
   for (const GateBucket& bucket : buckets_) {
     if (bucket.num_answers == 0 || bucket.num_steps == 0) continue;
-    const GateBucket::TimingState &now = bucket.way(DraftTiming::now),
-                                  &ahead = bucket.way(DraftTiming::ahead);
-    const bool by_ahead = drafts_ahead && (ahead.usual.num_drafts > 0 ||
-                                           (now.usual.num_drafts == 0 && now.best.num_drafts == 0));
-    const GateBucket::TimingState& used = by_ahead ? ahead : now;
+    const GateBucket::WayState &now = bucket.way(DraftWay::now),
+                               &ahead = bucket.way(DraftWay::ahead);
+    const bool uses_ahead =
+        drafts_ahead &&
+        (ahead.usual.num_drafts > 0 || (now.usual.num_drafts == 0 && now.best.num_drafts == 0));
+    const GateBucket::WayState& used = uses_ahead ? ahead : now;
     all.push_back({.num_answers = bucket.num_answers,
                    .answer_keys = bucket.answer_keys,
                    .num_steps = bucket.num_steps,

@@ -15,21 +15,22 @@
 
 namespace hocket {
 
-// When drafts of a step are made: at once, or, by a drafter that drafts_ahead(), before it.
-enum class DraftTiming : uint8_t { now, ahead };
+// How a step gets its drafts: `now`, all when it is made, by the only drafter or the free one;
+// `ahead`, also from a drafter that drafts_ahead(), which made them before.
+enum class DraftWay : uint8_t { now, ahead };
 
 // One size of steps.
 struct GateBucket {
   // Costs and choices of its steps with drafts that were made now, or ahead.
-  struct TimingState {
+  struct WayState {
     DraftCosts costs;
     GateChoice usual, best;                         // as in GateState
     int num_remaining_trials = kGate.first_trials;  // steps of trials that need not be rare
   };
 
-  int num_answers = 0;                          // the border; 0: the bucket is free
-  int64_t answer_keys = 0;                      // the border of keys of one answer
-  std::array<TimingState, 2> ways;              // by DraftTiming; both have the time without drafts
+  int num_answers = 0;           // the border; 0: the bucket is free
+  int64_t answer_keys = 0;       // the border of keys of one answer
+  std::array<WayState, 2> ways;  // by DraftWay; steps without drafts are noted in both
   RunningMedian<kGate.remembered> plain_steps;  // times of steps without drafts
   double tokens_mean = 1, time_ratio_mean = 1;  // means of its last choices, as in GateChoice
   double plain_us = 0;                          // time that its last step takes without drafts
@@ -37,8 +38,8 @@ struct GateBucket {
   uint64_t num_steps = 0, num_draft_steps = 0, num_trial_steps = 0, last_used = 0;
   uint64_t last_plain = 0;  // num_steps at its last step without drafts
 
-  TimingState& way(DraftTiming timing) { return ways[static_cast<size_t>(timing)]; }
-  const TimingState& way(DraftTiming timing) const { return ways[static_cast<size_t>(timing)]; }
+  WayState& way(DraftWay which) { return ways[static_cast<size_t>(which)]; }
+  const WayState& way(DraftWay which) const { return ways[static_cast<size_t>(which)]; }
   int num_plain() const { return ways[0].costs.num_plain(); }
   // Returns the tokens that an answer usually gets in the time of a step without drafts.
   double tokens_per_plain_step() const;

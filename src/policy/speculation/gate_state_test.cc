@@ -53,5 +53,21 @@ TEST(Gate, SaysWhy) {
   EXPECT_NE(text_of(off, false).find("none, because"), std::string::npos);
 }
 
+TEST(Gate, SaysHowSureItIsWhereItHasNoDrafts) {
+  GateState::Bucket bucket{.num_answers = 1, .answer_keys = 1024};
+  EXPECT_EQ(text_of(bucket, false),
+            "1 answer of up to 1024 tokens: none, because nothing could be drafted, or too few "
+            "steps without drafts were measured");
+  bucket.best = {.num_drafts = 1, .tokens = 1.3, .time_ratio = 1.5};
+  const std::string loss =
+      "1 answer of up to 1024 tokens: none, because 1 draft gives 1.30 tokens an answer in 1.50 "
+      "times the time of a step without";
+  EXPECT_EQ(text_of(bucket, false), loss + ", by an estimate that no step has confirmed");
+  bucket.best.num_measured = 3;
+  EXPECT_EQ(text_of(bucket, false), loss);
+  bucket.best.time_ratio = 1.2;
+  EXPECT_TRUE(text_of(bucket, false).ends_with("; this gain is too small, or not certain yet"));
+}
+
 }  // namespace
 }  // namespace hocket

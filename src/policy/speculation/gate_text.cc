@@ -22,9 +22,15 @@ std::string text_of(const GateState::Bucket& bucket, bool is_fixed) {
       "{} of up to {} tokens: ", plural(bucket.num_answers, "answer"), bucket.answer_keys);
   if (is_fixed) return head + "the number of drafts is set by --speculative-num-steps";
   if (bucket.usual.num_drafts > 0) return head + of_choice(bucket.usual);
-  if (bucket.best.num_drafts == 0) return head + "none, because nothing could be drafted";
-  const std::string_view known = bucket.best.num_measured > 0 ? "" : ", by a guess";
-  return fmt::format("{}none, because {}{}", head, of_choice(bucket.best), known);
+  if (bucket.best.num_drafts == 0)
+    return head +
+           "none, because nothing could be drafted, or too few steps without drafts were measured";
+  const std::string_view known =
+      bucket.best.num_measured > 0 ? "" : ", by an estimate that no step has confirmed";
+  const std::string_view gain = bucket.best.tokens > bucket.best.time_ratio
+                                    ? "; this gain is too small, or not certain yet"
+                                    : "";
+  return fmt::format("{}none, because {}{}{}", head, of_choice(bucket.best), known, gain);
 }
 
 }  // namespace hocket

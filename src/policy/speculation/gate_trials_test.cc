@@ -219,11 +219,8 @@ TEST(SpeculationGateTest, AStepCountsByItsOwnAnswers) {
   SpeculationGate& gate = server.gate();
   gate.offer_nothing({.total_keys = 512});
   for (int i = 0; i < 20; ++i)
-    gate.note_step({.num_answers = 1,
-                    .num_tokens = 1,
-                    .total_keys = 512,
-                    .us = 500,
-                    .is_decode_only = true});
+    gate.note_step(
+        {.num_answers = 1, .num_tokens = 1, .total_keys = 512, .us = 500, .is_decode_only = true});
   const GateState state = gate.state();
   ASSERT_EQ(state.buckets.size(), 2U);
   EXPECT_EQ(state.buckets[0].num_answers, 1);

@@ -1,6 +1,6 @@
-// The constants of the gate. docs/speculation.md explains the rules that use them; trials keep the
-// pace of base/trial_pace.h. Units: a gain, a loss or a cost is a share of the time of a step
-// without drafts, unless its comment says otherwise; weights count drafts or steps.
+// The constants of the gate that were tuned. docs/speculation.md explains the rules that use them;
+// trials keep the pace of base/trial_pace.h. Units: a gain, a loss or a cost is a share of the time
+// of a step without drafts, unless its comment says otherwise; weights count drafts or steps.
 #pragma once
 
 #include <cstdint>
@@ -28,19 +28,23 @@ struct GateTuning {
   double min_plain_age = 32, max_plain_age = 1000, first_rest_age = 50;
 
   // Costs of drafts, as logarithms of time ratios (draft_costs.h). Before it is measured, a step of
-  // r times the rows takes r^growth. Standard errors of that: growth_error times the log of r; for
-  // a bend, growth_error over a log of 1; and for each number of drafts by itself, apart.
-  double growth = 0.7, growth_error = 0.25, apart = 0.03;
-  double first_speed_error = 1;                  // standard error of the speed before any step
-  double speed_change = 0.02;                    // variance that a step adds, in that of its noise
+  // r times the rows takes r^growth. That is uncertain in three ways: the exponent has the standard
+  // error growth_error; the curve may bend, as a random walk over log r with growth_error for each
+  // unit; and the cost of each number of drafts deviates by itself, by own_cost_error.
+  double growth = 0.7, growth_error = 0.25, own_cost_error = 0.03;
+  double first_speed_error = 1;  // standard error of the speed before any step
+  // Variance that a step adds to the speed, as a multiple of the variance of its noise.
+  double speed_change = 0.02;
   double cost_change = 0.003;                    // standard error that a step adds to each cost
   double first_noise = 0.05, min_noise = 0.005;  // standard deviations of single steps
   double max_errors = 2.5;          // standard errors; a step further off counts as this
   double bias_rate = 1.0 / 2;       // weight of a step in the mean of these errors
   double bias_of_change = 2.1;      // standard errors; a larger mean: the speed or a cost changed
   double own_bias_of_change = 2.3;  // the same of the steps with one number: its cost changed
-  double max_bias = 3;      // standard errors; a step further off counts as this in both means
-  double max_change = 0.5;  // the most that one such mean changes a logarithm by
+  double max_bias = 3;  // standard errors; a step further off counts as this in both means
+  // A change that was detected adds the last step's deviation to the standard error of the speed or
+  // of a cost (their squares are added); a larger deviation counts as this. Logarithm.
+  double max_change_error = 0.5;
   uint64_t change_back_steps = 8;  // steps within which a change back shows costs that are wrong
 
   // The choice.
@@ -49,18 +53,21 @@ struct GateTuning {
 
   // Trials. The credit is the time that they may still lose, in steps without drafts.
   double first_credit = 5;        // at the start, and the most that there may be
-  double min_credit = -1;         // one step that other programs delay ends no trials for longer
+  double min_credit = -1;         // least credit: one delayed step cannot stop trials for longer
   double credit_in_trial = 0.35;  // share of the credit that a trial is expected to lose, at most
   double credit_in_trial_ahead = 0.1;  // the same if following requests takes credit as well
   int first_trials = 64;               // steps of trials at each size that need not be rare
   double large_gain = 0.05;            // trials with an expected gain above this may be frequent
-  double min_loss = 0.1;      // added to expected losses by which expected gains are divided
-  double trial_errors = 1.5;  // standard errors by which a trial's gain may exceed the expected one
-  int yield_steps = 2;        // steps in which drafts made now or ahead leave a trial to the others
+  double min_loss = 0.1;  // added to expected losses by which expected gains are divided
+  // Standard errors by which a number may be better than it seems, so that it is tried.
+  double trial_errors = 1.5;
+  // Steps in which the way of drafting that had the last trial lets the other way try first.
+  int yield_steps = 2;
 
-  // Weights of a step in what other ranks have of the drafts expected of them (common_step.h), if
-  // this rank has drafts, and if it has none and expects them to follow again.
-  double follow_rate = 1.0 / 64, follow_again_rate = 1.0 / 256;
+  // Weight of a step in the share that other ranks have of the drafts expected of them
+  // (common_step.h): if this rank has drafts; and if it has none, towards the expectation that they
+  // have all.
+  double others_rate = 1.0 / 64, others_recover_rate = 1.0 / 256;
 
   // Following prompts: steps of answers over which its cost is spread at first, and the weight that
   // older ones keep with each step.

@@ -81,7 +81,7 @@ NgramDrafter::Match NgramDrafter::find(const Seat& seat, std::span<const TokenId
   const auto oldest = std::max(1, last + 1 - static_cast<int>(seat.before.size()));
   Match best{.end = -1, .len = 1};
   int end = last;
-  for (int step = 0; step < kMaxSteps; ++step) {
+  for (int i = 0; i < kMaxPositions; ++i) {
     const int next = seat.before[static_cast<size_t>(end) & (seat.before.size() - 1)];
     if (next < oldest || next >= end) break;  // the end of the chain, or overwritten
     end = next;
@@ -95,8 +95,7 @@ NgramDrafter::Match NgramDrafter::find(const Seat& seat, std::span<const TokenId
 // Returns the longest match in the prediction that has a token behind it. An answer mostly follows
 // the text in sequence, so each step searches the tokens behind the previous match, and a part of
 // the text in turn: a long text costs no step more than a short one.
-NgramDrafter::Match NgramDrafter::find_predicted(Seat& seat,
-                                                 std::span<const TokenId> predicted,
+NgramDrafter::Match NgramDrafter::find_predicted(Seat& seat, std::span<const TokenId> predicted,
                                                  std::span<const TokenId> tokens) {
   Match best{.end = -1, .len = 1};
   int positions = 0;

@@ -1,5 +1,5 @@
-// Drafts from a request's own tokens: it finds the latest position at which the last tokens
-// occurred before, the longest match first, and proposes what followed there.
+// Drafts from a request's own tokens: it finds where the last tokens occurred before (the longest
+// match; of equal ones the latest), and proposes what followed there.
 //
 //   tokens   .. a b c d e f .. x b c | d e f    drafts; the match is "b c"
 //
@@ -8,7 +8,7 @@
 // long. Tokens that another request had behind the same ones are proposed where there is no match.
 //
 // Positions are found by chains of equal pairs of tokens. Per seat it remembers the last kSpan
-// tokens only, and follows a chain for kMaxSteps positions at most; both bound memory and work.
+// tokens only, and follows a chain for kMaxPositions positions at most; both bound memory and work.
 #pragma once
 
 #include <array>
@@ -23,10 +23,11 @@ namespace hocket {
 
 class NgramDrafter final : public Drafter {
  public:
-  static constexpr int kSpan = 16384;   // tokens behind the end that are searched
-  static constexpr int kMaxSteps = 32;  // positions that are looked at
-  // The text that the client expects: positions that are looked at, and tokens that a step searches
-  // behind the last match, and as many in turn.
+  static constexpr int kSpan = 16384;       // tokens behind the end that are searched
+  static constexpr int kMaxPositions = 32;  // positions that are looked at
+  // The text that the client expects: positions that are looked at; and tokens behind the last
+  // match that a step searches, and again as many of the whole text, which is searched part by
+  // part.
   static constexpr int kMaxPredictedMatches = 256, kSearchedTokens = 512;
   static constexpr int kMaxMatchLen = 16;  // longer matches count as this long
 

@@ -196,7 +196,8 @@ TEST(NgramDrafterPrediction, IsFollowedWhereItsMatchIsAsLong) {
 
 // A step searches a part of a long text, so a match that is far away is found some steps later.
 TEST(NgramDrafterPrediction, IsSearchedInParts) {
-  std::vector<TokenId> predicted(static_cast<size_t>(NgramDrafter::kSearchedTokens) * 4, TokenId{7});
+  std::vector<TokenId> predicted(static_cast<size_t>(NgramDrafter::kSearchedTokens) * 4,
+                                 TokenId{7});
   predicted[predicted.size() - 4] = TokenId{1};
   predicted[predicted.size() - 3] = TokenId{2};
   predicted[predicted.size() - 2] = TokenId{3};

@@ -51,7 +51,7 @@ void OfferedDrafts::make(std::span<GateAnswer> answers) {
     for (const DraftTask& task : tasks) compare(watched[static_cast<size_t>(task.seat)], task);
   };
   if (options_.free) free_tasks_ = tasks_;
-  if (are_at_hand()) make_of(*options_.drafter, tasks_, watched_);
+  if (exist_before_choice()) make_of(*options_.drafter, tasks_, watched_);
   if (options_.free) make_of(*options_.free, free_tasks_, free_watched_);
 }
 
@@ -87,7 +87,7 @@ void OfferedDrafts::list(DraftSet set, std::span<const GateAnswer> answers, int 
       return std::min(room, static_cast<int>(task.drafts.size()));
     };
     possible.task = &tasks_[i], possible.drafts_ahead = drafts_ahead();
-    possible.num = are_at_hand() ? made(tasks_[i]) : room;
+    possible.num = exist_before_choice() ? made(tasks_[i]) : room;
     if (set == DraftSet::next_step)
       possible.num = options_.drafter->follows(tasks_[i].seat)
                          ? std::min(room, options_.drafter->max_drafts())
@@ -175,7 +175,7 @@ double OfferedDrafts::share_out(int num_drafts, std::span<GateAnswer> answers) {
     for (int j = 0; j < possible_[i].num; ++j)
       expected += possible_[i].levels[static_cast<size_t>(j)] / (kLevels - 1.0);
   }
-  if (!are_at_hand()) options_.drafter->draft(tasks_);
+  if (!exist_before_choice()) options_.drafter->draft(tasks_);
   for (const PossibleDrafts& possible : possible_) {
     const DraftTask& task = *possible.task;
     const auto num = std::min(static_cast<size_t>(possible.num), task.drafts.size());
@@ -195,7 +195,7 @@ int OfferedDrafts::max_drafts_ahead() const {
 
 void OfferedDrafts::note_answer(int seat, int num_drafts, int num_accepted) {
   HOCKET_CHECK((num_accepted >= 0 && num_accepted <= num_drafts && num_drafts <= kMaxDrafts));
-  if (!are_at_hand())
+  if (!exist_before_choice())
     acceptance_.note(seat, kinds_[static_cast<size_t>(seat)], num_drafts, num_accepted);
 }
 

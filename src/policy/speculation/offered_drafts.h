@@ -53,8 +53,9 @@ class OfferedDrafts {
   // are made now, others were made ahead. Earlier ones are compared with the tokens that have
   // arrived since. `answers` has at most num_seats elements.
   void make(std::span<GateAnswer> answers);
-  // The drafts that a choice is made from: all that were made; only those of the free drafter,
-  // where the other one drafts_ahead(); or those that can be made for the next step.
+  // The drafts that a choice is made from: those that were made, or that can be made at once; only
+  // those of the free drafter, where the other one drafts_ahead(); or those that can be made for
+  // the next step.
   enum class DraftSet : uint8_t { made, free, next_step };
   // Lists the drafts that each answer could have, `max_rows` together at most.
   void list(DraftSet set, std::span<const GateAnswer> answers, int max_rows);
@@ -74,8 +75,9 @@ class OfferedDrafts {
   // Assigns the likeliest drafts and gives them to their answers. Returns how many are expected to
   // be accepted.
   double share_out(int num_drafts, std::span<GateAnswer> answers);
-  // Notes that the first `num_accepted` of this seat's drafts were accepted in the last step, and
-  // that its answer continues.
+  // Notes that the first `num_accepted` of this seat's drafts were accepted in the last step. Where
+  // drafts exist before the choice it does nothing, since make() counts them. Precondition: the
+  // answer continues; its end says nothing about the drafts behind.
   void note_answer(int seat, int num_drafts, int num_accepted);
 
  private:
@@ -91,7 +93,8 @@ class OfferedDrafts {
     const DraftTask* task = nullptr;  // the drafter's whose drafts they are
     bool drafts_ahead = false;        // it makes them ahead
     int num = 0;
-    std::array<uint8_t, kMaxDrafts> levels{};  // chances that each is accepted
+    // By position: the chance that this draft and all before it are accepted, in 127ths.
+    std::array<uint8_t, kMaxDrafts> levels{};
   };
   static constexpr int kLevels = 128;
   struct Level {
@@ -101,7 +104,7 @@ class OfferedDrafts {
 
   // True if drafts exist before any is chosen, so that it also becomes known whether those that
   // were not chosen are right.
-  bool are_at_hand() const { return options_.drafter->is_free() || drafts_ahead(); }
+  bool exist_before_choice() const { return options_.drafter->is_free() || drafts_ahead(); }
   int max_drafts() const { return options_.fixed.value_or(options_.max_drafts); }
   void compare(WatchedDrafts& watched, const DraftTask& task);
   double expected_of(const DraftTask& task, int num) const;

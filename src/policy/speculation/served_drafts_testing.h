@@ -98,7 +98,7 @@ class ChanceDrafter final : public Drafter {
     bool any = false;
     for (int seat = 0; seat < std::ssize(missing_); ++seat) any |= follows(seat);
     const bool works = any && ahead.follows;
-    depth_ = works ? ahead.depth : 0;
+    depth_ = works ? ahead.num_drafts : 0;
     if (!works) miss(1);
     return works;
   }
@@ -177,7 +177,7 @@ class DraftServer {
       replace_requests();
     const bool follows = run_.making == DrafterKind::ahead && drafter_->prepare(gate_->ahead());
     const auto answers = std::span(answers_).first(static_cast<size_t>(num_answers()));
-    overlaps_ = run_.overlapped_share && !overlap_.wants_tokens();
+    overlaps_ = run_.overlapped_share && !overlap_.waits_for_commit();
     for (size_t i = 0; i < answers.size(); ++i)
       answers[i] = {.seat = static_cast<int>(i),
                     .tokens = std::span(tokens_).first(lengths_[i]),
@@ -210,7 +210,7 @@ class DraftServer {
       lengths_[i] += static_cast<size_t>(1 + num_accepted);
       step_.num_drafts += num, step_.num_tokens += 1 + num_accepted;
     }
-    overlap_.note_offer(step_.num_drafts, gate_->chose_drafts_ahead());
+    overlap_.note_offer(step_.num_drafts, gate_->needs_commit());
     taken_.num_drafts = step_.num_drafts;
     return taken_;
   }

@@ -11,7 +11,8 @@ namespace {
 
 // Steps of a trial that are played if the first ones show that it loses.
 constexpr int kStepsIfLost = TrialPace::kSteps - 1;
-// Steps in which all ranks have no drafts, of so many steps (all_play_none()).
+// In each kCommonPlainEvery steps no rank has drafts in the first kCommonPlainSteps
+// (all_play_none()).
 constexpr uint64_t kCommonPlainSteps = TrialPace::kSteps, kCommonPlainEvery = 1000;
 // Credit from which a drafter that stopped follows again: all, less what one step may overdraw.
 constexpr double kCreditToFollow = kGate.first_credit + kGate.min_credit;
@@ -41,7 +42,7 @@ void SpeculationGate::offer(const Offer& step, std::span<GateAnswer> answers) {
   if (drafts_.drafts_ahead()) return offer_with_prepared(bucket, step, answers);
   drafts_.list(DraftSet::made, answers, step.max_rows);
   const bool has_none = all_play_none(step.number);
-  share_out(has_none ? 0 : choose(bucket, DraftTiming::now, 0).num_drafts, answers);
+  share_out(has_none ? 0 : choose(bucket, DraftWay::now, 0).num_drafts, answers);
 }
 
 // Returns true if no rank has drafts in the step. While several ranks draft, no trial of one rank
@@ -60,7 +61,7 @@ void SpeculationGate::share_out(int num_drafts, std::span<GateAnswer> answers) {
 void SpeculationGate::offer_nothing(const Offer& step) {
   note_waiting_step(step);
   is_trial_ = false;
-  if (!rests_ && !next_.ahead.follows) next_.ahead = {.follows = true, .depth = 1};
+  if (!rests_ && !next_.ahead.follows) next_.ahead = {.follows = true, .num_drafts = 1};
 }
 
 // Returns the drafts that were chosen for this step and made ahead, or, if nothing was, free
@@ -68,17 +69,17 @@ void SpeculationGate::offer_nothing(const Offer& step) {
 void SpeculationGate::offer_with_prepared(GateBucket& bucket, const Offer& step,
                                           std::span<GateAnswer> answers) {
   if (next_.is_trial && !may_try_) postpone_trial(bucket);
-  timing_ = next_.num_drafts > 0 || next_.is_trial ? DraftTiming::ahead : DraftTiming::now;
+  way_ = next_.num_drafts > 0 || next_.is_trial ? DraftWay::ahead : DraftWay::now;
   bool is_trial = next_.is_trial;
   double free_gain = 0;
   if (drafts_.has_free()) drafts_.list(DraftSet::free, answers, step.max_rows);
-  if (drafts_.has_free() && timing_ == DraftTiming::now && !all_play_none(step.number)) {
-    const Estimate chosen = choose(bucket, DraftTiming::now, 0);
+  if (drafts_.has_free() && way_ == DraftWay::now && !all_play_none(step.number)) {
+    const Estimate chosen = choose(bucket, DraftWay::now, 0);
     free_gain = chosen.gain;
     is_trial = is_trial_;
     share_out(chosen.num_drafts, answers);
   } else {
-    if (drafts_.has_free()) free_gain = judge_all(bucket, DraftTiming::now, 0).first.gain;
+    if (drafts_.has_free()) free_gain = judge_all(bucket, DraftWay::now, 0).first.gain;
     drafts_.list(DraftSet::made, answers, step.max_rows);
     const int num = all_play_none(step.number) ? 0 : next_.num_drafts;
     share_out(std::min(num, std::max(step.max_rows, 0)), answers);
@@ -91,14 +92,14 @@ void SpeculationGate::offer_with_prepared(GateBucket& bucket, const Offer& step,
 // The number under trial was made ahead, before it was known that the step shows nothing. So the
 // step has as many of these drafts as are usual.
 void SpeculationGate::postpone_trial(const GateBucket& bucket) {
-  const int usual = bucket.way(DraftTiming::ahead).usual.num_drafts;
+  const int usual = bucket.way(DraftWay::ahead).usual.num_drafts;
   next_.num_drafts = std::min(next_.num_drafts, common_.own_drafts(usual));
   next_.is_trial = false;
   pace_.postpone();
 }
 
 SpeculationGate::DraftsAhead SpeculationGate::ahead() const {
-  return drafts_.fixed() ? DraftsAhead{.depth = *drafts_.fixed()} : next_.ahead;
+  return drafts_.fixed() ? DraftsAhead{.num_drafts = *drafts_.fixed()} : next_.ahead;
 }
 
 // Chooses for the step after the one that is being offered, as if it had the same answers, they
@@ -111,32 +112,32 @@ void SpeculationGate::choose_drafts_ahead(GateBucket& bucket, const Offer& step,
   if (all_play_none(step.number + 1)) {
     drafts_.assign(0);
     next_.num_drafts = 0;
-    next_.ahead = {.follows = false, .depth = 0};
+    next_.ahead = {.follows = false, .num_drafts = 0};
     return;
   }
   // If all answers do better with free drafts, none has to be made ahead.
   if (drafts_.max_drafts_ahead() == 0) drafts_.drop_candidates();
-  next_.num_drafts = choose(bucket, DraftTiming::ahead, free_gain).num_drafts;
+  next_.num_drafts = choose(bucket, DraftWay::ahead, free_gain).num_drafts;
   const bool is_shown = is_trial_ || bucket.num_plain() < kGate.few_plain;
   const bool follows = next_.num_drafts > 0 || (!rests_ && !is_shown);
   drafts_.assign(next_.num_drafts);
   next_.ahead = {.follows = follows,
-                 .depth = std::max(follows ? 1 : 0, drafts_.max_drafts_ahead())};
+                 .num_drafts = std::max(follows ? 1 : 0, drafts_.max_drafts_ahead())};
 }
 
-SpeculationGate::Estimate SpeculationGate::judge(const GateBucket& bucket, DraftTiming timing,
+SpeculationGate::Estimate SpeculationGate::judge(const GateBucket& bucket, DraftWay way,
                                                  const Candidate& candidate) const {
-  const GateBucket::TimingState& way = bucket.way(timing);
+  const GateBucket::WayState& known = bucket.way(way);
   const double num_all = common_.all_drafts(candidate.num_drafts);
   const auto total = static_cast<int>(std::lround(num_all));
-  Estimate out{.num_drafts = candidate.num_drafts, .cost = way.costs.of(total)};
-  const double error = way.costs.error_between(total, way.usual.num_drafts);
+  Estimate out{.num_drafts = candidate.num_drafts, .cost = known.costs.of(total)};
+  const double error = known.costs.error_between(total, known.usual.num_drafts);
   const double plain_tokens = bucket.tokens_per_plain_step(), ratio = out.cost.time_ratio;
   const double best_ratio = std::max(1.0, ratio * std::exp(-kGate.trial_errors * error));
   // An accepted draft of this rank stands for `part` tokens of each answer of all.
   const double part = num_all / candidate.num_drafts / common_.answers().all();
   out.tokens = 1 + candidate.accepted * part;
-  const double prompts = timing == DraftTiming::ahead ? following_.of_step() : 0;
+  const double prompts = way == DraftWay::ahead ? following_.of_step() : 0;
   out.gain = out.tokens - 1 - plain_tokens * (ratio - 1 + prompts);
   out.best_case = candidate.best_case * part - plain_tokens * (best_ratio - 1 + prompts);
   out.worst_case = out.gain - plain_tokens * ratio * error;
@@ -146,11 +147,11 @@ SpeculationGate::Estimate SpeculationGate::judge(const GateBucket& bucket, Draft
 // Returns the number of drafts that surely gains most, none included, and the best of the others.
 // other_gain: as in choose().
 std::pair<SpeculationGate::Estimate, SpeculationGate::Estimate> SpeculationGate::judge_all(
-    const GateBucket& bucket, DraftTiming timing, double other_gain) const {
-  const bool drafts_now = bucket.way(timing).usual.num_drafts > 0;
+    const GateBucket& bucket, DraftWay way, double other_gain) const {
+  const bool drafts_now = bucket.way(way).usual.num_drafts > 0;
   Estimate usual{.gain = other_gain, .worst_case = other_gain}, best;
   for (const Candidate& candidate : drafts_.candidates()) {
-    const Estimate judged = judge(bucket, timing, candidate);
+    const Estimate judged = judge(bucket, way, candidate);
     if (best.num_drafts == 0 || judged.gain > best.gain) best = judged;
     const double needed =
         std::max(drafts_now ? kGate.keep_gain : kGate.begin_gain, usual.worst_case);
@@ -161,13 +162,13 @@ std::pair<SpeculationGate::Estimate, SpeculationGate::Estimate> SpeculationGate:
 
 // Chooses a number of drafts of all answers together, none included, and notes the choice. It has
 // to gain more than other_gain, which can be had otherwise.
-SpeculationGate::Estimate SpeculationGate::choose(GateBucket& bucket, DraftTiming timing,
+SpeculationGate::Estimate SpeculationGate::choose(GateBucket& bucket, DraftWay way,
                                                   double other_gain) {
   const auto note_choice = [&bucket](const Estimate& chosen) {
     bucket.tokens_mean += kGate.mean_rate * (chosen.tokens - bucket.tokens_mean);
     bucket.time_ratio_mean += kGate.mean_rate * (chosen.cost.time_ratio - bucket.time_ratio_mean);
   };
-  const bool is_other_noted = timing == DraftTiming::ahead && drafts_.has_free();
+  const bool is_other_noted = way == DraftWay::ahead && drafts_.has_free();
   // A step in which nothing can be drafted is no choice, but its time counts.
   if (drafts_.candidates().empty()) {
     if (!is_other_noted) note_choice({});
@@ -177,14 +178,14 @@ SpeculationGate::Estimate SpeculationGate::choose(GateBucket& bucket, DraftTimin
   // sizes.
   const bool is_plain_known = common_.others_drafted() && last_plain_us_ > 0;
   if (bucket.num_plain() < kGate.few_plain && !is_plain_known) return {};
-  auto [usual, best] = judge_all(bucket, timing, other_gain);
+  auto [usual, best] = judge_all(bucket, way, other_gain);
   const auto as_choice = [this](const Estimate& judged) {
     return GateChoice{static_cast<int>(std::lround(common_.all_drafts(judged.num_drafts))),
                       judged.tokens, judged.cost.time_ratio, judged.cost.num_measured};
   };
-  const int tried = try_one(bucket, timing, usual);
-  GateBucket::TimingState& way = bucket.way(timing);
-  way.usual = as_choice(usual), way.best = as_choice(best);
+  const int tried = try_one(bucket, way, usual);
+  GateBucket::WayState& known = bucket.way(way);
+  known.usual = as_choice(usual), known.best = as_choice(best);
   if (is_trial_)
     usual.num_drafts = tried;
   else if (usual.num_drafts > 0 || !is_other_noted)
@@ -194,11 +195,11 @@ SpeculationGate::Estimate SpeculationGate::choose(GateBucket& bucket, DraftTimin
 
 // Returns true if the time without drafts is to be measured again. While drafts are played no other
 // step shows it, and if the machine became faster drafts seem to gain what it gained.
-bool SpeculationGate::is_plain_old(const GateBucket& bucket, DraftTiming timing,
-                                   const Estimate& usual) const {
+bool SpeculationGate::is_time_without_drafts_old(const GateBucket& bucket, DraftWay way,
+                                                 const Estimate& usual) const {
   if (common_.others_drafted()) return false;
   if (bucket.num_plain() < kGate.few_plain) return true;
-  if (usual.num_drafts == 0 && timing == DraftTiming::now) return false;
+  if (usual.num_drafts == 0 && way == DraftWay::now) return false;
   const auto since = static_cast<double>(bucket.num_steps - bucket.last_plain);
   const auto young = static_cast<double>(bucket.num_steps) / 2;
   if (usual.num_drafts == 0)
@@ -210,14 +211,13 @@ bool SpeculationGate::is_plain_old(const GateBucket& bucket, DraftTiming timing,
 
 // Returns the number with the largest expected gain for its expected loss; -1: none.
 SpeculationGate::TrialCandidate SpeculationGate::best_trial_candidate(const GateBucket& bucket,
-                                                                      DraftTiming timing,
+                                                                      DraftWay way,
                                                                       const Estimate& usual) const {
-  const double share =
-      timing == DraftTiming::ahead ? kGate.credit_in_trial_ahead : kGate.credit_in_trial;
+  const double share = way == DraftWay::ahead ? kGate.credit_in_trial_ahead : kGate.credit_in_trial;
   TrialCandidate out;
   double best = 0;
   for (const Candidate& candidate : drafts_.candidates()) {
-    const Estimate judged = judge(bucket, timing, candidate);
+    const Estimate judged = judge(bucket, way, candidate);
     const double gain = judged.best_case - usual.gain;
     const double loss = std::max(0.0, usual.gain - judged.gain);
     if (DraftCosts::cell_of(candidate.num_drafts) == DraftCosts::cell_of(usual.num_drafts) ||
@@ -232,12 +232,12 @@ SpeculationGate::TrialCandidate SpeculationGate::best_trial_candidate(const Gate
 
 // Sets is_trial_ and returns the number to try, if the step is for a trial. A trial that has shown
 // to lose ends early.
-int SpeculationGate::try_one(GateBucket& bucket, DraftTiming timing, const Estimate& usual) {
+int SpeculationGate::try_one(GateBucket& bucket, DraftWay way, const Estimate& usual) {
   if (!may_try_) return 0;
   const int most = drafts_.candidates().back().num_drafts;
-  if (pace_.proposes() && trial_of_ == &bucket && trial_timing_ == timing) {
+  if (pace_.proposes() && trial_of_ == &bucket && trial_way_ == way) {
     const int tried = std::min(trial_drafts_, most);
-    if (tried == 0 || pace_.is_cold() || may_gain(bucket, timing, usual, tried)) {
+    if (tried == 0 || pace_.is_cold() || may_gain(bucket, way, usual, tried)) {
       pace_.propose();
       is_trial_ = true;
       return tried;
@@ -245,32 +245,32 @@ int SpeculationGate::try_one(GateBucket& bucket, DraftTiming timing, const Estim
     pace_.stop();
   }
   if (!pace_.may_begin(true)) return 0;
-  if (drafts_.has_free() && trial_timing_ == timing && num_yielded_ < kGate.yield_steps) {
+  if (drafts_.has_free() && trial_way_ == way && num_yielded_ < kGate.yield_steps) {
     ++num_yielded_;
     return 0;
   }
-  const bool shows_plain = is_plain_old(bucket, timing, usual);
+  const bool shows_plain = is_time_without_drafts_old(bucket, way, usual);
   if (credit_ <= 0 && !shows_plain) return 0;
   const TrialCandidate promise =
-      shows_plain ? TrialCandidate{.num_drafts = 0} : best_trial_candidate(bucket, timing, usual);
-  const bool is_frequent = bucket.way(timing).num_remaining_trials > 0 || shows_plain ||
+      shows_plain ? TrialCandidate{.num_drafts = 0} : best_trial_candidate(bucket, way, usual);
+  const bool is_frequent = bucket.way(way).num_remaining_trials > 0 || shows_plain ||
                            (promise.gain > kGate.large_gain * (1 + usual.gain) &&
                             (promise.is_new || usual.num_drafts > 0));
   if (promise.num_drafts < 0 || !pace_.may_begin(is_frequent)) return 0;
   pace_.begin();
   num_yielded_ = 0;
-  trial_of_ = &bucket, trial_timing_ = timing, trial_drafts_ = promise.num_drafts;
+  trial_of_ = &bucket, trial_way_ = way, trial_drafts_ = promise.num_drafts;
   is_trial_ = true;
   return trial_drafts_;
 }
 
 // Returns true if the number under trial may still turn out to be better than the usual one.
-bool SpeculationGate::may_gain(const GateBucket& bucket, DraftTiming timing, const Estimate& usual,
+bool SpeculationGate::may_gain(const GateBucket& bucket, DraftWay way, const Estimate& usual,
                                int num_drafts) const {
   const auto candidates = drafts_.candidates();
   const auto at = std::ranges::lower_bound(candidates, num_drafts, {}, &Candidate::num_drafts);
   return at == candidates.end() ||
-         judge(bucket, timing, *at).best_case > usual.gain + kGate.begin_gain;
+         judge(bucket, way, *at).best_case > usual.gain + kGate.begin_gain;
 }
 
 // Other ranks tell with their next step which drafts they had in this one. While steps overlap, no
@@ -287,7 +287,7 @@ void SpeculationGate::note_step(const Step& step) {
 void SpeculationGate::note_waiting_step(const Offer& next) {
   if (!waiting_) return;
   Step step = *std::exchange(waiting_, {});
-  if (next.num_other_answers <= 0 || !next.follows_last) step.us = 0;
+  if (next.num_other_answers <= 0 || !next.last_was_noted) step.us = 0;
   note_step(step, next.num_other_drafts);
 }
 
@@ -316,9 +316,9 @@ void SpeculationGate::note_step(const Step& step, int num_other_drafts) {
   GateBucket& bucket = bucket_for(answers, step.total_keys);
   ++bucket.num_steps;
   if (drafts_.fixed() && step.num_drafts > 0)
-    bucket.way(timing_).usual = {.num_drafts = num_drafts, .tokens = tokens_an_answer(step)};
+    bucket.way(way_).usual = {.num_drafts = num_drafts, .tokens = tokens_an_answer(step)};
   bucket.num_draft_steps += step.num_drafts > 0 ? 1 : 0;
-  if (is_trial) ++bucket.num_trial_steps, --bucket.way(trial_timing_).num_remaining_trials;
+  if (is_trial) ++bucket.num_trial_steps, --bucket.way(trial_way_).num_remaining_trials;
   bucket.last_shape = {.decode_rows = answers.all(), .keys = answers.all_keys(step.total_keys)};
   if (is_plain) {
     bucket.last_plain = bucket.num_steps;
@@ -327,9 +327,9 @@ void SpeculationGate::note_step(const Step& step, int num_other_drafts) {
   const double reference_us = to_us(plain_times_.predict(bucket.last_shape));
   if (reference_us <= 0) return;
   const double ratio = step.us / reference_us;
-  DraftCosts& costs = bucket.way(timing_).costs;
+  DraftCosts& costs = bucket.way(way_).costs;
   if (!is_cold && is_plain)
-    for (GateBucket::TimingState& way : bucket.ways) way.costs.note(0, ratio, totals_.num_steps);
+    for (GateBucket::WayState& way : bucket.ways) way.costs.note(0, ratio, totals_.num_steps);
   if (!is_cold && num_drafts > 0) costs.note(num_drafts, ratio, totals_.num_steps);
   growth_ = costs.growth();
   // A size without steps that show it is predicted by the others alone.
@@ -374,14 +374,13 @@ void SpeculationGate::note_gain(const GateBucket& bucket, const Step& step, int 
   const bool is_usual = !is_trial && num_drafts > 0;
   if (!is_usual) totals_.trial_us += gained_us;
   const double making = step.making_us / bucket.plain_us;
-  const double known = bucket.way(timing_).costs.of(num_drafts).time_ratio;
+  const double known = bucket.way(way_).costs.of(num_drafts).time_ratio;
   double gain = -making;
   // Grammars and short pages may have cut the drafts since they were offered.
   const double share = std::min(1.0, step.num_drafts / std::max<double>(1, num_offered_));
   const double accepted = share * expected_ * num_drafts / std::max(1, step.num_drafts);
-  if (step.num_drafts > 0 && (is_trial || timing_ == DraftTiming::ahead))
-    gain = 1 + accepted / num_all -
-           (is_trial ? bucket.tokens_per_plain_step() : 1) * known;
+  if (step.num_drafts > 0 && (is_trial || way_ == DraftWay::ahead))
+    gain = 1 + accepted / num_all - (is_trial ? bucket.tokens_per_plain_step() : 1) * known;
   credit_ = std::clamp(credit_ + gain, kGate.min_credit, kGate.first_credit);
 }
 

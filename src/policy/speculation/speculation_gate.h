@@ -1,13 +1,14 @@
 // Chooses how many drafts of each request a step verifies, from measured times and from how often
 // drafts were accepted, and says why. No drafts is one of the choices, and the first one.
 //
-//   offer(answers of the next step) -> drafts -> which number of rows is worth its time? -> drafts
-//   note_answer(), note_step()      -> what was accepted, and how long it took
+//   offer(answers of the next step)   finds the drafts that they could have, chooses how many are
+//                                     worth their time, and sets answers[i].drafts
+//   note_answer(), note_step()        learn what was accepted, and how long it took
 //
 // A drafter that makes drafts ahead needs to know earlier: then offer() chooses for the step after
 // the one that is offered, and ahead() says what to make for it:
 //
-//   offer(n): returns what was made for n, chooses for n + 1 -> ahead() -> drafts are made
+//   offer(n): gives step n what was made for it, chooses for n + 1 -> ahead() -> drafts are made
 //
 // A step with prompts shows nothing about drafts. So it belongs to no trial, and a trial under way
 // continues behind it.
@@ -23,9 +24,10 @@
 //
 // It sees all answers of a step at once: a step of r times the rows takes less than r times as
 // long, so a few drafts may not pay where many do. Numbers that could be better than the usual one
-// are tried (base/trial_pace.h) as long as trials have lost less time than their credit. All
-// constants are in gate_tuning.h. Owner: a rank; each rank chooses on its own, but from the answers
-// of all ranks. Thread: engine. After construction only begin() allocates.
+// are tried (base/trial_pace.h) as long as trials have lost less time than their credit. The
+// constants that were tuned are in gate_tuning.h. Owner: a rank; each rank chooses on its own, but
+// from the answers of all ranks. Thread: engine. After construction only begin() and state()
+// allocate.
 #pragma once
 
 #include <optional>
@@ -36,10 +38,10 @@
 #include "policy/scheduler/step_times.h"
 #include "policy/speculation/common_step.h"
 #include "policy/speculation/draft_costs.h"
-#include "policy/speculation/following_cost.h"
 #include "policy/speculation/gate_buckets.h"
 #include "policy/speculation/gate_state.h"
 #include "policy/speculation/offered_drafts.h"
+#include "policy/speculation/prompt_following_cost.h"
 
 namespace hocket {
 
@@ -60,22 +62,23 @@ class SpeculationGate {
     int num_other_answers = 0, num_other_drafts = 0;
     uint64_t number = 0;         // that of the step; all ranks that share it have the same
     bool is_decode_only = true;  // as Step::is_decode_only will be
-    bool follows_last = true;    // the step that was noted last is the one before it
+    bool last_was_noted = true;  // the step that was noted last is the one before it
   };
   // Sets the drafts of the next step. `answers` has at most num_seats elements.
   void offer(const Offer& step, std::span<GateAnswer> answers);
-  // In place of offer() if all answers end with this step: it says nothing of those behind it. A
-  // drafter that was not stopped follows all requests, so prompts whose answers end at once are
-  // followed, too.
+  // Call it in place of offer() if all answers end with this step: it has no drafts, and the number
+  // that was chosen for later steps stays. A drafter that does not rest will follow, even if the
+  // last choice was that it should not, so that prompts of such steps have its rows, too.
   void offer_nothing(const Offer& step);
   // Says what a drafter that drafts_ahead() makes for the step after the one that was offered last.
   struct DraftsAhead {
-    bool follows = true;  // it computes the rows of the tokens that the step settles
-    int depth = 0;        // drafts of each answer that are made from them
+    bool follows = true;  // it computes its rows for the tokens that became known in the step
+    int num_drafts = 0;   // drafts of each answer that are made from them
   };
   DraftsAhead ahead() const;
-  // True if that step has drafts which are made ahead, or is for a trial.
-  bool chose_drafts_ahead() const { return next_.num_drafts > 0 || next_.is_trial; }
+  // True if that step has drafts that are made ahead, or is for a trial, which may be one of no
+  // drafts. Then the step before has to be committed first.
+  bool needs_commit() const { return next_.num_drafts > 0 || next_.is_trial; }
 
   // As OfferedDrafts.
   void note_answer(int seat, int num_drafts, int num_accepted) {
@@ -85,7 +88,7 @@ class SpeculationGate {
     int num_answers = 0, num_drafts = 0, num_tokens = 0;
     int num_other_answers = 0;  // as in Offer
     int64_t total_keys = 0;     // as in Offer
-    double us = 0;           // from the end of the step before to its end
+    double us = 0;              // from the end of the step before to its end
     // True if it had rows of answers and their drafts only, and began right after the step before.
     bool is_decode_only = false;
     bool overlaps = false;  // it was made before the step before it had ended
@@ -101,39 +104,42 @@ class SpeculationGate {
  private:
   using Candidate = OfferedDrafts::Candidate;
   using DraftSet = OfferedDrafts::DraftSet;
-  // Gains are in steps without drafts.
+  // Gains are in tokens of each answer; a step without drafts brings one.
   struct Estimate {
     int num_drafts = 0;
-    double gain = 0, best_case = 0;  // expected, and at best
-    double worst_case = 0;           // expected, less the error of what a change would bring
-    double tokens = 1;               // as in GateChoice
+    double gain = 0;
+    // The gain if acceptance and cost are better than measured by kGate.trial_errors.
+    double best_case = 0;
+    double worst_case = 0;  // the gain, less one standard error of its difference to the usual one
+    double tokens = 1;      // as in GateChoice
     DraftCosts::Cost cost;
   };
   // The choice for the next step of a drafter that drafts_ahead().
   struct Next {
-    int num_drafts = 0;
+    int num_drafts = 0;  // sum over all answers
     bool is_trial = false;
     DraftsAhead ahead;
   };
 
   // Judges the candidates, and chooses one. Ranks wait for each other, so times and tokens are
   // those of all ranks.
-  Estimate judge(const GateBucket& bucket, DraftTiming timing, const Candidate& candidate) const;
-  std::pair<Estimate, Estimate> judge_all(const GateBucket& bucket, DraftTiming timing,
+  Estimate judge(const GateBucket& bucket, DraftWay way, const Candidate& candidate) const;
+  std::pair<Estimate, Estimate> judge_all(const GateBucket& bucket, DraftWay way,
                                           double other_gain) const;
-  Estimate choose(GateBucket& bucket, DraftTiming timing, double other_gain);
+  Estimate choose(GateBucket& bucket, DraftWay way, double other_gain);
   // A number of drafts to try, and what it may gain beyond the usual one.
   struct TrialCandidate {
     int num_drafts = -1;
     double gain = 0;
     bool is_new = false;  // its cost was hardly measured
   };
-  bool is_plain_old(const GateBucket& bucket, DraftTiming timing, const Estimate& usual) const;
-  TrialCandidate best_trial_candidate(const GateBucket& bucket, DraftTiming timing,
+  bool is_time_without_drafts_old(const GateBucket& bucket, DraftWay way,
+                                  const Estimate& usual) const;
+  TrialCandidate best_trial_candidate(const GateBucket& bucket, DraftWay way,
                                       const Estimate& usual) const;
-  bool may_gain(const GateBucket& bucket, DraftTiming timing, const Estimate& usual,
+  bool may_gain(const GateBucket& bucket, DraftWay way, const Estimate& usual,
                 int num_drafts) const;
-  int try_one(GateBucket& bucket, DraftTiming timing, const Estimate& usual);
+  int try_one(GateBucket& bucket, DraftWay way, const Estimate& usual);
 
   void offer_with_prepared(GateBucket& bucket, const Offer& step, std::span<GateAnswer> answers);
   void postpone_trial(const GateBucket& bucket);
@@ -157,12 +163,12 @@ class SpeculationGate {
 
   TrialPace pace_;
   const GateBucket* trial_of_ = nullptr;  // the size of the trial under way
-  DraftTiming trial_timing_ = DraftTiming::now;
+  DraftWay trial_way_ = DraftWay::now;
   int trial_drafts_ = 0;    // its number of drafts
   bool may_try_ = true;     // the step that is offered may be one of a trial
   bool is_trial_ = false;   // the step that was offered is one
   bool was_trial_ = false;  // the last step was one
-  // How often a timing has left a trial to the other one since its own last trial.
+  // How often a way has left a trial to the other one since its own last trial.
   int num_yielded_ = 0;
   double credit_ = kGate.first_credit;
   // Drafts of the step that was offered, and how many of them are expected to be accepted.
@@ -171,9 +177,9 @@ class SpeculationGate {
   CommonStep common_;            // the step that was offered
   std::optional<Step> waiting_;  // until the other ranks tell which drafts they had in it
   Next next_;
-  DraftTiming timing_ = DraftTiming::now;  // for the step that was offered
-  bool rests_ = false;                     // the credit was used up, and has not grown enough since
-  FollowingCost following_;
+  DraftWay way_ = DraftWay::now;  // for the step that was offered
+  bool rests_ = false;            // the credit was used up, and has not grown enough since
+  PromptFollowingCost following_;
   double last_plain_us_ = 0;  // time of the last step, had it had no drafts; 0: unknown
 };
 
