@@ -24,7 +24,7 @@ class WorkerPool {
     int num_workers = 1;       // caller included
     std::vector<int> cpus;     // worker i is pinned to cpus[i]; empty: not pinned
     int64_t spin_ns = 50'000;  // an idle worker spins this long before it sleeps
-    bool counts_time = false;  // time_of_others() is known; each worker asks the system twice a loop
+    bool counts_time = false;  // for time_of_others(): each worker asks the system twice a loop
   };
 
   explicit WorkerPool(Options options);
@@ -73,7 +73,7 @@ class WorkerPool {
         const_cast<void*>(static_cast<const void*>(std::addressof(body))));
   }
   // Returns the processor's time that all workers but the caller have used for tasks, without that
-  // in which they spun. Precondition: Options::counts_time.   Thread: the owner only, between loops.
+  // in which they spun. Precondition: Options::counts_time. Thread: the owner, between loops.
   Duration time_of_others() const;
 
  private:

@@ -59,6 +59,11 @@ void OverlappedSteps::launch(Flight& flight) {
   timing_.note_launch(tools_.clock.now());
 }
 
+std::optional<double> OverlappedSteps::share_at(const Flight& flight) const {
+  if (tools_.runner.info().overlap_schedule == OverlapSchedule::on) return {};
+  return epochs_.alone() ? timing_.overlapped_share() : flight.agreed.overlapped_share;
+}
+
 // The step that was agreed on is begun by what is done before it.
 void OverlappedSteps::run_on_forward_thread(const std::function<void()>& job) {
   if (Lockstep* const lockstep = epochs_.lockstep()) lockstep->carrier().lend();

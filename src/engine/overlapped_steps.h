@@ -45,6 +45,9 @@ class OverlappedSteps {
   // Returns the times of steps, which say whether they shall overlap.
   OverlapTiming& timing() { return timing_; }
   const OverlapTiming& timing() const { return timing_; }
+  // Returns OverlapTiming::overlapped_share() as the ranks knew it in a step; null if a flag says
+  // that steps overlap, because then nothing measures it here.
+  std::optional<double> share_at(const Flight& flight) const;
 
   // Called by the thread that will run the steps, before the first of them.
   void adopt_thread();

@@ -132,10 +132,7 @@ void RankStep::intake() {
 void RankStep::commit(Flight& flight) {
   report_.begin_action(StepAction::commit);
   const TimePoint now = clock_.now();
-  const bool by_flag = runner_->info().overlap_schedule == OverlapSchedule::on;
-  const double share =
-      epochs_.alone() ? overlapped_.timing().overlapped_share() : flight.agreed.overlapped_share;
-  requests_.commit(flight, now, by_flag ? std::nullopt : std::optional(share));
+  requests_.commit(flight, now, overlapped_.share_at(flight));
   experts_.note(flight);
   std::optional<StepTransfers> transfers;
   if (!epochs_.alone()) {

@@ -21,7 +21,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdint>
 #include <filesystem>
 #include <limits>
 #include <list>

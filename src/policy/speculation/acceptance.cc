@@ -64,6 +64,15 @@ Acceptance::Share Acceptance::group(int kind, int position) const {
   return share;
 }
 
+void Acceptance::copy_to(GateState& state) const {
+  for (int kind = 0; kind < kDraftKinds; ++kind)
+    for (int position = 0; position < kMaxDrafts; ++position) {
+      const auto row = static_cast<size_t>(kind), at = static_cast<size_t>(position);
+      state.acceptance[row][at] = group(kind, position).share;
+      state.num_seen[row][at] = tally(kind, position).tried;
+    }
+}
+
 double Acceptance::of(int seat, int kind, int position) const {
   const Tally& own =
       own_[static_cast<size_t>(seat)][static_cast<size_t>(kind)][static_cast<size_t>(position)];

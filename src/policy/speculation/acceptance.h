@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "policy/speculation/drafter.h"
+#include "policy/speculation/gate_state.h"
 
 namespace hocket {
 
@@ -24,8 +25,8 @@ class Acceptance {
   double of(int seat, int kind, int position) const;
   // Returns by how much the acceptance may be higher than measured, if few drafts were verified.
   double doubt(int kind, int position) const;
-  double of_group(int kind, int position) const { return group(kind, position).share; }
-  double num_seen(int kind, int position) const { return tally(kind, position).tried; }
+  // Sets the acceptance that `state` tells.
+  void copy_to(GateState& state) const;
 
  private:
   struct Tally {

@@ -43,6 +43,8 @@ struct GateBucket {
   int num_plain() const { return ways[0].costs.num_plain(); }
   // Returns the tokens that an answer usually gets in the time of a step without drafts.
   double tokens_per_plain_step() const;
+  // Notes the time of its last step, which is plain. Returns the time that counts; 0: none yet.
+  double note_plain(double us);
 };
 
 class GateBuckets {

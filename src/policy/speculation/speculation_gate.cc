@@ -320,10 +320,7 @@ void SpeculationGate::note_step(const Step& step, int num_other_drafts) {
   bucket.num_draft_steps += step.num_drafts > 0 ? 1 : 0;
   if (is_trial) ++bucket.num_trial_steps, --bucket.way(trial_way_).num_remaining_trials;
   bucket.last_shape = {.decode_rows = answers.all(), .keys = answers.all_keys(step.total_keys)};
-  if (is_plain) {
-    bucket.last_plain = bucket.num_steps;
-    note_plain(bucket, step.us);
-  }
+  if (is_plain) note_plain(bucket, step.us);
   const double reference_us = to_us(plain_times_.predict(bucket.last_shape));
   if (reference_us <= 0) return;
   const double ratio = step.us / reference_us;
@@ -384,13 +381,9 @@ void SpeculationGate::note_gain(const GateBucket& bucket, const Step& step, int 
   credit_ = std::clamp(credit_ + gain, kGate.min_credit, kGate.first_credit);
 }
 
-// The first steps of a size may be slow for other reasons, such as cold caches, and the fit would
-// take very long to forget them. So it begins after them, and a step that is much slower than those
-// before it counts less.
 void SpeculationGate::note_plain(GateBucket& bucket, double us) {
-  bucket.plain_steps.add(static_cast<float>(us));
-  if (bucket.plain_steps.count() < kGate.few) return;
-  const double counted = std::min(us, kGate.max_off * bucket.plain_steps.median());
+  const double counted = bucket.note_plain(us);
+  if (counted <= 0) return;
   const StepTimes before = plain_times_;
   plain_times_.note(bucket.last_shape, Duration(std::llround(counted * 1e3)));
   buckets_.change_reference(before, plain_times_);
@@ -400,12 +393,7 @@ GateState SpeculationGate::state() const {
   GateState out{
       .totals = totals_, .is_fixed = drafts_.fixed().has_value(), .knows_gain = last_plain_us_ > 0};
   out.buckets = buckets_.copies(drafts_.drafts_ahead());
-  for (int kind = 0; kind < kDraftKinds; ++kind)
-    for (int i = 0; i < kMaxDrafts; ++i) {
-      const auto row = static_cast<size_t>(kind), at = static_cast<size_t>(i);
-      out.acceptance[row][at] = drafts_.acceptance().of_group(kind, i);
-      out.num_seen[row][at] = drafts_.acceptance().num_seen(kind, i);
-    }
+  drafts_.acceptance().copy_to(out);
   return out;
 }
 
