@@ -92,30 +92,36 @@ TimedCalls::~TimedCalls() {
     if (thread.joinable()) thread.join();
 }
 
-Result<void> TimedCalls::finish(std::move_only_function<void()> body, Duration more) {
-  const RealClock clock;
-  const auto call = std::make_shared<Call>(std::move(body), options_.limit + more);
-  MutexLock lock(shared_->mutex);
+std::shared_ptr<TimedCalls::Call> TimedCalls::add(std::move_only_function<void()> body,
+                                                  Duration more) {
+  auto call = std::make_shared<Call>(std::move(body), options_.limit + more);
+  const MutexLock lock(shared_->mutex);
   shared_->queue.push_back(call);
   shared_->changed.notify_all();
+  return call;
+}
+
+Result<void> TimedCalls::finish(const std::shared_ptr<Call>& call) {
+  const RealClock clock;
+  MutexLock lock(shared_->mutex);
   const auto hangs = [&](const Running& running) {
     return running.call != nullptr && clock.now() - running.begun > running.call->limit;
   };
   while (!call->done) {
     shared_->changed.wait_for(lock, kPollInterval);
     const auto mine = std::ranges::find(shared_->running, call, &Running::call);
-    if (mine != shared_->running.end() && hangs(*mine)) return hung(more);
+    if (mine != shared_->running.end() && hangs(*mine)) return hung(call->limit);
     const auto queued = std::ranges::find(shared_->queue, call);
     if (queued == shared_->queue.end() || !std::ranges::all_of(shared_->running, hangs)) continue;
     shared_->queue.erase(queued);
-    return hung(more);
+    return hung(call->limit);
   }
   return outcome_of(call->thrown);
 }
 
-std::unexpected<Error> TimedCalls::hung(Duration more) const {
+std::unexpected<Error> TimedCalls::hung(Duration limit) const {
   return fail(error(ErrorCode::timed_out, "{} has not answered for {:.0f} s", options_.target,
-                    to_seconds(options_.limit + more))
+                    to_seconds(limit))
                   .with_fix(options_.fix)
                   .with_param(options_.param));
 }

@@ -35,22 +35,40 @@ class TimedCalls {
   // Waits at most 200 ms for all calls to return. A thread whose call has not returned is detached.
   ~TimedCalls();
 
-  // Returns what `call` returns. It owns all that it uses, and may take the limit and `more`.
-  // Errors: timed_out; those of `call`; out_of_memory or io if it throws.
+  // A call that was begun. One that nobody waits for ends all the same.
+  struct Call;
+  template <class T>
+  struct Begun {
+    std::shared_ptr<Call> call;
+    std::shared_ptr<std::optional<Result<T>>> result;
+  };
+  // Begins `call`. It owns all that it uses, and may take the limit and `more`.
+  template <class T>
+  Begun<T> begin(std::move_only_function<Result<T>()> call, Duration more = Duration{}) {
+    auto result = std::make_shared<std::optional<Result<T>>>();
+    auto begun = add([result, call = std::move(call)]() mutable { *result = call(); }, more);
+    return {std::move(begun), std::move(result)};
+  }
+  // Waits for it once, and returns what it returns. Errors: timed_out; those of the call;
+  // out_of_memory or io if it throws.
+  template <class T>
+  Result<T> wait(const Begun<T>& begun) {
+    auto done = finish(begun.call);
+    if (!done) return std::unexpected(std::move(done.error()));
+    return std::move(**begun.result);
+  }
+  // Begins the call, and waits for it.
   template <class T>
   Result<T> run(std::move_only_function<Result<T>()> call, Duration more = Duration{}) {
-    const auto result = std::make_shared<std::optional<Result<T>>>();
-    auto done = finish([result, call = std::move(call)]() mutable { *result = call(); }, more);
-    if (!done) return std::unexpected(std::move(done.error()));
-    return std::move(**result);
+    return wait(begin<T>(std::move(call), more));
   }
 
  private:
-  struct Call;
   struct Running;
   struct Shared;
-  Result<void> finish(std::move_only_function<void()> body, Duration more);
-  std::unexpected<Error> hung(Duration more) const;
+  std::shared_ptr<Call> add(std::move_only_function<void()> body, Duration more);
+  Result<void> finish(const std::shared_ptr<Call>& call);
+  std::unexpected<Error> hung(Duration limit) const;
   Result<void> outcome_of(const std::exception_ptr& thrown) const;
 
   const Options options_;

@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
+#include <utility>
+#include <vector>
 
 #include "base/check.h"
+#include "engine/plan/tier_buffers.h"
 
 namespace hocket {
 namespace {
@@ -35,15 +39,26 @@ class FilePromptPages final : public PromptPages {
     return 0;
   }
   Result<void> expect(std::span<const PageKey> keys, PageKind kind) override {
-    static_cast<void>(keys), static_cast<void>(kind);
+    static_cast<void>(kind);
+    reads_.clear();
+    expected_.assign(keys.begin(), keys.end());
+    num_begun_ = 0;
     return {};
   }
   Result<bool> get(const PageKey& key, std::span<std::byte> page) override {
-    return store_.get(key, page);
+    while (std::cmp_less(reads_.size(), TierBuffers::kReadAtOnce) && num_begun_ < expected_.size())
+      reads_.push_back(store_.begin_read(expected_[num_begun_++], page.size()));
+    if (reads_.empty() || reads_.front().key != key) return store_.get(key, page);
+    const FileStore::BegunRead read = std::move(reads_.front());
+    reads_.pop_front();
+    return store_.end_read(read, page);
   }
 
  private:
   FileStore& store_;
+  std::vector<PageKey> expected_;
+  size_t num_begun_ = 0;                      // in expected_
+  std::deque<FileStore::BegunRead> reads_;  // those under way, in this order
 };
 
 }  // namespace
@@ -119,12 +134,19 @@ void FileStore::touch_used() {
       run<bool>([files = files_] { return files->touch_used(), Result<bool>(true); }));
 }
 
-Result<bool> FileStore::get(const PageKey& key, std::span<std::byte> page) {
-  const auto own = std::make_shared<OwnBytes>(page.size());
-  HOCKET_TRY(
-      const bool found,
-      run<bool>([files = files_, key, own] { return files->read(key, own->span()); }, page.size()));
-  if (found) std::memcpy(page.data(), own->bytes.get(), page.size());
+FileStore::BegunRead FileStore::begin_read(const PageKey& key, size_t num_bytes) {
+  auto bytes = std::make_shared_for_overwrite<std::byte[]>(num_bytes);
+  auto call = calls_->begin<bool>(
+      [files = files_, key, bytes, num_bytes] {
+        return files->read(key, {bytes.get(), num_bytes});
+      },
+      time_of(num_bytes));
+  return {.key = key, .bytes = std::move(bytes), .call = std::move(call)};
+}
+
+Result<bool> FileStore::end_read(const BegunRead& read, std::span<std::byte> page) {
+  HOCKET_TRY(const bool found, watch(calls_->wait(read.call)));
+  if (found) std::memcpy(page.data(), read.bytes.get(), page.size());
   return found;
 }
 

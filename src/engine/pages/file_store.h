@@ -36,7 +36,18 @@ class FileStore final : public PageStore {
   Result<std::vector<bool>> exist(std::span<const PageKey> keys) override;
   Result<size_t> put(std::span<const Page> pages, const std::function<bool()>& is_over) override;
   // Fills `page`. Returns false if it is absent or damaged. Errors: io, timed_out.
-  Result<bool> get(const PageKey& key, std::span<std::byte> page);
+  Result<bool> get(const PageKey& key, std::span<std::byte> page) {
+    return end_read(begin_read(key, page.size()), page);
+  }
+  // A page that is read and checked while its caller does something else.
+  struct BegunRead {
+    PageKey key{};
+    std::shared_ptr<std::byte[]> bytes;
+    TimedCalls::Begun<bool> call;
+  };
+  BegunRead begin_read(const PageKey& key, size_t num_bytes);
+  // As get(). `page` has the size that was asked for.
+  Result<bool> end_read(const BegunRead& read, std::span<std::byte> page);
 
   const std::filesystem::path& folder() const { return files_->folder(); }
   // Returns the limit of all files together.

@@ -291,6 +291,21 @@ TEST_F(FileStoreTest, PagesComeBackAsTheyWere) {
   EXPECT_EQ(store.figures().pages, 10);
 }
 
+// Pages are read ahead in the order in which they are expected; others come all the same.
+TEST_F(FileStoreTest, PagesComeInAnyOrder) {
+  FileStore store(files_, FileStore::calls_for(folder_));
+  ASSERT_EQ(put_numbers(store, 0, 6), 6u);
+  const auto reading = store.open({}).value();
+  const std::vector<PageKey> keys = {stored_key(0), stored_key(1), stored_key(2), stored_key(9)};
+  ASSERT_TRUE(reading->expect(keys, PageKind::page).has_value());
+  std::vector<std::byte> page(256);
+  for (const int number : {0, 5, 2, 1, 1, 4}) {
+    EXPECT_EQ(reading->get(stored_key(number), page), true);
+    EXPECT_EQ(page, page_number(number, page.size()));
+  }
+  EXPECT_EQ(reading->get(stored_key(9), page), false);
+}
+
 // A store without any time for a call gives each page the time of its bytes.
 TEST_F(FileStoreTest, ALargePageMayTakeLonger) {
   FileStore store(files_, FileStore::calls_for(folder_, Duration::zero()));

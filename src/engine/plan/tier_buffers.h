@@ -29,6 +29,9 @@ struct TierBuffers {
   // Threads of a rank that read, if some of its sources are networks (engine/pages/page_reader.h);
   // files alone have one.
   static constexpr int64_t kReaders = 4;
+  // Pages of a prompt that one of them reads from files at once: while one is checked, the next one
+  // comes from the disk (engine/pages/file_store.h).
+  static constexpr int64_t kReadAtOnce = 2;
   // Threads that wait for prompts which peers compute, two for each peer: one prompt is computed
   // there while the next one waits in line.
   static constexpr int64_t kMinSenders = 4, kMaxSenders = 16;
@@ -61,7 +64,8 @@ struct TierBuffers {
     if (!has_files && !has_redis) return 0;
     // A call that reads a file owns its bytes (engine/pages/file_store.h), and so does a value that
     // comes from a Redis; a call that writes a file does, too.
-    const int64_t read = num_readers(), written_to_files = has_files ? 1 : 0;
+    const int64_t read = num_readers() * (has_files ? kReadAtOnce : 1);
+    const int64_t written_to_files = has_files ? 1 : 0;
     if (!has_redis) return read + written_to_files;
     // A value that is sent is there as a command, too; each connection, one for each thread that
     // reads or writes, keeps the memory of its largest value.
