@@ -1,5 +1,5 @@
-// The file of a page (page_files.h), open for reading. Whatever stands in its place, opening does not
-// wait for it and follows no link.   Thread: one at a time.
+// The file of a page (page_files.h), open for reading. Whatever stands in its place, opening does
+// not wait for it and follows no link.   Thread: one at a time.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Tests the memory of the index of files, the limit of their number, and what it knows of files that
-// others delete.
+// Tests the memory of the index of files, the limit of their number, and what it knows of files
+// that others delete.
 #include <gtest/gtest.h>
 
 #include <filesystem>

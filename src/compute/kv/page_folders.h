@@ -52,8 +52,8 @@ std::vector<FoundPage> find_pages(const std::filesystem::path& folder, size_t ma
 // Deletes abandoned files where no page is: among the saved sessions of a form, and in the folder
 // around it, which has the hashes of models.
 void delete_abandoned(const std::filesystem::path& form);
-// Deletes abandoned files in one of the kSweepParts parts of a form's folder, which together hold all
-// its pages and sessions, and the folder around it. A part has 1/256 of the pages, or none.
+// Deletes abandoned files in one of the kSweepParts parts of a form's folder, which together hold
+// all its pages and sessions, and the folder around it. A part has 1/256 of the pages, or none.
 inline constexpr size_t kSweepParts = 257;
 void sweep_part(const std::filesystem::path& form, size_t part);
 // Finds the folders beside that of a form which have pages of other forms, and which no process

@@ -1,5 +1,4 @@
 // Tests how long a service waits for a page of a prompt that it computes for another one.
-#include <cstring>
 #include <thread>
 
 #include "engine/pages/page_server_testing.h"

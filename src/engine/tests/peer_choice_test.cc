@@ -26,7 +26,7 @@ class PeerChoiceTest : public testing::PeerServicesTest {
   }
 };
 
-// Without a load, services take turns: three conversations alternate, and so would their next turns.
+// Without a load, services take turns: three conversations alternate, and so would their next ones.
 TEST_F(PeerChoiceTest, TheNextTurnGoesToTheServiceThatHasTheFirstOne) {
   Service first(computing("first"));
   const std::string place = fmt::format("127.0.0.1:{},", port_);
