@@ -366,7 +366,7 @@ def round_note(rounds):
     return f"at most {max(again for _, _, again, _ in rounds)} tokens computed, {token}"
 
 
-class Rows:
+class RestoreTimes:
     """The rows of one server of `slots`: the medians by the name of the row, and whether all of its rounds passed their check."""
 
     def __init__(self, name, start, files, restored):
@@ -401,7 +401,7 @@ def run_own_session(folder, options, ids):
         assert answer.ids == first.ids and again < 2 * PAGE_TOKENS, ("the same first token, from what was saved", again)
         return took, answer.ttft, again, True
 
-    rows = Rows("hocket", lambda: Service(folder, options, "--kv-cache-dir", options.pages), options.pages, restored)
+    rows = RestoreTimes("hocket", lambda: Service(folder, options, "--kv-cache-dir", options.pages), options.pages, restored)
     with rows.start() as service:
         service.ask(prompt(9, 512))  # the first request of a service sets memory up
         rows.computed += [service.ask(prompt(10 + i, options.input_len)).ttft for i in range(min(options.rounds, NUM_COMPUTED))]
@@ -433,7 +433,7 @@ def run_peer_slot(folder, options, ids):
 
     name = pathlib.Path(options.peer_server).name
     with start() as server:
-        rows = Rows(name, start, server.slots, restored)
+        rows = RestoreTimes(name, start, server.slots, restored)
         server.ask(prompt(9, min(512, options.input_len)))
         rows.computed += [server.ask(prompt(10 + i, options.input_len))[0] for i in range(min(options.rounds, NUM_COMPUTED))]
         ttft, want, again = server.ask(ids)

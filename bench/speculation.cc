@@ -99,8 +99,8 @@ class GroupMeasurement {
 
 Result<void> GroupMeasurement::begin(PlayedRig& played, SpeculationRig::Drafts drafts,
                                      int num_drafts) {
-  HOCKET_TRY(played.rig, SpeculationRig::create(bench_.settings, drafts,
-                                                {options_.algorithm, num_drafts}));
+  HOCKET_TRY(played.rig,
+             SpeculationRig::create(bench_.settings, drafts, {options_.algorithm, num_drafts}));
   played.player = std::make_unique<SpeculationPlayer>(options_, group_, *played.rig);
   played.player->set_texts(texts_, quotes_);
   return {};

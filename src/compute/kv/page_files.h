@@ -131,7 +131,7 @@ class PageFiles {
 
   const std::filesystem::path folder_;
   std::atomic<uint64_t> num_writes_{0};  // those that were begun
-  FolderLock use_;  // its functions are for any thread
+  FolderLock use_;                       // its functions are for any thread
   mutable Mutex mutex_;
   Order order_ HOCKET_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<OtherFolder>> others_ HOCKET_GUARDED_BY(mutex_);  // as list() found

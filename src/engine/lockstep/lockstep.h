@@ -60,9 +60,9 @@ struct StepProposal {
   RankLoad load;
   int prompt_step_rows = 0;  // rows of prompts and answers, if prompts are computed
   int module_passes = 0;  // passes of the module that guesses, before the step (module_drafter.h)
-  bool overlaps = false;       // steps should overlap; only the lead's counts
-  float overlapped_share = 1;  // as OverlapTiming::overlapped_share(); only the lead's counts
-  bool vetoes_overlap = false;                 // no step should overlap; any rank's counts
+  bool overlaps = false;  // steps should overlap; only the lead's counts
+  float overlapped_share = 1;   // as OverlapTiming::overlapped_share(); only the lead's counts
+  bool vetoes_overlap = false;  // no step should overlap; any rank's counts
   std::array<PlanProposal, kNumPhases> plans;  // indexed by Phase
   StepReport report;
 

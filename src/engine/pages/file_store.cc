@@ -57,7 +57,7 @@ class FilePromptPages final : public PromptPages {
  private:
   FileStore& store_;
   std::vector<PageKey> expected_;
-  size_t num_begun_ = 0;                      // in expected_
+  size_t num_begun_ = 0;                    // in expected_
   std::deque<FileStore::BegunRead> reads_;  // those under way, in this order
 };
 
@@ -136,11 +136,10 @@ void FileStore::touch_used() {
 
 FileStore::BegunRead FileStore::begin_read(const PageKey& key, size_t num_bytes) {
   auto bytes = std::make_shared_for_overwrite<std::byte[]>(num_bytes);
-  auto call = calls_->begin<bool>(
-      [files = files_, key, bytes, num_bytes] {
-        return files->read(key, {bytes.get(), num_bytes});
-      },
-      time_of(num_bytes));
+  auto call =
+      calls_->begin<bool>([files = files_, key, bytes,
+                           num_bytes] { return files->read(key, {bytes.get(), num_bytes}); },
+                          time_of(num_bytes));
   return {.key = key, .bytes = std::move(bytes), .call = std::move(call)};
 }
 

@@ -79,7 +79,7 @@ class PageReader::TaskProgress {
   size_t state_ = 0;  // pages of the longest beginning whose state is there
   PageKey state_key_{};
   PageSource* source_ = nullptr;
-  PromptPages* pages_ = nullptr;  // those of the source
+  PromptPages* pages_ = nullptr;        // those of the source
   std::vector<PageBuffers::Id> spare_;  // for pages that a peer may send behind the next one
   bool failed_ = false;
 };

@@ -223,8 +223,7 @@ class PageConnection {
     const TimePoint since = clock_.now();
     for (bool is_first = true;;) {
       // Asks in this order, so that a page which is added between the two is found.
-      const bool is_last =
-          !is_computing() || has_stalled(since) || options_.prefills->is_lost(key);
+      const bool is_last = !is_computing() || has_stalled(since) || options_.prefills->is_lost(key);
       const bool may_be_there = is_first || is_last || options_.files->has(key);
       if (BufferLoan loan = may_be_there ? borrow() : nullptr) {
         is_first = false;

@@ -28,19 +28,18 @@ class PageServerTest : public FolderTest {
     page_files_ = *std::move(opened);
     const auto files = std::make_shared<FileStore>(page_files_, FileStore::calls_for(folder_));
     write(kKey);
-    auto server =
-        PageServer::create({.address = resolve({.host = "127.0.0.1"}).value().front(),
-                            .token = kToken,
-                            .forms = forms_,
-                            .page_bytes = kPageBytes,
-                            .files = files,
-                            .counts = counts_,
-                            .prefills = prefills_,
-                            .role = std::make_shared<PrefillRole>(PrefillRole::Options{
-                                .mode = Disaggregation::prefill, .can_prefill = true}),
-                            .submit = [this](const PrefillPrompt&) { return take(); },
-                            .abort = [](RequestId) {},
-                            .max_wait = max_wait_});
+    auto server = PageServer::create({.address = resolve({.host = "127.0.0.1"}).value().front(),
+                                      .token = kToken,
+                                      .forms = forms_,
+                                      .page_bytes = kPageBytes,
+                                      .files = files,
+                                      .counts = counts_,
+                                      .prefills = prefills_,
+                                      .role = std::make_shared<PrefillRole>(PrefillRole::Options{
+                                          .mode = Disaggregation::prefill, .can_prefill = true}),
+                                      .submit = [this](const PrefillPrompt&) { return take(); },
+                                      .abort = [](RequestId) {},
+                                      .max_wait = max_wait_});
     ASSERT_TRUE(server.has_value());
     server_ = *std::move(server);
     server_->start();

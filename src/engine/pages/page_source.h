@@ -48,9 +48,9 @@ class PromptPages {
   // Says which pages get() will ask for next, in this order, so that they can travel together.
   // Errors: io, timed_out.
   virtual Result<void> expect(std::span<const PageKey> keys, PageKind kind) = 0;
-  // Says that so many of these pages, from the next one on, have buffers that wait for them. No
-  // more may be on their way from another service, since nobody would take them from the
-  // connection. Until it is called: one.
+  // Says that the next num_pages of these pages have buffers that wait for them. No more may be on
+  // their way from another service, since nobody would take them from the connection. Until it is
+  // called: one.
   virtual void note_room(size_t /*num_pages*/) {}
   // Fills `page`. Returns false if it is absent, damaged, or is_over(). Errors: io, timed_out.
   virtual Result<bool> get(const PageKey& key, std::span<std::byte> page) = 0;

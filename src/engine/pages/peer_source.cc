@@ -282,8 +282,7 @@ std::vector<size_t> PeerSource::order_for(const PagesWanted& wanted) {
   if (sends(wanted)) {
     std::copy_n(num_sent_.begin(), loads.size(), loads.begin());
     if (const auto known = prefixes_.find(wanted.keys))
-      loads[known->peer] -=
-          static_cast<int64_t>(known->num_pages) * options_.forms->page_tokens();
+      loads[known->peer] -= static_cast<int64_t>(known->num_pages) * options_.forms->page_tokens();
   }
   return order_of_peers(next_++, loads);
 }

@@ -33,8 +33,8 @@ class PeerTurnsTest : public testing::FolderTest {
     TierWorld::Options options = options_of(num_pages);
     forms_ =
         std::make_shared<const PageForms>(PageForms::Parts{.pages = {.layers = {options.page}}});
-    files_ = std::make_shared<FileStore>(
-        std::shared_ptr(PageFiles::open(folder_).value()), FileStore::calls_for(folder_));
+    files_ = std::make_shared<FileStore>(std::shared_ptr(PageFiles::open(folder_).value()),
+                                         FileStore::calls_for(folder_));
     const PrefillRole::Options computes{.mode = Disaggregation::prefill, .can_prefill = true};
     server_ = PageServer::create(
                   {.address = resolve({.host = "127.0.0.1"}).value().front(),

@@ -334,8 +334,8 @@ TEST_F(WindowsInFiles, AreAskedForWithoutHashingThePromptAgain) {
 
 INSTANTIATE_TEST_SUITE_P(Overlap, StepAllocationOfRanks,
                          ::testing::Values("auto", "none", "single-batch", "two-batch",
-                                           "own-module", "own-module-and-text", "text",
-                                           "text-gate", "overlapped", "own-module-overlapped"),
+                                           "own-module", "own-module-and-text", "text", "text-gate",
+                                           "overlapped", "own-module-overlapped"),
                          [](const auto& param) {
                            std::string name = param.param;
                            std::ranges::replace(name, '-', '_');

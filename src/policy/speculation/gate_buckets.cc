@@ -26,9 +26,9 @@ double GateBucket::tokens_per_plain_step() const {
   return std::max(1.0, tokens_mean / time_ratio_mean);
 }
 
-// The first steps of a size may be slow for other reasons, such as cold caches, and the fit of times
-// would take very long to forget them. So it begins after them, and a step that is much slower than
-// those before it counts less.
+// The first steps of a size may be slow for other reasons, such as cold caches, and the fit of
+// times would take very long to forget them. So it begins after them, and a step that is much
+// slower than those before it counts less.
 double GateBucket::note_plain(double us) {
   last_plain = num_steps;
   plain_steps.add(static_cast<float>(us));

@@ -61,7 +61,7 @@ TEST(SpeculationView, IsAnsweredAsJson) {
         "best": {"drafts": 3, "tokens": 2.75, "time_ratio": 2.0, "times": 2.0,
                  "measured_steps": 4},
         "text": "1 answer of up to 1024 tokens: 2 drafts give 2.50 tokens an answer in 1.25 times )"
-                                                R"(the time of a step without"}]}]})"));
+                                                    R"(the time of a step without"}]}]})"));
   EXPECT_EQ(server.ask("POST", "/speculation", "{}").status, 405);
 }
 

@@ -63,8 +63,8 @@ TEST_F(PublishedGguf, TextsAreCutAsPublishersDo) {
     };
     using Ids = std::vector<int>;
     EXPECT_EQ(ids_of("1234"), model.digits);
-    EXPECT_EQ(ids_of("e\u0301"), model.composes ? (Ids{kComposed, kComposedEnd})
-                                                : (Ids{kE, kAccent, kAccentEnd}));
+    EXPECT_EQ(ids_of("e\u0301"),
+              model.composes ? (Ids{kComposed, kComposedEnd}) : (Ids{kE, kAccent, kAccentEnd}));
     EXPECT_EQ(ids_of("xy"), model.takes_whole ? Ids{kXy} : (Ids{kX, kY}));
     EXPECT_EQ(ids_of("x", true), model.adds_bos ? (Ids{kBos, kX}) : Ids{kX});
   }
