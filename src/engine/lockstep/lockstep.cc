@@ -55,7 +55,7 @@ Lockstep::Lockstep(int num_ranks, const Options& options)
       carrier_(num_ranks, sizeof(StepVote)) {
   static_assert(sizeof(StepVote) == kAgreementBytes);
   // A vote has no padding, so every byte that is sent was written.
-  static_assert(sizeof(StepVote) == 36 + sizeof(StepReport) + sizeof(BalanceVote));
+  static_assert(sizeof(StepVote) == 44 + sizeof(StepReport) + sizeof(BalanceVote));
 }
 
 void Lockstep::rebind(Transport& transport, AllToAll& exchange) {

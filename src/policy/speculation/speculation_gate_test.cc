@@ -356,11 +356,11 @@ TEST(Gate, SaysAheadWhatToMake) {
       {.drafter = std::make_unique<testing::ChanceDrafter>(equal(1, 1), DrafterKind::ahead, 1),
        .fixed = 3});
   EXPECT_TRUE(gate.ahead().follows);
-  EXPECT_EQ(gate.ahead().depth, 3);
+  EXPECT_EQ(gate.ahead().num_drafts, 3);
   SpeculationGate open(
       {.drafter = std::make_unique<testing::ChanceDrafter>(equal(1, 1), DrafterKind::ahead, 1)});
   EXPECT_TRUE(open.ahead().follows);  // the first prompts are followed
-  EXPECT_EQ(open.ahead().depth, 0);
+  EXPECT_EQ(open.ahead().num_drafts, 0);
   const std::vector<TokenId> tokens(10);
   open.begin(0, 100);
   GateAnswer answer{.seat = 0, .tokens = tokens, .max_drafts = 8};
