@@ -126,8 +126,8 @@ void print_link(const CapacityPlan& plan) {
   if (plan.forecast.num_ranks == 1 || link.gbit_per_s == 0) return;
   const bool is_guessed = plan.input.settings.parallel.ep_link_gbit == 0;
   print_line("link", fmt::format("{:g} Gbit/s", link.gbit_per_s),
-             fmt::format("{:g} us, a GB out and in takes {:g} s of a core{}", link.latency_us,
-                         link.core_s_per_gb, is_guessed ? "; another: --ep-link-gbit" : ""));
+             fmt::format("{:g} us, {:g} core-seconds a GB{}", link.latency_us, link.core_s_per_gb,
+                         is_guessed ? "; another: --ep-link-gbit" : ""));
 }
 
 std::string advice_text(const Advice& advice) {

@@ -79,7 +79,7 @@ def test_speeds_of_several_hosts_have_a_network_in_them():
     assert guessed["link_gbit"] == 10 and faster["link_gbit"] == 400
     assert guessed["prefill_tokens_per_s"] == said["prefill_tokens_per_s"]
     assert guessed["decode_tokens_per_s"] == said["decode_tokens_per_s"]
-    assert guessed["prefill_tokens_per_s"] < 0.9 * faster["prefill_tokens_per_s"]
+    assert guessed["prefill_tokens_per_s"] < faster["prefill_tokens_per_s"]  # how much depends on the processor
     assert "another: --ep-link-gbit" in plan(*model)[1]
 
 

@@ -45,8 +45,8 @@ TEST_F(TierBuffersTest, ThePlanHoldsTheLargestPageAndWindowOfAPeerForEachThreadT
     const auto runners = load_ranks({.settings = settings}).value();
     int64_t bytes = runners[0]->pages().layout().with_tokens(128).page_bytes();
     const int64_t page_bytes = runners[0]->pages().page_bytes();
-    // Three threads more than for files alone read files, too.
-    const int64_t copies = 3 * std::max(page_bytes, border_states_of(*runners[0]).bytes());
+    // Three threads more than for files alone read files, too, two pages at once.
+    const int64_t copies = 6 * std::max(page_bytes, border_states_of(*runners[0]).bytes());
     // A window of the model has fewer than 128 tokens.
     if (const PagePool* windows = runners[0]->windows())
       bytes += windows->layout().with_tokens(128).page_bytes();
@@ -132,12 +132,12 @@ TEST(TierBuffers, PagesOnTheirWayBesideBuffersArePlanned) {
     alone.has_files = alone.has_redis = false;
     return sizes.bytes() - alone.bytes();
   };
-  EXPECT_EQ(beside({.page_bytes = kPage, .has_files = true}), (1 + 1) * kPage);
-  EXPECT_EQ(beside({.page_bytes = kPage, .peer_bytes = 1, .has_files = true}), (4 + 1) * kPage);
+  EXPECT_EQ(beside({.page_bytes = kPage, .has_files = true}), (2 + 1) * kPage);
+  EXPECT_EQ(beside({.page_bytes = kPage, .peer_bytes = 1, .has_files = true}), (8 + 1) * kPage);
   EXPECT_EQ(beside({.page_bytes = kPage, .has_redis = true}), (4 + 2 + 5) * kPage);
   EXPECT_EQ(
       beside({.page_bytes = kPage, .record_bytes = kRecord, .has_files = true, .has_redis = true}),
-      (4 + 1 + 2 + 5) * kRecord);
+      (8 + 1 + 2 + 5) * kRecord);
 }
 
 // At least two records travel, however large they are. The pages of a chunk all find a buffer, up

@@ -60,7 +60,7 @@ TEST_F(TierReadsTest, AShortPromptWaitsForItsPartOfALongOneAlone) {
   ASSERT_TRUE(world.add(2, tier_prompt(1, 640)));
   EXPECT_TRUE(world.run_until([&] { return world.ended().contains(2); }));
   EXPECT_FALSE(world.ended().contains(1));
-  EXPECT_EQ(world.ended().at(2).cached, 608);
+  EXPECT_GE(world.ended().at(2).cached, 608);  // 639 if the long one's next page is there, too
   open();
   ASSERT_TRUE(world.run_all());
   EXPECT_EQ(world.ended().at(1).cached, 1248);

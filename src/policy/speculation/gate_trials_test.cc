@@ -207,7 +207,7 @@ TEST(GatesOfRanks, CeaseWhereDraftsBecomeDearer) {
     ranks.rate_of(800);
     EXPECT_GE(ranks.rate_of(100) / ranks.off_rate(), 1.2);
     ranks.set_machine(dear);
-    ranks.rate_of(1200);
+    ranks.rate_of(2200);
     EXPECT_GE(ranks.rate_of(500) / ranks.off_rate(), 0.98);
   }
 }

@@ -102,7 +102,7 @@ std::optional<TaskPool::TakenTask> TaskPool::take() {
     last_client_ = client;
     queue.erase(first);
     if (queue.empty()) waiting_.erase(turn);
-    --num_waiting_;
+    if (--num_waiting_ == 0 && closing_) arrived_.notify_all();
     running_.push_back(taken.running);
     return taken;
   }
@@ -173,7 +173,10 @@ void TaskPool::run() {
     {
       MutexLock lock(mutex_);
       ++num_idle_;
-      arrived_.wait(lock, [this]() HOCKET_REQUIRES(mutex_) { return closing_ || has_task(); });
+      // At the end, tasks that are held back still need their threads.
+      arrived_.wait(lock, [this]() HOCKET_REQUIRES(mutex_) {
+        return has_task() || (closing_ && num_waiting_ == 0);
+      });
       --num_idle_;
       taken = take();
     }
