@@ -513,7 +513,7 @@ def time_window(service, options, seed, num=0):
 
 def run_writes(folder, options):
     with Service(folder, options) as plain, Service(folder, options, "--kv-cache-dir", options.pages) as files:
-        num_pages = options.input_len // PAGE_TOKENS
+        num_pages = (options.input_len + options.output_len - 1) // PAGE_TOKENS  # those of the answer, too
         for service in (plain, files):  # the first request of a service sets memory up
             service.ask(prompt(0, options.input_len), options.output_len)
         wait_written(files, num_pages)

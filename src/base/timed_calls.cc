@@ -119,6 +119,11 @@ Result<void> TimedCalls::finish(const std::shared_ptr<Call>& call) {
   return outcome_of(call->thrown);
 }
 
+void TimedCalls::drop(const std::shared_ptr<Call>& call) {
+  const MutexLock lock(shared_->mutex);
+  std::erase(shared_->queue, call);
+}
+
 std::unexpected<Error> TimedCalls::hung(Duration limit) const {
   return fail(error(ErrorCode::timed_out, "{} has not answered for {:.0f} s", options_.target,
                     to_seconds(limit))

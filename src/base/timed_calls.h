@@ -35,7 +35,7 @@ class TimedCalls {
   // Waits at most 200 ms for all calls to return. A thread whose call has not returned is detached.
   ~TimedCalls();
 
-  // A call that was begun. One that nobody waits for ends all the same.
+  // A call that was begun: its caller waits for it, or leaves it.
   struct Call;
   template <class T>
   struct Begun {
@@ -57,6 +57,12 @@ class TimedCalls {
     if (!done) return std::unexpected(std::move(done.error()));
     return std::move(**begun.result);
   }
+  // Says that nobody will wait for it: it is not begun if its turn has not come, and what it owns
+  // is free.
+  template <class T>
+  void leave(const Begun<T>& begun) {
+    drop(begun.call);
+  }
   // Begins the call, and waits for it.
   template <class T>
   Result<T> run(std::move_only_function<Result<T>()> call, Duration more = Duration{}) {
@@ -68,6 +74,7 @@ class TimedCalls {
   struct Shared;
   std::shared_ptr<Call> add(std::move_only_function<void()> body, Duration more);
   Result<void> finish(const std::shared_ptr<Call>& call);
+  void drop(const std::shared_ptr<Call>& call);
   std::unexpected<Error> hung(Duration limit) const;
   Result<void> outcome_of(const std::exception_ptr& thrown) const;
 

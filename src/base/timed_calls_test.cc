@@ -50,6 +50,21 @@ TEST(TimedCallsTest, AnExceptionIsTheErrorOfItsCallAlone) {
   EXPECT_EQ(calls.run<int>([]() -> Result<int> { return 7; }), 7);
 }
 
+// What it owns would stay for as long as the threads hang.
+TEST(TimedCallsTest, ACallThatIsLeftBeforeItsTurnIsNotBegun) {
+  TimedCalls calls(timed_options(1));
+  const HangingCall hanging;
+  EXPECT_FALSE(calls.run<int>(hanging.call()).has_value());
+  auto owned = std::make_shared<int>(7);
+  const std::weak_ptr<int> watched = owned;
+  const auto begun = calls.begin<int>([own = std::move(owned)]() -> Result<int> { return *own; });
+  EXPECT_FALSE(watched.expired());
+  calls.leave(begun);
+  hanging.end->set_value();
+  EXPECT_EQ(calls.run<int>([]() -> Result<int> { return 8; }), 8);
+  EXPECT_EQ(begun.result->has_value(), false);
+}
+
 TEST(TimedCallsTest, ACallThatHangsIsLeftAndOthersGoOn) {
   TimedCalls calls(timed_options(2));
   const HangingCall hanging;

@@ -212,6 +212,7 @@ void PageFiles::touch_used() {
 
 // A disk that fails says nothing of the file, so what is known stays.
 bool PageFiles::exists(const PageKey& key) {
+  const auto known = used_of(key);
   const OpenPageFile file(path_of(key));
   if (!file.is_absent()) {
     if (file.problem() != 0) return false;
@@ -221,9 +222,18 @@ bool PageFiles::exists(const PageKey& key) {
     if (problem > 0) return false;
     if (problem == 0 && head.names(key, static_cast<uint64_t>(size) - sizeof head)) return true;
   }
+  // A file that was written meanwhile is another one.
   const MutexLock lock(mutex_);
-  drop(key);
+  const auto place = files_.find(key);
+  if (place != files_.end() && place->second->used == known) drop(key);
   return false;
+}
+
+std::optional<fs::file_time_type> PageFiles::used_of(const PageKey& key) const {
+  const MutexLock lock(mutex_);
+  const auto place = files_.find(key);
+  if (place == files_.end()) return {};
+  return place->second->used;
 }
 
 bool PageFiles::is_full() const {

@@ -25,6 +25,7 @@
 #include <limits>
 #include <list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -124,6 +125,7 @@ class PageFiles {
   // Takes files of one folder out of the order that are to be deleted next, at most kListedAtOnce.
   // Returns false if nothing is to be deleted.
   bool take_oldest(std::vector<File>& oldest);
+  std::optional<std::filesystem::file_time_type> used_of(const PageKey& key) const;
   void sweep();
   void make_room();
   void make_room_in(const std::shared_ptr<OtherFolder>& other, const std::vector<File>& oldest);

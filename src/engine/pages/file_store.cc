@@ -28,6 +28,9 @@ struct OwnBytes {
 class FilePromptPages final : public PromptPages {
  public:
   explicit FilePromptPages(FileStore& store) : store_(store) {}
+  ~FilePromptPages() override { leave_reads(); }
+  FilePromptPages(const FilePromptPages&) = delete;
+  FilePromptPages& operator=(const FilePromptPages&) = delete;
   Result<size_t> last_held(std::span<const PageKey> keys) override {
     while (!keys.empty()) {
       const auto some = keys.last(std::min(keys.size(), kKeysOfCall));
@@ -40,7 +43,7 @@ class FilePromptPages final : public PromptPages {
   }
   Result<void> expect(std::span<const PageKey> keys, PageKind kind) override {
     static_cast<void>(kind);
-    reads_.clear();
+    leave_reads();
     expected_.assign(keys.begin(), keys.end());
     num_begun_ = 0;
     return {};
@@ -51,12 +54,21 @@ class FilePromptPages final : public PromptPages {
     if (reads_.empty() || reads_.front().key != key) return store_.get(key, page);
     const FileStore::BegunRead read = std::move(reads_.front());
     reads_.pop_front();
-    return store_.end_read(read, page);
+    const Result<bool> found = store_.end_read(read, page);
+    if (found) time_ahead_ = *read.took / TierBuffers::kReadAtOnce;
+    return found;
   }
+  Duration time_ahead() const override { return time_ahead_; }
 
  private:
+  void leave_reads() {
+    for (const FileStore::BegunRead& read : reads_) store_.leave_read(read);
+    reads_.clear();
+  }
+
   FileStore& store_;
   std::vector<PageKey> expected_;
+  Duration time_ahead_{};
   size_t num_begun_ = 0;                    // in expected_
   std::deque<FileStore::BegunRead> reads_;  // those under way, in this order
 };
@@ -136,11 +148,15 @@ void FileStore::touch_used() {
 
 FileStore::BegunRead FileStore::begin_read(const PageKey& key, size_t num_bytes) {
   auto bytes = std::make_shared_for_overwrite<std::byte[]>(num_bytes);
-  auto call =
-      calls_->begin<bool>([files = files_, key, bytes,
-                           num_bytes] { return files->read(key, {bytes.get(), num_bytes}); },
-                          time_of(num_bytes));
-  return {.key = key, .bytes = std::move(bytes), .call = std::move(call)};
+  auto took = std::make_shared<Duration>();
+  auto read = [files = files_, key, bytes, num_bytes, took] {
+    const TimePoint begin = RealClock().now();
+    Result<bool> found = files->read(key, {bytes.get(), num_bytes});
+    *took = RealClock().now() - begin;
+    return found;
+  };
+  auto call = calls_->begin<bool>(std::move(read), time_of(num_bytes));
+  return {.key = key, .bytes = std::move(bytes), .took = std::move(took), .call = std::move(call)};
 }
 
 Result<bool> FileStore::end_read(const BegunRead& read, std::span<std::byte> page) {

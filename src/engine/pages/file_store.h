@@ -43,11 +43,14 @@ class FileStore final : public PageStore {
   struct BegunRead {
     PageKey key{};
     std::shared_ptr<std::byte[]> bytes;
+    std::shared_ptr<Duration> took;  // known at the end of the call
     TimedCalls::Begun<bool> call;
   };
   BegunRead begin_read(const PageKey& key, size_t num_bytes);
   // As get(). `page` has the size that was asked for.
   Result<bool> end_read(const BegunRead& read, std::span<std::byte> page);
+  // Says that nobody will ask for the page.
+  void leave_read(const BegunRead& read) { calls_->leave(read.call); }
 
   const std::filesystem::path& folder() const { return files_->folder(); }
   // Returns the limit of all files together.

@@ -150,7 +150,7 @@ bool PageReader::TaskProgress::read_one(ReadPage next, const PageKey& key, size_
     HOCKET_CHECK(buffers.free.push(PageBuffers::Id{next.buffer}));
     return false;
   }
-  const Duration took = reader_.clock_->now() - begin;
+  const Duration took = std::max(reader_.clock_->now() - begin, pages_->time_ahead());
   next.tier = source_->tier();
   AtomicCounts<PageTierCounters>& counts = reader_.figures_.tiers[static_cast<size_t>(next.tier)];
   if (next.kind == PageKind::page) counts.add(&PageTierCounters::pages_read_total);

@@ -2,9 +2,9 @@
 // from peers; in models with states up to the last border that has one.
 //
 //   add(task)                     orders the pages of a prompt
-//   threads kv_read               hash, read and check one page after the other
-//   threads kv_await              the same for prompts that peers compute, behind all other sources
-//   pop() .. release()            the pages in order, then the end of the task
+//   threads kv_read               hash, read and check one page after the other, of files two at
+//   once threads kv_await              the same for prompts that peers compute, behind all other
+//   sources pop() .. release()            the pages in order, then the end of the task
 //
 // A peer may compute for minutes, so prompts that are sent to one keep no other from its pages.
 // A source is not read if that is expected to be slower than computing. A lack of memory ends the

@@ -39,9 +39,9 @@ TEST_F(PageServerWaitTest, APromptInLineIsAwaitedWhileOthersAreComputed) {
   const Thread others({.name = "others"}, [&] {
     const TimePoint end = RealClock().now() + 2 * max_wait_;
     for (; RealClock().now() < end; std::this_thread::sleep_for(std::chrono::milliseconds(50)))
-      prefills_->note_page();
+      prefills_->note_page(kOther);
     write(kLater);
-    prefills_->note_page();
+    prefills_->note_page(kOther);
   });
   EXPECT_EQ(answer_of(*link), PageFrame::page);
 }
@@ -62,20 +62,27 @@ TEST_F(PageServerWaitTest, APageThatIsLostIsAwaitedNoLonger) {
   EXPECT_TRUE(prefills_->is_watched(kPrompt));
   ask_for(*link, kOther);
   write(kOther);
-  prefills_->note_page();
+  prefills_->note_page(kOther);
   EXPECT_EQ(answer_of(*link), PageFrame::page);
+  prefills_->note_page(kLater);
+  EXPECT_FALSE(prefills_->is_lost(kLater)) << "it was written after all";
+  prefills_->note_lost(kLater);
   prefills_->end(kPrompt);
   EXPECT_FALSE(prefills_->is_lost(kLater)) << "nobody waits for it";
 }
 
 TEST(PrefillWatch, MoreLostPagesThanAreRememberedEndAll) {
   PrefillWatch watch;
+  const auto key_of = [](size_t number) {
+    return PageKey{static_cast<uint8_t>(number), static_cast<uint8_t>(number >> 8)};
+  };
   watch.note_lost({});
   EXPECT_FALSE(watch.is_lost({})) << "nobody waits";
   ASSERT_TRUE(watch.begin(RequestId{1}));
-  for (size_t i = 0; i < PrefillWatch::kMaxLost; ++i) watch.note_lost({});
+  for (size_t i = 0; i < PrefillWatch::kMaxLost; ++i) watch.note_lost(key_of(i));
+  watch.note_lost({});  // it counts once
   EXPECT_TRUE(watch.is_watched(RequestId{1}) && watch.is_lost({}));
-  watch.note_lost({});
+  watch.note_lost(key_of(PrefillWatch::kMaxLost));
   EXPECT_FALSE(watch.is_watched(RequestId{1}) || watch.is_lost({}));
 }
 

@@ -54,6 +54,9 @@ class PromptPages {
   virtual void note_room(size_t /*num_pages*/) {}
   // Fills `page`. Returns false if it is absent, damaged, or is_over(). Errors: io, timed_out.
   virtual Result<bool> get(const PageKey& key, std::span<std::byte> page) = 0;
+  // Returns the least time that the last page took from its source, where that may have begun
+  // before get() asked for it.
+  virtual Duration time_ahead() const { return {}; }
 };
 
 // Thread: any.

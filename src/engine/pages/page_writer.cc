@@ -166,11 +166,13 @@ void PageWriter::write(StoreWriter& writer) {
   }
   writer.num_written += outcome.num_written;
   left_out_.count(outcome.why, writer.pages.size() - outcome.num_written);
-  if (outcome.num_written < writer.pages.size()) note_lost(writer);
+  if (outcome.num_written < writer.pages.size())
+    note_lost(writer);
+  else if (options_.prefills)
+    for (const Order& order : writer.pages) options_.prefills->note_page(order.key);
   for (const Order& order : writer.pages) buffers_.of(*order.kind).release(order.buffer);
   const bool is_half_free = buffers_.of(*writer.pages.back().kind).is_half_free();
   writer.pages.clear();
-  if (options_.prefills && outcome.num_written > 0) options_.prefills->note_page();
   if (writer.orders.size() == 0 || is_half_free) on_free_();
 }
 

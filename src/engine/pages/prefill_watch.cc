@@ -54,14 +54,18 @@ void PrefillWatch::end_all() {
   note_progress();
 }
 
-void PrefillWatch::note_page() {
+void PrefillWatch::note_page(const PageKey& key) {
+  {
+    const MutexLock lock(mutex_);
+    std::erase(lost_, key);
+  }
   note_progress();
 }
 
 void PrefillWatch::note_lost(const PageKey& key) {
   {
     const MutexLock lock(mutex_);
-    if (live_.empty()) return;
+    if (live_.empty() || std::ranges::find(lost_, key) != lost_.end()) return;
     if (lost_.size() < kMaxLost) {
       lost_.push_back(key);
     } else {

@@ -33,8 +33,8 @@ class PrefillWatch {
   // Call when every page of the request that will ever be written is in its file.
   void end(RequestId id);
   void end_all();
-  // Call when a page was written.
-  void note_page();
+  // Call when a page was written; it may have been lost before.
+  void note_page(const PageKey& key);
   // Call when a page is not written, though the folder takes others. Nobody waits for it then, and
   // requests that do not need it go on.
   void note_lost(const PageKey& key);

@@ -151,16 +151,19 @@ void PagePrefetch::note_load(PrefetchedRequest& mine, const Request& request,
 }
 
 // Finds the task of another request that brings most of the tokens which the tree lacks, if that
-// many are worth a wait. States come last, so in models that have them all of the other prompt
-// has to be a beginning of this one.
+// many are worth a wait, and its turn is not behind this prompt's own. States come last, so in
+// models that have them all of the other prompt has to be a beginning of this one.
 bool PagePrefetch::shares_task(PrefetchedRequest& mine, const Request& request,
                                const HeldLens& held) const {
   const auto whole = whole_pages(request);
   mine.shared_end = held.in_tree + std::min(CacheTierOptions::kMinTokens, mine.num_lacking) - 1;
   if (mine.num_shared == kMaxShared) return false;
+  mine.may_take = times_.to_compute(static_cast<int>(whole.size()) - held.in_tree);
+  mine.ordered = clock_->now();
   for (const auto& [id, other] : requests_) {
     const std::shared_ptr<ReadTask>& task = other.task;
     if (!task || task->given_up || task->name_space != request.cache_namespace) continue;
+    if (task->begun_ns == 0 && task->due > mine.ordered + mine.may_take) continue;
     if (task->is_sent ? !mine.is_sent : options_.prefetch == StoragePrefetch::best_effort) continue;
     const auto theirs = std::span<const TokenId>(task->prompt).first(task->num_whole);
     const auto common = std::ranges::mismatch(whole, theirs).in1 - whole.begin();
@@ -170,11 +173,8 @@ bool PagePrefetch::shares_task(PrefetchedRequest& mine, const Request& request,
     mine.shared = task;
     mine.shared_end = end;
   }
-  if (!mine.shared) return false;
-  ++mine.num_shared;
-  mine.may_take = times_.to_compute(static_cast<int>(whole.size()) - held.in_tree);
-  mine.ordered = clock_->now();
-  return true;
+  if (mine.shared) ++mine.num_shared;
+  return mine.shared != nullptr;
 }
 
 // Orders the pages that the tree lacks, if there are enough and no other request has. Returns false
