@@ -225,7 +225,8 @@ double error_of_eta(const PlayedPoint& point, const OverlapResult& chosen) {
 // Adds the goals of answers between hosts at 1 Gbit/s.
 void add_answers_at_1_gbit(const PlayedPoint& point, const OverlapResult& chosen,
                            Verdicts& verdicts) {
-  if (point.phase != Phase::decode || point.link_gbit != kTaxGbit) return;
+  if (!point.is_between_hosts || point.phase != Phase::decode || point.link_gbit != kTaxGbit)
+    return;
   if (point.rows >= kEtaFromRows && point.rows <= kEtaUpToRows)
     verdicts.at_least("eta >= 0.7", figures_of(chosen.runs).eta, kRealEta,
                       error_of_eta(point, chosen));

@@ -59,6 +59,7 @@ struct PlayedPoint {
   Phase phase = Phase::decode;
   int ranks = 2, rows = 0;
   double link_gbit = 0;
+  bool is_between_hosts = false;               // ranks are processes that an address joins
   bool free_split = false;                     // the shape loses no time when a batch is halved
   double lower_bound_us = 0;                   // no order of one or two halves beats it; 0: unknown
   double tax_us = 0;                           // core time to move the bytes; 0 in virtual time

@@ -122,6 +122,7 @@ TEST(OverlapFigures, EtaIsPromisedWhereSplittingIsFreeAndTheExchangeIsShort) {
 
 TEST(OverlapFigures, ARealStepMayTakeTheTaxButNoMore) {
   PlayedPoint p = point("real", 115, 150, 116);
+  p.is_between_hosts = true;
   p.tax_us = 10;
   ASSERT_EQ(verdicts_of(p).size(), 5);
   EXPECT_TRUE(verdicts_of(p)[2].is_met);  // 115 <= 1.05 x 110
@@ -134,6 +135,8 @@ TEST(OverlapFigures, ARealStepMayTakeTheTaxButNoMore) {
 
 TEST(OverlapFigures, AnswersAt1GbitHideMostAndPayHalfOfTheRecordedTax) {
   PlayedPoint p = point("real", 114, 150, 116);
+  EXPECT_EQ(verdicts_of(p).size(), 3) << "ranks of one process share memory";
+  p.is_between_hosts = true;
   p.tax_us = 21;  // compute is 100 us; the recorded tax of 8 rows is 42.5 %
   ASSERT_EQ(verdicts_of(p).size(), 5);
   EXPECT_TRUE(verdicts_of(p)[3].is_met);  // 36 of 50 hidden

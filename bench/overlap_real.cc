@@ -252,6 +252,7 @@ PlayedPoint MeasuredPoint::result(Phase phase, int rows, double gbit) const {
                     .ranks = options_.num_ranks,
                     .rows = rows,
                     .link_gbit = gbit,
+                    .is_between_hosts = !options_.addr.empty(),
                     .tax_us = std::max(whole.with_traffic.median() - whole.alone.median(), 0.0),
                     .idle_share = idle_share_,
                     .ledger_share = ledger_share_,

@@ -49,7 +49,9 @@ void ModuleDrafter::plan(const Batch& batch, const Speculation& seats) {
     // A prompt whose answer continues gets a seat at the commit.
     return request.state == Request::State::prefilling && request.remaining_new_tokens() > 0;
   });
-  num_passes_ = any && ahead.follows ? std::clamp(ahead.num_drafts, num_modules_, num_drafts_) : 0;
+  const bool has_prompts = batch.num_answers() < std::ssize(batch.slices);
+  const bool follows_now = ahead.follows || (ahead.follows_prompts && has_prompts);
+  num_passes_ = any && follows_now ? std::clamp(ahead.num_drafts, num_modules_, num_drafts_) : 0;
   num_wanted_ = num_passes_ > 0 ? std::min(ahead.num_drafts, num_drafts_) : 0;
 }
 

@@ -166,7 +166,6 @@ void FittedTimes::subtract_part_costs(Values& measured, const Values& expected, 
     measured[kSpread] = std::max(excess - of_parts - of_waves, 0.0);
     if (measured[kSpread] > 0) return;
   } else if (rows.is_spread) {
-    if (excess < expected[kSpread]) measured[kSpread] = excess;
     excess = std::max(excess - expected[kSpread], 0.0);
   }
   if (more_parts > 0) measured[kPart] = excess * part_share / more_parts;

@@ -12,7 +12,7 @@ namespace {
 
 // Keys that a decode row is assumed to read before a step was reported.
 constexpr double kFirstKeys = 256;
-// The most keys that a step is planned for. A peer's report may name any number of keys a row.
+// The most keys that a step is planned for: a peer's report may name 2^32 keys a row.
 constexpr double kMaxKeys = 1LL << 38;
 // A typical decode step, for which halves are packed before a step runs.
 constexpr Bucket kUsualAnswers{.phase = Phase::decode, .rows = 64, .kv_tokens = 64 * 1024};

@@ -70,7 +70,10 @@ TEST(RankOverlapTest, PlansForNoMoreKeysThanItCanCount) {
     if (v.lockstep.rank() != 0) return;
     const PlannerState state = *overlap.planner_state();
     EXPECT_EQ(state.num_steps, 3u);
-    for (const OverlapDecision& decision : state.decisions) EXPECT_GT(decision.bucket.kv_tokens, 0);
+    for (const OverlapDecision& decision : state.decisions) {
+      EXPECT_GT(decision.bucket.kv_tokens, 0);
+      EXPECT_LE(decision.bucket.kv_tokens, int64_t{1} << 39);
+    }
   });
 }
 

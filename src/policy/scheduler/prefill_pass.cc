@@ -61,9 +61,9 @@ bool PrefillPass::may_preempt() const {
   return options_.priorities.enabled && options_.priorities.preempt;
 }
 
-// Asks the constraints that cost nothing: rows, memory, slots of requests and of their states. The
-// head costs look-ups in the prefix tree, so it is asked for only behind them, or if it may
-// displace others.
+// Asks the constraints that look nothing up: rows, memory, slots of requests and of their states.
+// The head costs look-ups in the prefix tree, so it is asked for only behind them, or if it may
+// displace others. Slots of states that steps in flight hold are free once these are committed.
 AddResult PrefillPass::verdict() {
   const AddResult verdict = adder_.verdict(memory_.available_tokens());
   if (verdict != AddResult::added || may_preempt()) return verdict;

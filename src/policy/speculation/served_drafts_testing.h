@@ -260,7 +260,7 @@ class DraftServer {
 
  private:
   // The number that ranks have agreed on when they begin.
-  static constexpr uint64_t kFirstNumber = 100;
+  static constexpr uint64_t kFirstNumber = 1;
   // Requests are replaced so often, all at once. If the drafter rests, it misses their prompts.
   static constexpr int kStepsOfARequest = 500;
   void replace_requests() {

@@ -33,6 +33,7 @@ void SpeculationGate::offer(const Offer& step, std::span<GateAnswer> answers) {
   may_try_ = step.is_decode_only;
   drafts_.make(answers);
   common_.begin({static_cast<int>(answers.size()), step.num_other_answers}, step.num_other_drafts);
+  has_common_none_ = all_play_none(step.number);
   if (drafts_.fixed()) {
     drafts_.list(DraftSet::made, answers, step.max_rows);
     share_out(std::max(step.max_rows, 0), answers);
@@ -41,13 +42,11 @@ void SpeculationGate::offer(const Offer& step, std::span<GateAnswer> answers) {
   GateBucket& bucket = bucket_for(common_.answers(), step.total_keys);
   if (drafts_.drafts_ahead()) return offer_with_prepared(bucket, step, answers);
   drafts_.list(DraftSet::made, answers, step.max_rows);
-  const bool has_none = all_play_none(step.number);
-  share_out(has_none ? 0 : choose(bucket, DraftWay::now, 0).num_drafts, answers);
+  share_out(has_common_none_ ? 0 : choose(bucket, DraftWay::now, 0).num_drafts, answers);
 }
 
-// Returns true if no rank has drafts in the step. While several ranks draft, no trial of one rank
-// shows the time without drafts, so all have none in the same steps. These need no agreement: they
-// follow from the number of the step, which is the same on all ranks.
+// Returns true if no rank has drafts in the step. While several ranks draft, no trial of one shows
+// the time without drafts, so all have none in the same steps, which their number tells.
 bool SpeculationGate::all_play_none(uint64_t number) const {
   return common_.answers().are_shared() && number % kCommonPlainEvery < kCommonPlainSteps;
 }
@@ -60,7 +59,7 @@ void SpeculationGate::share_out(int num_drafts, std::span<GateAnswer> answers) {
 
 void SpeculationGate::offer_nothing(const Offer& step) {
   note_waiting_step(step);
-  is_trial_ = false;
+  is_trial_ = has_common_none_ = false;
   if (!rests_ && !next_.ahead.follows) next_.ahead = {.follows = true, .num_drafts = 1};
 }
 
@@ -73,7 +72,7 @@ void SpeculationGate::offer_with_prepared(GateBucket& bucket, const Offer& step,
   bool is_trial = next_.is_trial;
   double free_gain = 0;
   if (drafts_.has_free()) drafts_.list(DraftSet::free, answers, step.max_rows);
-  if (drafts_.has_free() && way_ == DraftWay::now && !all_play_none(step.number)) {
+  if (drafts_.has_free() && way_ == DraftWay::now && !has_common_none_) {
     const Estimate chosen = choose(bucket, DraftWay::now, 0);
     free_gain = chosen.gain;
     is_trial = is_trial_;
@@ -81,7 +80,7 @@ void SpeculationGate::offer_with_prepared(GateBucket& bucket, const Offer& step,
   } else {
     if (drafts_.has_free()) free_gain = judge_all(bucket, DraftWay::now, 0).first.gain;
     drafts_.list(DraftSet::made, answers, step.max_rows);
-    const int num = all_play_none(step.number) ? 0 : next_.num_drafts;
+    const int num = has_common_none_ ? 0 : next_.num_drafts;
     share_out(std::min(num, std::max(step.max_rows, 0)), answers);
   }
   is_trial_ = false;
@@ -99,7 +98,10 @@ void SpeculationGate::postpone_trial(const GateBucket& bucket) {
 }
 
 SpeculationGate::DraftsAhead SpeculationGate::ahead() const {
-  return drafts_.fixed() ? DraftsAhead{.num_drafts = *drafts_.fixed()} : next_.ahead;
+  if (drafts_.fixed()) return {.num_drafts = *drafts_.fixed()};
+  DraftsAhead out = next_.ahead;
+  out.follows_prompts = !rests_;
+  return out;
 }
 
 // Chooses for the step after the one that is being offered, as if it had the same answers, they
@@ -273,8 +275,7 @@ bool SpeculationGate::may_gain(const GateBucket& bucket, DraftWay way, const Est
          judge(bucket, way, *at).best_case > usual.gain + kGate.begin_gain;
 }
 
-// Other ranks tell with their next step which drafts they had in this one. While steps overlap, no
-// rank has any.
+// Other ranks tell with their next step which drafts they had in this one.
 void SpeculationGate::note_step(const Step& step) {
   if (waiting_) note_waiting_step({});
   if (step.num_other_answers <= 0 || step.num_answers <= 0 || step.overlaps)
@@ -294,8 +295,7 @@ void SpeculationGate::note_waiting_step(const Offer& next) {
 void SpeculationGate::note_step(const Step& step, int num_other_drafts) {
   ++totals_.num_steps;
   totals_.num_draft_steps += step.num_drafts > 0 ? 1 : 0;
-  // If pages were short, drafts may have been cut, and the step is no trial. In a trial of 0 drafts
-  // the step has none and nothing is followed.
+  // If pages were short, drafts may have been cut, and the step is no trial.
   const int num_drafts = step.num_drafts + num_other_drafts;
   const bool is_plain = num_drafts == 0 && !step.follows;
   const bool is_shown = step.is_decode_only;
@@ -304,14 +304,16 @@ void SpeculationGate::note_step(const Step& step, int num_other_drafts) {
       was_for_trial && is_shown && (trial_drafts_ > 0 ? step.num_drafts > 0 : is_plain);
   const CommonAnswers answers(step.num_answers, step.num_other_answers);
   if (!was_for_trial && step.us > 0) common_.note(answers, step.num_drafts, num_other_drafts);
-  // The first step of a trial, and the first one behind it. Steps that show nothing may lie between
-  // those of a trial.
-  const bool is_cold = is_shown && std::exchange(was_trial_, is_trial) != is_trial;
+  // The first step of a trial, or of those without drafts on all ranks, and the first one behind.
+  const bool is_apart = is_trial || has_common_none_;
+  const bool is_cold = is_shown && std::exchange(was_apart_, is_apart) != is_apart;
   // A step that shows nothing is not counted, unless it was played for a trial nevertheless.
   if (is_shown || was_for_trial) pace_.note(is_trial || !is_shown);
   totals_.num_trial_steps += is_trial ? 1 : 0;
   note_prompts(step);
-  if (!is_shown || step.num_answers <= 0 || !(step.us > 0)) return;
+  // A rank may overlap its part of a step in which others have drafts.
+  const bool is_known = step.us > 0 && !(step.overlaps && common_.others_drafted());
+  if (!is_shown || step.num_answers <= 0 || !is_known) return;
 
   GateBucket& bucket = bucket_for(answers, step.total_keys);
   ++bucket.num_steps;

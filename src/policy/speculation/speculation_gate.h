@@ -73,7 +73,8 @@ class SpeculationGate {
   // Says what a drafter that drafts_ahead() makes for the step after the one that was offered last.
   struct DraftsAhead {
     bool follows = true;  // it computes its rows for the tokens that became known in the step
-    int num_drafts = 0;   // drafts of each answer that are made from them
+    bool follows_prompts = true;  // it does so at least if some of them are tokens of prompts
+    int num_drafts = 0;           // drafts of each answer that are made from them
   };
   DraftsAhead ahead() const;
   // True if that step has drafts that are made ahead, or is for a trial, which may be one of no
@@ -164,10 +165,11 @@ class SpeculationGate {
   TrialPace pace_;
   const GateBucket* trial_of_ = nullptr;  // the size of the trial under way
   DraftWay trial_way_ = DraftWay::now;
-  int trial_drafts_ = 0;    // its number of drafts
-  bool may_try_ = true;     // the step that is offered may be one of a trial
-  bool is_trial_ = false;   // the step that was offered is one
-  bool was_trial_ = false;  // the last step was one
+  int trial_drafts_ = 0;   // its number of drafts
+  bool may_try_ = true;    // the step that is offered may be one of a trial
+  bool is_trial_ = false;  // the step that was offered is one
+  // The last step was one, or all ranks had none in it.
+  bool was_apart_ = false;
   // How often a way has left a trial to the other one since its own last trial.
   int num_yielded_ = 0;
   double credit_ = kGate.first_credit;
@@ -177,6 +179,7 @@ class SpeculationGate {
   CommonStep common_;            // the step that was offered
   std::optional<Step> waiting_;  // until the other ranks tell which drafts they had in it
   Next next_;
+  bool has_common_none_ = false;  // no rank has drafts in the step that was offered
   DraftWay way_ = DraftWay::now;  // for the step that was offered
   bool rests_ = false;            // the credit was used up, and has not grown enough since
   PromptFollowingCost following_;
