@@ -293,8 +293,7 @@ void SpeculationGate::note_waiting_step(const Offer& next) {
 }
 
 void SpeculationGate::note_step(const Step& step, int num_other_drafts) {
-  ++totals_.num_steps;
-  totals_.num_draft_steps += step.num_drafts > 0 ? 1 : 0;
+  ++totals_.num_steps, totals_.num_draft_steps += step.num_drafts > 0 ? 1 : 0;
   // If pages were short, drafts may have been cut, and the step is no trial.
   const int num_drafts = step.num_drafts + num_other_drafts;
   const bool is_plain = num_drafts == 0 && !step.follows;
@@ -314,7 +313,6 @@ void SpeculationGate::note_step(const Step& step, int num_other_drafts) {
   // A rank may overlap its part of a step in which others have drafts.
   const bool is_known = step.us > 0 && !(step.overlaps && common_.others_drafted());
   if (!is_shown || step.num_answers <= 0 || !is_known) return;
-
   GateBucket& bucket = bucket_for(answers, step.total_keys);
   ++bucket.num_steps;
   if (drafts_.fixed() && step.num_drafts > 0)
