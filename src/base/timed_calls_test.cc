@@ -50,7 +50,7 @@ TEST(TimedCallsTest, AnExceptionIsTheErrorOfItsCallAlone) {
   EXPECT_EQ(calls.run<int>([]() -> Result<int> { return 7; }), 7);
 }
 
-// What it owns would stay for as long as the threads hang.
+// The memory that it owns would stay for as long as the threads hang.
 TEST(TimedCallsTest, ACallThatIsLeftBeforeItsTurnIsNotBegun) {
   TimedCalls calls(timed_options(1));
   const HangingCall hanging;

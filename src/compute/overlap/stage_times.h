@@ -136,7 +136,8 @@ struct StageTimes {
   double part_us = 0;  // on the cores, for each part beyond the first
   double wave_us = 0;  // on the cores, for each wave beyond the first of its part
   // On the cores, once if there are several parts: the time of the copies of rows by which
-  // TransferTime::spread is above 1. A forecast counts moving them, what is measured all of it. It is the same in any number of parts.
+  // TransferTime::spread is above 1. A forecast counts moving them, a measured time all that they
+  // cost. It is the same in any number of parts.
   double spread_us = 0;
   // Prefill: the first wave of a part has the gate and up products of all its waves, two thirds of
   // the experts' time.

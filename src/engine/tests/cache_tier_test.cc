@@ -121,7 +121,7 @@ TEST_F(CacheTierTest, EveryDamagedFileIsFoundAndComputedAnew) {
   const Answer got = ask(service, question(1));
   expect_same(got, want);
   EXPECT_EQ(got.summary.cached_tokens, 0);
-  // What stands behind a lost page is not read, but for the one that is read at the same time.
+  // Pages behind a lost one are not read, but for the one that is read at the same time.
   EXPECT_GE(tier_of(service).damaged_total, 1u);
   EXPECT_LE(tier_of(service).damaged_total, 2u);
 }
