@@ -39,9 +39,9 @@ TEST_F(PageServerWaitTest, APromptInLineIsAwaitedWhileOthersAreComputed) {
   const Thread others({.name = "others"}, [&] {
     const TimePoint end = RealClock().now() + 2 * max_wait_;
     for (; RealClock().now() < end; std::this_thread::sleep_for(std::chrono::milliseconds(50)))
-      prefills_->note_page(kOther);
+      prefills_->note_page(kKey);
     write(kLater);
-    prefills_->note_page(kOther);
+    prefills_->note_page(kKey);
   });
   EXPECT_EQ(answer_of(*link), PageFrame::page);
 }
