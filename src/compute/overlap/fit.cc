@@ -141,11 +141,11 @@ void FittedTimes::judge_links(const StepReport& step, const Values& known, bool 
 // Removes the cost of the parts and waves beyond the first from `measured`. Where the times of rows
 // in one message are known (`expected`), the excess over them becomes the cost of a part and of a
 // wave, in the ratio in which they are expected. Where parts also add copies of rows, whose cost is
-// the same in any number of parts, two parts teach this cost, and more of them that of a part:
+// the same in any number of parts, two parts teach this cost, and more of them both:
 //
 //   known                           a part costs 10 us, the copies 50 us
 //   2 parts, excess 80 us           the copies cost 80 - 10 = 70 us
-//   4 parts then, excess 130 us     a part costs (130 - 70) / 3 = 20 us
+//   4 parts then, excess 130 us     30 + 70 us were expected: the copies cost 91 us, a part 13 us
 void FittedTimes::subtract_part_costs(Values& measured, const Values& expected, bool is_known,
                                       const GrainOfRows& rows) {
   const Grain& grain = rows.grain;
@@ -166,7 +166,9 @@ void FittedTimes::subtract_part_costs(Values& measured, const Values& expected, 
     measured[kSpread] = std::max(excess - of_parts - of_waves, 0.0);
     if (measured[kSpread] > 0) return;
   } else if (rows.is_spread) {
-    excess = std::max(excess - expected[kSpread], 0.0);
+    const double known = of_parts + of_waves + expected[kSpread];
+    measured[kSpread] = known > 0 ? excess * expected[kSpread] / known : 0;
+    excess -= measured[kSpread];
   }
   if (more_parts > 0) measured[kPart] = excess * part_share / more_parts;
   if (more_waves > 0) measured[kWave] = excess * (1 - part_share) / more_waves;

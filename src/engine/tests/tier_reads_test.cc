@@ -57,6 +57,7 @@ TEST_F(TierReadsTest, AShortPromptWaitsForItsPartOfALongOneAlone) {
   block_from(22);
   TierWorld world(options, store_, clock_);
   ASSERT_TRUE(world.add(1, tier_prompt(1, 1280)));
+  ASSERT_TRUE(world.wait_until([&] { return num_reading_ > 0; }));  // else the short one is first
   ASSERT_TRUE(world.add(2, tier_prompt(1, 640)));
   EXPECT_TRUE(world.run_until([&] { return world.ended().contains(2); }));
   EXPECT_FALSE(world.ended().contains(1));

@@ -114,6 +114,7 @@ TEST_F(TierWorldTest, AnIdleEngineComputesAPromptWhoseTurnIsLate) {
   EXPECT_TRUE(world.step()) << "twice the time of 320 rows";
   EXPECT_EQ(world.scheduler().stats().num_held, 4);
   may_end = true;
+  ASSERT_TRUE(world.wait_until([&] { return world.tier().has_read_pages(); }));
   ASSERT_TRUE(world.run_all());
   EXPECT_EQ(world.ended().at(5).cached, 0);
   EXPECT_GT(world.ended().at(1).cached, 0);
