@@ -153,8 +153,8 @@ TEST_F(Fit, LearnsWhatCopiesCostOnceForAllParts) {
     play(decode(64), 16, {.parts = 8});
     play(decode(64), 16, {.parts = 2});
   }
-  EXPECT_NEAR(fit_.at(decode(64)).spread_us, machine_.spread_us, 0.1);
-  EXPECT_NEAR(fit_.at(decode(64)).part_us, machine_.at(decode(64)).part_us, 0.1);
+  EXPECT_NEAR(fit_.at(decode(64)).spread_us, machine_.spread_us, 1);
+  EXPECT_NEAR(fit_.at(decode(64)).part_us, machine_.at(decode(64)).part_us, 1);
   EXPECT_LT(error(decode(64)), 1e-5);
 }
 
